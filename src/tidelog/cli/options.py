@@ -13,7 +13,7 @@ from tidelog.cli.client_options import client_options, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.folder_path import folder_path
-from tidelog.sources.opening import kind_of
+from tidelog.sources.opening import FOLDERS, kind_of
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 def directory_argument(function: Decorated) -> Decorated:
     """Add DIR, the data folder. The log layer checks that it exists and is a data folder."""
     return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder)(function)
+
+
+def folders_argument(function: Decorated) -> Decorated:
+    """Add DIR, a data folder or several: /d1:/d2, a pattern, or a broker's server.properties."""
+    return click.argument("directory", metavar="DIR", callback=_folders)(function)
 
 
 def source_argument(function: Decorated) -> Decorated:
@@ -45,13 +50,17 @@ def check_brokers(value: str, refusal: str) -> str:
 
 
 def data_dir_of(source: str) -> str | None:
-    """Return the local folder of a source, in which output must not be written; None if the source is not a local folder."""
+    """Return the local folder of a source, in which output must not be written; None if the source is not one local folder."""
     return source if kind_of(source).is_local else None
 
 
 def _brokers(ctx: click.Context, param: click.Parameter, value: str) -> str:
     value = reached(ctx, param, value) or ""
     return check_brokers(value, f"{ctx.info_name} needs brokers, HOST:PORT, not a folder: {value!r}.")
+
+
+def _folders(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    return value if kind_of(value) is FOLDERS else _folder(ctx, param, value)
 
 
 def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:

@@ -133,7 +133,7 @@ def shapes_of_cluster(cluster: Cluster, topics: Iterable[str]) -> dict[str, Topi
 
 def shapes_of_folder(log_dir: LogDir, topics: Iterable[str]) -> dict[str, TopicShape]:
     """Return the shapes of a data folder's topics. Raises UnknownTopicOrPartitionError, CorruptDataError, StorageError."""
-    registered = read_topics(log_dir.path)
+    registered = read_topics(log_dir.metadata_path)
     found = {}
     for name in dict.fromkeys(topics):
         numbers = log_dir.partitions(name)

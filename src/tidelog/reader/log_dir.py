@@ -53,18 +53,50 @@ _MOST_LISTED = 200
 class LogDir:
     """The data folder at `path` (or `file:` URL); with `skip_damaged` its logs skip damage.
 
-    Raises DataDirNotFoundError if `path` is not a folder, InvalidArgumentError for an address with another scheme.
+    Raises DataDirNotFoundError if `path` is not a folder or, unless it `may_be_empty`, holds no partition, and
+    InvalidArgumentError for an address with another scheme.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
         self.path = folder_path(path)
         self.skip_damaged = skip_damaged
         self.notices = Notices()
-        if not self._partitions:
+        if not self._partitions and not may_be_empty:
             raise DataDirNotFoundError(f"no partition of a Kafka log here{self._hint()}", path=self.path)
 
     def __repr__(self) -> str:
         return f"LogDir({str(self.path)!r})"
+
+    @property
+    def address(self) -> str:
+        """The text by which another process can open the folder."""
+        return os.fspath(self.path)
+
+    @property
+    def metadata_path(self) -> Path:
+        """The folder that holds what is known of topics and their settings."""
+        return self.path
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the folder holds a metadata log."""
+        return f"{METADATA_TOPIC}-0" in self._names
+
+    @property
+    def entries(self) -> list[str]:
+        """The names in the folder, as listed last."""
+        return self._names
+
+    @property
+    def partition_keys(self) -> set[TopicPartition]:
+        """The folder's partitions, as listed last."""
+        return self._partitions
+
+    def look(self) -> None:
+        """Update to the folder's current state, if anything is kept between calls."""
+
+    def close(self) -> None:
+        """Close all files that are kept open."""
 
     def _hint(self) -> str:
         """Return the end of an error's sentence: what the folder is, or which folder was probably meant."""
@@ -102,7 +134,7 @@ class LogDir:
             hint = near_topics(topic, self.topics())
             if lost:
                 hint = f", but a checkpoint names it: {lost} partition{'s are' if lost > 1 else ' is'} missing"
-            raise UnknownTopicOrPartitionError(f"no topic {topic!r}{hint}", path=self.path)
+            raise UnknownTopicOrPartitionError(f"no topic {topic!r}{hint}", path=self.address)
         return found
 
     def directory(self, topic: str, partition: int) -> Path:
@@ -219,24 +251,25 @@ class LogDir:
     @cached_property
     def recovery_points(self) -> dict[TopicPartition, int]:
         """The end of what was flushed, per log."""
-        return self._checkpoint(names.RECOVERY_POINT_CHECKPOINT)
+        return self.checkpoint(names.RECOVERY_POINT_CHECKPOINT)
 
     @cached_property
     def cleaner_offsets(self) -> dict[TopicPartition, int]:
         """The end of what was compacted, per log; logs that were never compacted are absent."""
-        return self._checkpoint(names.CLEANER_CHECKPOINT)
+        return self.checkpoint(names.CLEANER_CHECKPOINT)
 
     @cached_property
     def log_start_offsets(self) -> dict[TopicPartition, int]:
         """Log start offsets that differ from the first segment's base."""
-        return self._checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
+        return self.checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
 
     @cached_property
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """High watermarks as of the last checkpoint."""
-        return self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
+        return self.checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
 
-    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+    def checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """Return the offsets in one of the folder's checkpoints; none, with a notice, if it is damaged."""
         path = self.path / name
         try:
             return read_offset_checkpoint(path)

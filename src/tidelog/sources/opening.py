@@ -9,21 +9,22 @@ The table's columns are the facts that are needed before a source is opened. The
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError
+from tidelog.folder_list import absolute_folders, are_several
 from tidelog.folder_path import folder_path
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir
     from tidelog.sources.source import Source
 
-Address: TypeAlias = "str | os.PathLike[str] | LogDir"
-"""Where topics are: a text, a path, or an open folder."""
+Address: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | LogDir"
+"""Where topics are: a text, a path, several folders, or an open folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,15 @@ FOLDER = Kind(
     is_local=True,
     settled=_absolute,
 )
+FOLDERS = Kind(
+    "data folders",
+    are_several,
+    "tidelog.sources.files.folder_source:FolderSource",
+    reads_files=True,
+    settled=absolute_folders,
+)
 
-KINDS: list[Kind] = [BROKERS, FOLDER]
+KINDS: list[Kind] = [BROKERS, FOLDERS, FOLDER]
 """Every kind of source. Add a new kind before the folders, which accept any address."""
 
 
@@ -92,5 +100,5 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
 
 
 def settled(address: str | os.PathLike[str]) -> str:
-    """Return an address that is valid in another process: a folder's address becomes absolute."""
+    """Return an address that is valid in another process: folders' addresses become absolute."""
     return kind_of(address).settled(os.fspath(address))

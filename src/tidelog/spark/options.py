@@ -22,6 +22,8 @@ file.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,7 +56,7 @@ from tidelog.times import MAX_TIME_MS, doubtful_unit
 from tidelog.zones import find_zone
 
 OPTIONS: dict[str, str] = {
-    "path": "the Kafka data folder (log.dirs) that holds the topics' partition folders; or a broker's host:port",
+    "path": "the Kafka data folder (log.dirs) with the partitions' folders, or several such folders; or a broker's host:port",
     "kafka.bootstrap.servers": "brokers to read from, where no path is given: host:port, or several separated by commas",
     "subscribe": "topics, separated by commas",
     "subscribePattern": "a Java regular expression to find in topic names",
@@ -106,6 +108,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 """All available columns, in the connector's order; Tidelog's additional column is last."""
 
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
+_PATHS = "paths"  # Spark's own name for the argument of load([...]).
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,8 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     Raises InvalidArgumentError, naming the option, for any error in them.
     """
     given = {key.lower(): value for key, value in options.items()}
+    if _PATHS in given:
+        given.setdefault("path", _joined(given.pop(_PATHS)))
     kind = _kind(given)
     notices = _refuse_unknown(given, kind, is_stream)
     subscription = _subscription(given)
@@ -196,6 +201,17 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
         skip_damaged=boolean(given, "skipDamaged", False) is True,
         notices=(*notices, *_doubts(given, starting, ending)),
     )
+
+
+def _joined(paths: str) -> str:
+    """Return the folders of `load([...])`, which Spark gives as a JSON list, as one address."""
+    try:
+        found = json.loads(paths)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+        raise InvalidArgumentError('option paths: a JSON list of folders expected, e.g. ["/d1", "/d2"]', found=paths[:100])
+    return os.pathsep.join(found)
 
 
 def _check_zone(name: str) -> None:

@@ -17,7 +17,7 @@ from tidelog.cli.options import (
     Decorated,
     broker_config_option,
     broker_properties,
-    directory_argument,
+    folders_argument,
     json_option,
     note_kafkas_since,
     optional_topic,
@@ -30,7 +30,7 @@ from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import run_clock
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
-from tidelog.reader.log_dir import LogDir
+from tidelog.reader.log_dirs import open_log_dir
 from tidelog.storage.folder.served_settings import ServedSettings
 from tidelog.storage.retention_forecast import Forecast, Keeper, forecast
 from tidelog.storage.topics.topic_settings import Source, TopicSettings
@@ -59,7 +59,7 @@ _LIMITS = (
 
 
 @click.command()
-@directory_argument
+@folders_argument
 @optional_topic
 @limit_options
 @broker_config_option
@@ -83,8 +83,8 @@ def command(
     """
     given = given_limits(retention, retention_bytes)
     now_ms = run_clock(ctx).now_ms()
-    log_dir = LogDir(directory)
-    settings = TopicSettings(log_dir.path, broker_properties(config))
+    log_dir = open_log_dir(directory)
+    settings = TopicSettings(log_dir.metadata_path, broker_properties(config))
     names = [topic] if topic is not None else sorted(log_dir.topics())
     lines: list[str] = []
     missing = [] if partitions else log_dir.missing_partitions(topic)

@@ -26,6 +26,7 @@ from tidelog.cli.local_path import LocalPath
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.log_lines import log_lines
 from tidelog.clock import Clock, SystemClock
+from tidelog.folder_list import are_several
 from tidelog.properties_file import read_properties_file
 from tidelog.security.client_config import PLAINTEXT
 
@@ -78,6 +79,8 @@ def command(
         folder = data_dir or config.log_dir
         if folder is None:
             raise click.UsageError("--data is missing, and no configuration names a folder (log.dirs).")
+        if are_several(folder):
+            raise click.UsageError(f"a broker has one data folder, not several: {folder}.")
         metrics_at = None if metrics is None else parse_address(metrics)
         clock: Clock = ctx.find_root().obj or SystemClock()
         if not serve(folder, wanted.manager, config, clock, metrics_at, read_only=read_only):

@@ -14,18 +14,20 @@ import click
 
 from tidelog.check.finding import Finding
 from tidelog.check.folder_indexes import VerifyOptions
-from tidelog.check.folder_verify import PartitionReport, verify_folder
+from tidelog.check.folder_verify import FolderReport, PartitionReport, verify_folder
 from tidelog.check.partitions import checked_time_map_dir
 from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
-from tidelog.cli.options import directory_argument, json_option
+from tidelog.cli.options import folders_argument, json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, table
 from tidelog.cli.printing.output import print_lines
+from tidelog.folder_list import list_folders
 from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.reader.log_dirs import LogDirs
 
 
 @click.command("verify")
-@directory_argument
+@folders_argument
 @click.argument("rest", metavar="[TOPIC...]", nargs=-1)
 @click.option("--replicas", is_flag=True, help="Compare the replicas in several data folders: verify --replicas DIR DIR...")
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated.")
@@ -63,15 +65,34 @@ def command(
             raise click.exceptions.Exit(notices.INCOMPLETE)
         return
     options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors())
-    report = verify_folder(Path(directory), (*rest, *topics), options)
-    print_lines(_finding_lines(report.all_findings(), as_json))
+    reports = list(_reports(list_folders(directory), (*rest, *topics), options))
+    print_lines(line for _, report in reports for line in _finding_lines(report.all_findings(), as_json))
+    partitions = [one for _, report in reports for one in report.partitions]
     if as_json:
-        print_lines(map(_json_partition, report.partitions))
-        print_lines([json_line({"type": "folder", "path": directory, "is_sound": report.is_sound})])
+        print_lines(map(_json_partition, partitions))
+        folders = ({"type": "folder", "path": str(path), "is_sound": report.is_sound} for path, report in reports)
+        print_lines(map(json_line, folders))
     else:
-        print_lines(table(_HEADER, map(_cells, report.partitions)))
-    if not report.is_sound:
+        print_lines(table(_HEADER, map(_cells, partitions)))
+    if not all(report.is_sound for _, report in reports):
         raise click.exceptions.Exit(notices.INCOMPLETE)
+
+
+def _reports(folders: list[Path], topics: tuple[str, ...], options: VerifyOptions) -> Iterator[tuple[Path, FolderReport]]:
+    """Yield the report of each folder. Of several, one may have no partition, or none of the topics."""
+    if len(folders) == 1:
+        yield folders[0], verify_folder(folders[0], topics, options)
+        return
+    known = LogDirs(folders)
+    for topic in topics:
+        known.partitions(topic)
+    for folder in known.folders:
+        here = folder.topics()
+        mine = [topic for topic in topics if topic in here]
+        if here and (mine or not topics):
+            yield folder.path, verify_folder(folder.path, mine, options)
+        elif not here:
+            notices.note(f"{folder.path}: it has no partition")
 
 
 def _finding_lines(findings: Iterable[Finding], as_json: bool) -> Iterator[str]:

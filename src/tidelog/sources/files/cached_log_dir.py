@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from tidelog.folder_list import Folders, list_folders
 from tidelog.formats import names
 from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
+from tidelog.reader.log_dirs import LogDirs
 
 
 class _Look(NamedTuple):
@@ -28,11 +30,11 @@ class _Look(NamedTuple):
 class CachedLogDir(LogDir):
     """A data folder that caches its opened logs. It shows the state of the last call of `look`."""
 
-    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
         self._known: set[str] = set()
         self._looked: set[TopicPartition] = set()
         self._kept: dict[TopicPartition, tuple[_Look, Log]] = {}
-        super().__init__(path, skip_damaged=skip_damaged)
+        super().__init__(path, skip_damaged=skip_damaged, may_be_empty=may_be_empty)
 
     def look(self) -> None:
         """Update to the folder's current state."""
@@ -81,3 +83,11 @@ class CachedLogDir(LogDir):
         if name not in self._known and super()._holds_a_log(name):
             self._known.add(name)
         return name in self._known
+
+
+def open_cached(folders: Folders, *, skip_damaged: bool = False) -> LogDir:
+    """Open a data folder, or several as one, for repeated reads. Raises DataDirNotFoundError, InvalidArgumentError."""
+    paths = list_folders(folders)
+    if len(paths) == 1:
+        return CachedLogDir(paths[0], skip_damaged=skip_damaged)
+    return LogDirs(paths, skip_damaged=skip_damaged, opened=CachedLogDir)

@@ -65,7 +65,7 @@ class FolderGroups(Groups):
     def __init__(self, folder: str | LogDir) -> None:
         self._log_dir = folder if isinstance(folder, LogDir) else LogDir(folder)
         self._topics = self._log_dir.topics()
-        self._settings = TopicSettings(self._log_dir.path)
+        self._settings = TopicSettings(self._log_dir.metadata_path)
         self._unknown_configs: set[str] = set()
         self._has_noted = False
 

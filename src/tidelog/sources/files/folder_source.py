@@ -11,20 +11,20 @@ Kafka writes the checkpoint every five seconds and when it stops. The source sho
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.errors import NotFoundError
+from tidelog.folder_list import Folders
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Isolation, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.time_search import FoundOffset, find_from, find_offset
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
-from tidelog.sources.files.cached_log_dir import CachedLogDir
+from tidelog.sources.files.cached_log_dir import open_cached
 from tidelog.sources.source import Ends, Source
 
 if TYPE_CHECKING:
@@ -40,13 +40,12 @@ class FolderSource(Source):
 
     log_dir: LogDir
 
-    def __init__(self, folder: str | os.PathLike[str] | LogDir, *, skip_damaged: bool = False) -> None:
+    def __init__(self, folder: Folders | LogDir, *, skip_damaged: bool = False) -> None:
         if isinstance(folder, LogDir) and folder.skip_damaged >= skip_damaged:
             self.log_dir = folder
         else:
-            path = folder.path if isinstance(folder, LogDir) else folder
-            self.log_dir = CachedLogDir(path, skip_damaged=skip_damaged)
-        super().__init__(os.fspath(self.log_dir.path))
+            self.log_dir = open_cached(folder.address if isinstance(folder, LogDir) else folder, skip_damaged=skip_damaged)
+        super().__init__(self.log_dir.address)
         self._after: dict[TopicPartition, tuple[Log, list[MissingOffsets]]] = {}
 
     def topics(self, names: Collection[str] | None = None) -> dict[str, list[int]]:
@@ -120,8 +119,7 @@ class FolderSource(Source):
         return found
 
     def refresh(self) -> None:
-        if isinstance(self.log_dir, CachedLogDir):
-            self.log_dir.look()
+        self.log_dir.look()
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
         found: dict[str, uuid.UUID] = {}
@@ -139,7 +137,7 @@ class FolderSource(Source):
     def cluster_id(self) -> str | None:
         from tidelog.storage.folder.meta_properties import known_cluster_id
 
-        return known_cluster_id(self.log_dir.path)
+        return known_cluster_id(self.log_dir.metadata_path)
 
     def missing_partitions(self) -> list[MissingOffsets]:
         return self.log_dir.missing_partitions()
@@ -199,8 +197,7 @@ class FolderSource(Source):
 
     def close(self) -> None:
         super().close()
-        if isinstance(self.log_dir, CachedLogDir):
-            self.log_dir.close()
+        self.log_dir.close()
 
 
 def _end(log: Log, isolation: Isolation, until: str) -> int:

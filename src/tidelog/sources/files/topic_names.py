@@ -26,7 +26,7 @@ class TopicNames:
         found: dict[uuid.UUID, str] = {}
         for topic, partitions in self._log_dir.topics().items():
             for partition in partitions:
-                path = self._log_dir.path / names.log_dir_name(topic, partition) / names.PARTITION_METADATA
+                path = self._log_dir.directory(topic, partition) / names.PARTITION_METADATA
                 try:
                     topic_id = read_topic_id(path)
                 except TidelogError:

@@ -1,0 +1,91 @@
+"""Converts an address to one or more data folders.
+
+| address | folders |
+|---|---|
+| `/backup/kafka`, `file:///backup/kafka` | one: see `folder_path` |
+| `/d1:/d2`, `/d1,/d2` | several; a folder whose name contains a colon or a comma is taken as one if it exists |
+| `/backup/broker-*` | those that match, by name |
+| `server.properties` | the broker's `log.dirs`, else its `log.dir` |
+| a list of these | all of them, in order |
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from tidelog.errors import DataDirNotFoundError, InvalidArgumentError
+from tidelog.folder_path import folder_path
+
+Folders: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_PROPERTIES = ".properties"
+_LOG_DIRS = ("log.dirs", "log.dir")
+
+
+def are_several(address: object) -> bool:
+    """Whether an address is one of several folders, or a list of them, rather than that of one folder."""
+    if isinstance(address, Sequence) and not isinstance(address, str):
+        return True
+    if not isinstance(address, str | os.PathLike):
+        return False
+    text = os.fspath(address)
+    if Path(text).is_dir():
+        return False
+    return _is_properties(text) or (not _SCHEME.match(text) and (":" in text or "," in text or glob.has_magic(text)))
+
+
+def list_folders(address: Folders) -> list[Path]:
+    """Return the folders of an address, without duplicates. Only patterns and properties are looked up on the disk.
+
+    Raises DataDirNotFoundError if no folder matches a pattern, InvalidArgumentError for a scheme that is not understood and for
+    properties without log.dirs, StorageError if these cannot be read.
+    """
+    return list(dict.fromkeys(_folders(address)))
+
+
+def absolute_folders(address: Folders) -> str:
+    """Return an address of the same folders that is valid in a process with another working folder."""
+    return os.pathsep.join(os.fspath(folder.absolute()) for folder in list_folders(address))
+
+
+def _folders(address: Folders) -> Iterator[Path]:
+    if not isinstance(address, str | os.PathLike):
+        for one in address:
+            yield from _folders(one)
+        return
+    text = os.fspath(address)
+    if not are_several(address):
+        yield folder_path(text)
+    elif _is_properties(text):
+        yield from _of_properties(Path(text))
+    elif ":" in text or "," in text:
+        for part in re.split("[:,]", text):
+            if part.strip():
+                yield from _folders(part.strip())
+    else:
+        found = sorted(path for path in map(Path, glob.glob(text)) if path.is_dir())  # noqa: PTH207 -- the pattern may be absolute
+        if not found:
+            raise DataDirNotFoundError("no folder matches the pattern", path=text)
+        yield from found
+
+
+def _is_properties(text: str) -> bool:
+    return text.endswith(_PROPERTIES) and Path(text).is_file()
+
+
+def _of_properties(path: Path) -> Iterator[Path]:
+    from tidelog.properties_file import read_properties_file
+
+    properties = read_properties_file(path)
+    text = next((str(properties[name]) for name in _LOG_DIRS if properties.get(name)), None)
+    if text is None:
+        raise InvalidArgumentError("no data folder in these properties", path=path, expected="log.dirs=/d1,/d2")
+    for part in text.split(","):
+        if part.strip():
+            yield path.parent / part.strip()
