@@ -12,6 +12,7 @@ import signal
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 
+
 def pause(pid: int) -> None:
     """Stop a child process, and return once none of its threads runs, or it has ended. TimeoutError if it does not stop."""
     os.kill(pid, signal.SIGSTOP)
