@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -124,8 +125,9 @@ def test_a_stream_on_an_older_spark_is_one_error(monkeypatch: pytest.MonkeyPatch
     from tidelog.spark.source import TidelogDataSource
 
     for name in ("refused_stream", "stream_reader"):
-        monkeypatch.delitem(sys.modules, f"tidelog.spark.stream.{name}", raising=False)
-        monkeypatch.delattr(package, name, raising=False)
+        importlib.import_module(f"tidelog.spark.stream.{name}")  # Otherwise the one of the older Spark would stay.
+        monkeypatch.delitem(sys.modules, f"tidelog.spark.stream.{name}")
+        monkeypatch.delattr(package, name)
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     source = TidelogDataSource({"path": log_dir(), "subscribe": "v2-zstd-ct"})
     reader: datasource.DataSourceStreamReader = source.streamReader(source.schema())

@@ -26,6 +26,7 @@ THREADS = 8
 PROGRESS_S = 2.0
 """Seconds between two progress lines of a slow shutdown."""
 STALLED_S = 60.0
+_NAME = "tidelog-closing"
 
 
 def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = lambda: None) -> bool:
@@ -46,7 +47,7 @@ def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = la
     total = left
     for number in range(min(THREADS, total)):
         try:
-            Thread(target=close_some, name=f"tidelog-closing_{number}").start()
+            Thread(target=close_some, name=f"{_NAME}_{number}").start()
         except RuntimeError:  # The program is ending, and has no threads left.
             close_some()
     while left:
