@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -67,6 +67,14 @@ class Client:
             producer.poll(0)
         if producer.flush(PATIENCE_S) or errors:
             raise RuntimeError(f"{topic} was not filled: {errors[:1]}")
+
+    def committed(self, group: str) -> int:
+        """Return the number of a group's committed offsets; -1 while its coordinator is loading."""
+        asked = ConsumerGroupTopicPartitions(group)
+        try:
+            return len(self.admin.list_consumer_group_offsets([asked])[group].result(PATIENCE_S).topic_partitions)
+        except KafkaException:
+            return -1
 
     def set(self, topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
@@ -196,6 +204,21 @@ def loading(folder: Path, partitions: int, *, is_clean: bool) -> dict[str, float
         return clock.read()
 
 
+def groups(folder: Path, count: int, partitions: int) -> dict[str, float]:
+    """From the start until the offsets of each group can be fetched."""
+    with served(folder) as client:
+        client.create("t", partitions)
+        for number in range(count):
+            offsets_of = [TopicPartition("t", partition, number) for partition in range(partitions)]
+            wanted = ConsumerGroupTopicPartitions(f"group-{number}", offsets_of)
+            client.admin.alter_consumer_group_offsets([wanted])[wanted.group_id].result(PATIENCE_S)
+    clock = Clock()
+    with served(folder) as client:
+        for number in range(0, count, 10):
+            until(lambda: client.committed(f"group-{number}") == partitions)  # noqa: B023
+        return clock.read()
+
+
 ROWS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "compaction, 60 small partitions": lambda folder, scale: compaction(folder, max(3, int(60 * scale)), 600, 20_000),
     "compaction, one log of 60 MB": lambda folder, scale: compaction(folder, 1, max(9000, int(500_000 * scale)), 1 << 20),
@@ -207,6 +230,7 @@ ROWS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "flush.ms of 200 partitions": lambda folder, scale: flush_ms(folder, max(5, int(200 * scale))),
     "start after a clean end, 500 partitions": lambda folder, scale: loading(folder, max(5, int(500 * scale)), is_clean=True),
     "start after a kill, 500 partitions": lambda folder, scale: loading(folder, max(5, int(500 * scale)), is_clean=False),
+    "loading 2,000 groups of 50 offsets": lambda folder, scale: groups(folder, max(10, int(2000 * scale)), 50),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
@@ -23,16 +22,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from tests.broker.conftest import RunningBroker
 from tests.broker.test_topic_admin import fill, topics_of
+from tests.kafka.real_clients import kafka
 from tests.patience import PATIENCE_S
-
-with warnings.catch_warnings():
-    # kafka-python reads its own files in a way that Python 3.11 advises against.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.admin import ConfigResource as PythonConfigResource
-    from kafka.admin import KafkaAdminClient
-    from kafka.errors import TopicAlreadyExistsError
-
-    from kafka import TopicPartition as PythonTopicPartition
+from tidelog.wire.error_codes import ErrorCode
 
 
 def test_librdkafka(broker: RunningBroker) -> None:
@@ -67,23 +59,31 @@ def test_librdkafka(broker: RunningBroker) -> None:
 
 
 def test_kafka_python(broker: RunningBroker) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    library, errors = kafka.admin, kafka.errors
+    admin = library.KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     try:
         admin.create_topics({"a": {"num_partitions": 2, "configs": {"retention.ms": "5000"}}}, wait_for_metadata=True)
-        with pytest.raises(TopicAlreadyExistsError):
+        with pytest.raises(errors.TopicAlreadyExistsError):
             admin.create_topics(["a"])
+        with pytest.raises(errors.InvalidReplicationFactorError):
+            admin.create_topics([library.NewTopic("three", 1, 3)])
+        admin.create_topics([library.NewTopic("asked", 1, 1)], validate_only=True)
         admin.create_partitions({"a": 3})
         fill(broker, "a", 10)
-        deleted = admin.delete_records({PythonTopicPartition("a", 0): 4})
-        assert [one["low_watermark"] for one in deleted.values()] == [4]
-        resource = PythonConfigResource("topic", "a", {"cleanup.policy": ("APPEND", "compact"), "retention.ms": ("DELETE", None)})
-        admin.alter_configs([resource])
+        place = kafka.TopicPartition("a", 0)
+        assert admin.delete_records({place: 4})[place]["low_watermark"] == 4
+        for spec, offset in ((library.OffsetSpec.EARLIEST, 4), (library.OffsetSpec.LATEST, 10)):
+            assert admin.list_partition_offsets({place: spec})[place].offset == offset
+        changes = {"cleanup.policy": ("APPEND", "compact"), "retention.ms": ("DELETE", None)}
+        admin.alter_configs([library.ConfigResource("topic", "a", changes)])
         assert topics_of(broker)["a"].properties == {"cleanup.policy": "delete,compact"}
-        assert "delete,compact" in str(admin.describe_configs([PythonConfigResource("topic", "a")]))
+        assert "delete,compact" in str(admin.describe_configs([library.ConfigResource("topic", "a")]))
         assert [len(topic["partitions"]) for topic in admin.describe_topics(["a"])] == [3]
         assert admin.describe_cluster()["cluster_id"] == broker.node.cluster_id
         assert str(broker.data_dir) in str(admin.describe_log_dirs())
         admin.delete_topics(["a"])
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            admin.delete_topics(["a"])
         assert admin.list_topics() == []
     finally:
         admin.close()
@@ -94,7 +94,10 @@ def test_aiokafka(broker: RunningBroker) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
         await admin.start()
         try:
-            await admin.create_topics([AioNewTopic("a", 2, 1, topic_configs={"retention.ms": "5000"})])
+            new = AioNewTopic("a", 2, 1, topic_configs={"retention.ms": "5000"})
+            await admin.create_topics([new])
+            again = await admin.create_topics([new])
+            assert [error for _topic, error, _message in again.topic_errors] == [ErrorCode.TOPIC_ALREADY_EXISTS]
             await admin.create_partitions({"a": AioNewPartitions(3)})
             resource = AioConfigResource(AioConfigResourceType.TOPIC, "a")
             (response,) = await admin.describe_configs([resource])

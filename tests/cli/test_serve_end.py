@@ -54,9 +54,17 @@ class Server:
     def write(self) -> None:
         from confluent_kafka import Producer
 
+        answers: list[object] = []
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        producer.produce("t", b"value")
+        producer.produce("t", b"value", on_delivery=lambda error, _: answers.append(error))
         assert producer.flush(PATIENCE_S) == 0
+        assert answers == [None]
+
+    def create(self, topic: str, partitions: int) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic(topic, partitions)])[topic].result(PATIENCE_S)
 
     def end(self) -> int:
         assert self.process.stdout is not None
@@ -127,6 +135,16 @@ def test_a_disk_that_never_answers(tmp_path: Path) -> None:
     assert server.end() == 1
     assert not (server.data / CLEAN_SHUTDOWN_FILE).exists()
     assert "ended while threads still waited: tidelog-" in server.stderr.read_text()
+
+
+def test_the_main_thread_closes_no_log(tmp_path: Path) -> None:
+    """A log without new records is synced, too, and the broker says that it waits for the disk."""
+    server = Server(tmp_path, "closing.STALLED_S = event_loop.AT_THE_END_S = 0.3")
+    server.create("empty", 2)
+    server.stuck.touch()
+    server.process.send_signal(signal.SIGTERM)
+    wait_for(server, "2 logs are not closed")
+    assert server.end() == 1
 
 
 def test_an_end_that_does_not_come_on(tmp_path: Path) -> None:

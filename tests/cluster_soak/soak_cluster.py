@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
 import time
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack
@@ -17,6 +15,7 @@ from tests.broker.raw import RawClient
 from tests.cluster_soak.controller_proxies import ControllerProxies
 from tests.cluster_soak.schedule import Fault
 from tests.cluster_soak.small_disk import SmallDisk, is_inside
+from tests.kafka import pausing
 from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.tidelog_node import TidelogNode
@@ -141,7 +140,7 @@ class SoakCluster:
         begin, end = {
             "kill": (node.kill, lambda: self._start(node)),
             "restart": (node.stop, lambda: self._start(node)),
-            "pause": (lambda: os.kill(pid(node), signal.SIGSTOP), lambda: os.kill(pid(node), signal.SIGCONT)),
+            "pause": (lambda: pausing.pause(pid(node)), lambda: pausing.go_on(pid(node))),
             "cut-off": (lambda: self._proxies.cut_off(fault.target), self._proxies.cut_off),
             "full-disk": (lambda: self._disks[fault.target].fill(), lambda: self._room_again(fault.target)),  # noqa: PLW0108 - not all have one
         }[name]

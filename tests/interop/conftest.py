@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from tests.interop.gate import COLLECTED, of_each_file
 from tests.interop.spark_program import SparkProgram
-from tests.kafka import Kafka391, why_not
+from tests.kafka import Kafka391, outputs, why_not
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` deselects some of them
@@ -26,6 +26,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     reason = why_not()
     if reason is not None and "interop" in item.path.parts:
         pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show in the report of a failed test what its brokers and other processes wrote last."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"the end of {path}", end) for path, end in outputs.ends_since(call.start)]
+    return report
 
 
 @pytest.fixture(scope="session")

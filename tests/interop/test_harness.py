@@ -73,6 +73,7 @@ def test_kafka_391_stops_dies_and_starts_again(broker: Kafka391) -> None:
     assert offset_for_time(broker.admin, "harness", 0, T + 700) == (100, T + 700)
 
 
+@pytest.mark.thorough("judges Kafka alone; what 2.4.1 writes in v0: tests/golden, differential/test_old_formats")
 def test_kafka_241_still_writes_v0(tmp_path: Path) -> None:
     with Kafka241(tmp_path) as old:
         old.create_topic("old", message_format_version="0.9.0")

@@ -16,6 +16,7 @@ import tidelog
 from tests.certificates import PASSWORD, Authority
 from tests.cli.conftest import run
 from tests.identity_provider import IdentityProvider
+from tests.interop.gate import first_of
 from tests.interop.secured_properties import (
     ALICE,
     BOB,
@@ -42,6 +43,7 @@ from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 SECONDS = 20.0
 """Far below the 30 s for which what may pass is tried again, on a machine that has other work."""
+JAVA = ("java-4.2.0", "java-3.9.1")
 
 
 class Secured(NamedTuple):
@@ -300,7 +302,13 @@ def test_names_are_compared(secured: Secured) -> None:
     assert "for another host" in str(error)
 
 
-@pytest.mark.parametrize("kind_of_client", CLIENTS)
+@pytest.mark.parametrize(
+    "kind_of_client",
+    [
+        *sorted({*CLIENTS} - {*JAVA}),
+        *first_of(*JAVA, why="the same uses by the older client; Kafka's tools of 3.9.1 are secured in test_acls"),
+    ],
+)
 def test_clients_of_others(secured: Secured, ours: dict[str, str], kind_of_client: str) -> None:
     """Each client of each language gets from Tidelog what it gets from Kafka: it works, or fails for the same reason."""
     folder = secured.authority.folder

@@ -9,9 +9,7 @@ Controllers have the ids 3000, 3001, ...; all listen on 127.0.0.1. Each node can
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
+from tests.kafka import pausing
 from tests.kafka.brokers import BOOTSTRAP, SHORT_LIVED, random_id
 from tests.kafka.jars import classpath, made_once
 from tests.kafka.java import JavaProcess, free_port, is_listening, run_java
@@ -97,11 +96,11 @@ class KafkaNode:
 
     def pause(self) -> None:
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGSTOP)
+        pausing.pause(self.process.pid)
 
     def go_on(self) -> None:
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGCONT)
+        pausing.go_on(self.process.pid)
 
 
 class KafkaCluster:

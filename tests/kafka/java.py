@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import orphans
+from tests.kafka import outputs
 from tests.kafka.jars import JARS, class_archive, made_once
 
 START_TIMEOUT_S = 180
@@ -171,6 +172,7 @@ class JavaProcess:
             # A session of its own: a Ctrl-C in the terminal reaches the test run, which then stops the process in order.
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True)
         orphans.watch(self.process)
+        outputs.note(output)
         atexit.register(self.kill)
 
     @property

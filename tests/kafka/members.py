@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests import orphans
+from tests.kafka import outputs, pausing
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
 from tests.patience import PATIENCE_S
@@ -50,6 +49,7 @@ class TidelogMember:
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         orphans.watch(self.process)
+        outputs.note(self.output)
 
     def start(self) -> None:
         before = self.said().count("is RUNNING")
@@ -89,8 +89,8 @@ class TidelogMember:
 
     def pause(self) -> None:
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGSTOP)
+        pausing.pause(self.process.pid)
 
     def go_on(self) -> None:
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGCONT)
+        pausing.go_on(self.process.pid)

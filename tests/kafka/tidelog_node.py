@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests import orphans
+from tests.kafka import outputs
 from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import free_port, wait_until
 
@@ -44,9 +45,11 @@ class TidelogNode:
         return (self.folder / "tidelog.out").read_text(errors="replace")
 
     def start(self, *, waits: bool = True) -> None:
-        with (self.folder / "tidelog.out").open("ab") as out:
+        output = self.folder / "tidelog.out"
+        with output.open("ab") as out:
             self.process = subprocess.Popen([TIDELOG, "serve", "--config", str(self.config)], stdout=out, stderr=out)
         orphans.watch(self.process)
+        outputs.note(output)
         if waits:
             self.wait()
 

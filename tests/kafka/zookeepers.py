@@ -10,8 +10,6 @@ All listen on 127.0.0.1. Each node can be killed, paused and started again.
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 
+from tests.kafka import pausing
 from tests.kafka.brokers import SHORT_LIVED
 from tests.kafka.jars import classpath
 from tests.kafka.java import JavaProcess, free_port, is_listening, wait_until
@@ -82,11 +81,11 @@ class KafkaBroker:
 
     def pause(self) -> None:
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGSTOP)
+        pausing.pause(self.process.pid)
 
     def go_on(self) -> None:
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGCONT)
+        pausing.go_on(self.process.pid)
 
 
 class ZookeeperCluster:

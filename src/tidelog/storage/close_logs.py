@@ -1,15 +1,20 @@
 """Closes many logs: each is flushed and closed, several in parallel, with progress lines.
 
 A log with new records needs about ten waits for the disk, so ten thousand of them would take minutes one after the other; the
-disk is faster with several at once. `Partitions` calls this at shutdown. If the disk does not respond for `STALLED_S`, waiting
-ends: the shutdown is unclean then, and the next start recovers.
+disk is faster with several at once. Logs without new records wait for the disk, too: an empty one is synced, and one that was
+flushed before may still have a snapshot of its producers to write. So the calling thread closes none of them, except where the
+program has no threads left. `Partitions` calls this at shutdown. If the disk does not respond for `STALLED_S`, waiting ends: the
+shutdown is unclean then, and the next start recovers.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
 from time import monotonic
 
 from tidelog.errors import StorageError
@@ -21,6 +26,7 @@ THREADS = 8
 PROGRESS_S = 2.0
 """Seconds between two progress lines of a slow shutdown."""
 STALLED_S = 60.0
+_NAME = "tidelog-closing"
 
 
 def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = lambda: None) -> bool:
@@ -28,43 +34,38 @@ def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = la
 
     `progress` is called repeatedly, after one or several logs were closed. Raises StorageError if the disk does not respond.
     """
-    dirty: list[PartitionLog] = []
-    is_clean = True
-    for log in logs:
-        if log.local.unflushed_messages and not log.is_offline:
-            dirty.append(log)
-        else:
-            is_clean &= _close(log)
-            progress()
-    return (not dirty or _close_at_once(dirty, progress)) and is_clean
+    waiting = deque(logs)
+    closed: SimpleQueue[bool] = SimpleQueue()
 
+    def close_some() -> None:
+        with suppress(IndexError):  # None is left.
+            while True:
+                closed.put(_close(waiting.popleft()))
 
-def _close_at_once(logs: list[PartitionLog], progress: Callable[[], object]) -> bool:
-    is_clean = True
     began = reported_at = moved = monotonic()
-    pool = ThreadPoolExecutor(THREADS, "tidelog-closing")
-    left: set[Future[bool]] = set()
-    try:
+    is_clean, left = True, len(waiting)
+    total = left
+    for number in range(min(THREADS, total)):
         try:
-            for log in logs:
-                left.add(pool.submit(_close, log))
+            Thread(target=close_some, name=f"{_NAME}_{number}").start()
         except RuntimeError:  # The program is ending, and has no threads left.
-            for log in logs[len(left) :]:
-                is_clean &= _close(log)
-        while left:
-            done, left = wait(left, PROGRESS_S, FIRST_COMPLETED)
-            is_clean &= all(future.result() for future in done)
-            now = monotonic()
-            if done:
-                moved = now
-                progress()
-            elif now - moved >= STALLED_S:
-                raise StorageError(f"the disk has not answered for {now - moved:.0f} s: {len(left)} logs are not closed")
-            if now - reported_at >= PROGRESS_S:
-                reported_at = now
-                logger.info("%d of %d logs are on the disk after %.0f s", len(logs) - len(left), len(logs), now - began)
-    finally:
-        pool.shutdown(wait=not left, cancel_futures=True)
+            close_some()
+    while left:
+        try:
+            is_clean &= closed.get(timeout=PROGRESS_S)
+        except Empty:
+            if monotonic() - moved >= STALLED_S:
+                waiting.clear()
+                raise StorageError(
+                    f"the disk has not answered for {monotonic() - moved:.0f} s: {left} logs are not closed"
+                ) from None
+        else:
+            left -= 1
+            moved = monotonic()
+            progress()
+        if monotonic() - reported_at >= PROGRESS_S:
+            reported_at = monotonic()
+            logger.info("%d of %d logs are on the disk after %.0f s", total - left, total, reported_at - began)
     return is_clean
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.broker.cluster.fake_plane import FakePlane, registered, topic
 from tidelog.broker.cluster.kraft import directory_assignments
 from tidelog.broker.cluster.kraft.directory_assignments import AT_ONCE, LASTING, DirectoryAssignments, wait_s
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import BrokerUnreachableError, TidelogError
 from tidelog.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED, directory_of
 from tidelog.metadata.records import FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
@@ -230,11 +231,9 @@ def test_nothing_is_sent_below_3_7(cluster: Cluster) -> None:
     assert [len(replicas_of(one)) for one in cluster.requests] == [2]
 
 
-def test_only_failures_that_last_are_logged(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_failures_that_last_are_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     now_s = 0.0
-    monkeypatch.setattr(directory_assignments, "monotonic", lambda: now_s)
+    cluster.assignments._log = RetryLog(directory_assignments.logger, now_s=lambda: now_s)
     cluster.create([[OLD, OLD]])
 
     def gone(request: AssignReplicasToDirsRequest) -> TidelogError:
@@ -246,8 +245,9 @@ def test_only_failures_that_last_are_logged(
     cluster.answers = [gone] * (LASTING - 1 + 12) + [lambda request: refused] * 3
     with caplog.at_level(logging.INFO, "tidelog.broker"):
         cluster.run()
-    said = [record.getMessage().rpartition(": ")[2] for record in caplog.records if record.levelno == logging.WARNING]
-    assert said == ["gone", "gone", "the controller answers UNSUPPORTED_VERSION"]
+    said = [record.getMessage().partition(" yet: ")[2] for record in caplog.records if record.levelno == logging.WARNING]
+    more = " (not logged meanwhile: 5)"
+    assert said == ["gone", f"gone{more}", f"the controller answers UNSUPPORTED_VERSION{more}"]
     assert caplog.records[-1].getMessage() == "1 replicas were assigned to directory.id AAAAEAAAAAAAAAAAAAAAAA"
 
 

@@ -23,9 +23,9 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable
 from itertools import islice
-from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.errors import TidelogError
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.metadata.directory_ids import directory_of
@@ -54,8 +54,6 @@ _JITTER = 0.02
 
 LASTING = 5
 """Failures are logged from this many in a row: a single one may only mean that a topic was deleted."""
-
-LOG_EVERY_S = 60.0
 
 Replica: TypeAlias = tuple[uuid.UUID, int]
 """Topic id and partition."""
@@ -90,7 +88,7 @@ class DirectoryAssignments:
         self._sent: list[Replica] = []
         self._wake = asyncio.Event()
         self._failures = 0
-        self._logged = "", -LOG_EVERY_S
+        self._log = RetryLog(logger)
 
     @property
     def pending(self) -> int:
@@ -172,8 +170,4 @@ class DirectoryAssignments:
         self._failures += 1
         if self._failures < LASTING:
             return
-        now_s = monotonic()
-        logged, logged_at_s = self._logged
-        if reason != logged or now_s - logged_at_s >= LOG_EVERY_S:
-            self._logged = reason, now_s
-            logger.warning("%d replicas cannot be assigned to %s yet: %s", len(self._waiting), self._place, reason)
+        self._log.failed("%d replicas cannot be assigned to %s yet: %s", len(self._waiting), self._place, reason)
