@@ -19,9 +19,9 @@ from tidelog.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker as Broker
+    from tidelog.testing.kafka_container import KafkaContainer as KafkaContainer
     from tidelog.testing.scoped_brokers import MakeBroker as MakeBroker
     from tidelog.testing.scoped_brokers import broker_fixture as broker_fixture
-    from tidelog.testing.kafka_container import KafkaContainer as KafkaContainer
 
 __all__ = ["Broker", "KafkaContainer", "MakeBroker", "ManualClock", "broker_fixture"]
 

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidelog.testing.scoped_brokers import RUN, MakeBroker
 from tidelog.testing.brokers_of_run import KEPT, TOPICS_MARK, BrokersOfRun
+from tidelog.testing.scoped_brokers import RUN, MakeBroker
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
