@@ -93,7 +93,9 @@ def check_serving(
         text = f"would listen on {joined(at[0] or '*', at[1])} ({listener.protocol})"
         found.line(text if at == advertised else f"{text}, and send clients to {joined(*advertised)}")
         if listener.protocol == PLAINTEXT and not config.authorizer_class_name and listener.host not in _LOOPBACK:
-            found.warning(f"any client that reaches {joined(at[0] or '*', at[1])} has full access: neither TLS, users nor an authorizer")
+            found.warning(
+                f"any client that reaches {joined(at[0] or '*', at[1])} has full access: neither TLS, users nor an authorizer"
+            )
     if metrics_at is not None:
         found.line(f"would serve metrics and health at http://{joined(*metrics_at)}/metrics and /healthz")
     return found.finish()
