@@ -16,7 +16,6 @@ from tidelog.broker.server.scraped.prometheus import BrokerCollector, Snapshot
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
 from tidelog.groups.lag import NextRecord, PartitionLag, Precision, Retention
 from tidelog.storage.topics.topic_statistics import TopicStatistics
-from tidelog.testing import plugin
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^##+ (.+?)\n(.*?)(?=^##+ |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -61,11 +60,6 @@ def test_metrics() -> None:
     assert set(re.findall(r"`(tidelog_\w+)`", SECTIONS["Metrics"].partition("KIP-32 wants")[0])) == served
 
 
-def test_fixtures() -> None:
-    documented = re.findall(r"^\| `(\w+)` \|", SECTIONS["pytest"], re.MULTILINE)
-    assert set(documented) == {name for name in vars(plugin) if "tidelog_" in name}
-
-
 @pytest.mark.parametrize(
     ("example", "shown"),
     [(EXAMPLES[0], "data "), (EXAMPLES[1], "SASL_SSL\n"), (EXAMPLES[2], "2 [b'value']\n"), (EXAMPLES[3], "1\n")],
@@ -73,7 +67,7 @@ def test_fixtures() -> None:
 def test_examples(example: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(example, "broker.md", "exec"), {})
     assert shown in capsys.readouterr().out
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 4
 
 
 def test_the_example_of_transactions(capsys: pytest.CaptureFixture[str]) -> None:

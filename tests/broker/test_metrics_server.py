@@ -13,6 +13,7 @@ import pytest
 
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.server.scraped import metrics_server
+from tidelog.broker.server.scraped.health import STARTING, STOPPING, Health
 from tidelog.broker.server.scraped.metrics_server import MAX_REQUESTS, PATIENCE_S, MetricsServer
 from tidelog.broker.server.scraped.prometheus import Snapshot
 
@@ -23,7 +24,8 @@ def snapshot() -> Snapshot:
 
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
-    server = MetricsServer("127.0.0.1", 0, snapshot)
+    server = MetricsServer("127.0.0.1", 0, Health())
+    server.report(snapshot)
     yield server
     server.close()
 
@@ -70,10 +72,56 @@ def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None
     def ask() -> Snapshot:
         raise TimeoutError
 
-    server = MetricsServer("127.0.0.1", 0, ask)
+    server = MetricsServer("127.0.0.1", 0, Health())
+    server.report(ask)
     try:
         with pytest.raises(AssertionError):
             scraped(server)
     finally:
         server.close()
     assert "metrics cannot be reported: the broker does not answer in time" in caplog.text
+
+
+def asked(server: MetricsServer, path: str) -> tuple[int, str]:
+    connection = HTTPConnection(*server.address, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode().strip()
+    finally:
+        connection.close()
+
+
+def test_health_from_the_start_to_the_end() -> None:
+    health = Health()
+    server = MetricsServer("127.0.0.1", 0, health)
+
+    def answers() -> list[tuple[int, str]]:
+        return [asked(server, path) for path in ("/healthz/live", "/healthz/ready?verbose", "/healthz")]
+
+    def slow() -> str | None:
+        raise TimeoutError
+
+    def closed() -> str | None:
+        raise RuntimeError("the loop is closed")
+
+    fine = (200, "ok")
+    try:
+        assert answers() == [fine, (503, STARTING), (503, STARTING)]
+        assert b"tidelog_" not in scraped(server)
+        health.serving(lambda: None)
+        server.report(snapshot)
+        assert answers() == [fine, fine, fine]
+        assert b"tidelog_connections " in scraped(server)
+        health.serving(lambda: "the controllers have fenced this broker")
+        assert answers() == [fine, *[(503, "the controllers have fenced this broker")] * 2]
+        health.serving(slow)
+        assert answers() == [(503, "the event loop has not answered for 10 s")] * 3
+        health.serving(closed)
+        assert answers() == [fine, (503, STOPPING), (503, STOPPING)]
+        health.stopping()
+        server.report_no_more()
+        assert answers() == [fine, (503, STOPPING), (503, STOPPING)]
+        assert b"tidelog_" not in scraped(server)
+    finally:
+        server.close()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidelog.cli.commands import serving
-from tidelog.cli.commands.serving import YOUNG_LOOKS, Collector
+from tidelog.cli.serving import process as serving
+from tidelog.cli.serving.process import YOUNG_LOOKS, Collector
 
 THRESHOLDS = (1_000_000, 5, 800)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -47,6 +48,24 @@ def test_nobody_writes_lines_of_his_own(capsys: pytest.CaptureFixture[str]) -> N
     line, said = capsys.readouterr().err.splitlines()
     assert line.endswith(r"refused: a\n2026-11-22 all is well\x1b[2J")
     assert said == r"group a\nb: offsets set: 1"
+
+
+@pytest.mark.usefixtures("command")
+def test_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    name = 'a"}\n{"level": "info"}\u2028\x1b[2J\x85'
+    with log_lines("info", "json"):
+        logger.info("refused: %s", name)
+        try:
+            raise ValueError(name)
+        except ValueError:
+            logger.exception("failed")
+    text = capsys.readouterr().err
+    assert text.isascii()
+    first, second = (json.loads(line) for line in text.splitlines())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first.pop("time"))
+    assert first == {"level": "info", "area": "broker.test", "message": f"refused: {name}"}
+    assert list(second) == ["time", "level", "area", "message", "traceback"]
+    assert second["traceback"].endswith(f"ValueError: {name}")
 
 
 def test_of_each_kind_only_some(capsys: pytest.CaptureFixture[str]) -> None:

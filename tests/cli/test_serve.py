@@ -216,7 +216,7 @@ def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
         "tidelog.client",
         "tidelog.reader.log",
     )
-    imports = "sys, tidelog.cli.commands.serve, tidelog.cli.commands.serving"
+    imports = "sys, tidelog.cli.commands.serve, tidelog.cli.serving.process"
     code = f"import {imports}; print([name for name in {unwanted!r} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE_S)

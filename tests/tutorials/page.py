@@ -1,10 +1,11 @@
 """A tutorial as a program: its blocks run from top to bottom in one folder, and print what the page shows.
 
-- `console` blocks: each `$ command` runs in a shell. The lines after it must be among those that it printed, in that order; `...`
-  stands for any lines, or for the rest of a line.
-- `python` blocks are one program, which runs in the same folder. A `text` block shows what the one before it printed.
+- `console` blocks: each `$ command` runs at `NOW`, in this process or in a shell. The lines after it must be among those that it
+  printed, in that order; `...` stands for any lines, or for the rest of a line.
+- Blocks with a title are files, which are written into the folder.
+- Other `python` blocks are one program, which runs in the same folder. A `text` block shows what the one before it printed.
 
-Widths of columns are not compared, nor are spans of time that depend on today, nor ports.
+Widths of columns are not compared, nor what differs from run to run: random ids, ports, durations, times of today.
 """
 
 from __future__ import annotations
@@ -13,29 +14,46 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from click.testing import CliRunner
+
+from tests.patience import PATIENCE_S
+from tidelog.cli.app import cli
+from tidelog.clock import ManualClock
+
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOW = datetime(2026, 11, 19, 10, tzinfo=UTC)
+
+BLOCK = re.compile(r"^```(\w+)(?: title=\"(\S+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PADDING = re.compile(r" {2,}|\t")
-TODAY = re.compile(r", (?:in|overdue|for) \d[\w ]*?(?=  |$)|record \d+ is [\w ]+ in the future|\d+(?:\.\d+)? (?:ms|s)\b")
+VARYING = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d+Z?(?= info| warning| error)|(?:, )?\b(?:in|for|overdue) \d[\w. ]*?(?=  |$|[;,])"
+    r"|record \d+ is [\w ]+ in the future|process \d+|\d+(?:\.\d+)? (?:ms|s)\b|\s+\[ *\d+%\]|\b[\w-]{22}\b|(?<=:)\d{4,5}\b"
+    r"|[\d.]+ [KM]iB read"
+)
+OF_SHELL = re.compile(r"[|;&<>$`*]|^tidelog (?:job|serve|ui|sql)\b")
+PYTEST = "-m pytest -p tidelog.testing.plugin -p no:cacheprovider -p xdist.plugin"
 
 
 class Block(NamedTuple):
     """A block of the page. `line` is its first line's number there."""
 
     kind: str
+    title: str
     text: str
     line: int
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the page's blocks that run, or show what the one before printed."""
+    """Return the page's blocks."""
     text = page.read_text(encoding="utf-8")
-    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 2) for found in BLOCK.finditer(text)]
+    return [Block(found[1], found[2] or "", found[3], text.count("\n", 0, found.start()) + 2) for found in BLOCK.finditer(text)]
 
 
 class Reader:
@@ -46,35 +64,50 @@ class Reader:
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._printed = ""
 
-    def follow(self) -> None:
-        """Run all blocks. Raises AssertionError where the page is not true."""
+    def follow(self) -> int:
+        """Run all blocks; return the number of commands and programs. Raises AssertionError where the page is not true."""
+        count = 0
         with contextlib.chdir(self._directory):
             for block in blocks(self._page):
-                getattr(self, f"_{block.kind}")(block)
+                if block.title:
+                    Path(block.title).write_text(block.text)
+                elif block.kind == "console":
+                    for command, lines in _commands(block.text):
+                        self._compare(block, command, lines, run(command))
+                        count += 1
+                elif block.kind == "python":
+                    self._run(block)
+                    count += 1
+                elif block.kind == "text":
+                    self._compare(block, "the program", block.text.splitlines(), self._printed)
+        return count
 
-    def _console(self, block: Block) -> None:
-        for command, lines in _commands(block.text):
-            bin_dir = Path(sys.executable).parent
-            env = {**os.environ, "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}", "TIDELOG": str(ROOT), "COLUMNS": "120"}
-            done = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, check=False)
-            self._compare(block, command, lines, done.stdout + done.stderr)
-
-    def _python(self, block: Block) -> None:
+    def _run(self, block: Block) -> None:
         code = "\n" * (block.line - 1) + block.text  # Errors name the page's lines.
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(code, str(self._page), "exec"), self._names)
         self._printed = printed.getvalue()
 
-    def _text(self, block: Block) -> None:
-        self._compare(block, "the program", block.text.splitlines(), self._printed)
-
     def _compare(self, block: Block, what: str, lines: list[str], printed: str) -> None:
         left = iter([_plain(line) for line in printed.splitlines()])
         for line in lines:
             if line.strip() != "...":
-                assert any(_is_shown(_plain(line), one) for one in left), (
-                    f"{self._page.name}:{block.line}: {what}\nshown:\n{line}\nprinted:\n{printed}"
-                )
+                found = any(_is_shown(_plain(line), one) for one in left)
+                assert found, f"{self._page.name}:{block.line}: {what}\nshown:\n{line}\nprinted:\n{printed}"
+
+
+def run(command: str) -> str:
+    """Return what a terminal shows for a command in the current folder."""
+    if command.startswith("tidelog ") and not OF_SHELL.search(command):
+        result = CliRunner().invoke(cli, shlex.split(command)[1:], obj=ManualClock(NOW))
+        assert isinstance(result.exception, SystemExit | None), result.exception
+        return result.output
+    line = re.sub(r"^pytest\b", f"python {PYTEST}", command)
+    line = re.sub(r"^python (demo/\S+)", lambda match: f"python {shlex.quote(str(ROOT / match[1]))}", line)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(Path.cwd()), "COLUMNS": "120"}
+    done = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return done.stdout + done.stderr
 
 
 def _commands(text: str) -> list[tuple[str, list[str]]]:
@@ -91,8 +124,8 @@ def _commands(text: str) -> list[tuple[str, list[str]]]:
 
 
 def _is_shown(shown: str, printed: str) -> bool:
-    return printed.startswith(shown.removesuffix("...")) if shown.endswith("...") else printed == shown
+    return printed.startswith(shown.removesuffix("...").rstrip()) if shown.endswith("...") else printed == shown
 
 
 def _plain(line: str) -> str:
-    return PADDING.sub(" ", TODAY.sub("", line)).strip()
+    return PADDING.sub(" ", VARYING.sub("", line)).strip()

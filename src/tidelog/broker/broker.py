@@ -17,7 +17,7 @@ Defaults are Kafka's, except that `group.initial.rebalance.delay.ms` is 0, so th
 
 | for tests, without a client | |
 |---|---|
-| `create_topic("orders", 3, retention_ms=1000)` | |
+| `create_topic("orders", 3, retention_ms=1000)`, `delete_topic("orders")` | |
 | `produce("orders", b"value", key=b"key")`, `produce("orders", [b"a", b"b"])` | returns offsets; creates a missing topic |
 | `records("orders")` | the topic's records |
 | `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | such requests of clients fail, without any effect |
@@ -209,7 +209,19 @@ class Broker:
         """
         self._check_writable()
         named = {name if "." in name else name.replace("_", "."): value for name, value in properties.items()}
-        self._create(name, lambda node: node.topics.creation(name, partitions, named))
+        self._change(name, lambda node: node.topics.creation(name, partitions, named))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and the groups' committed offsets for it. Raises UnknownTopicOrPartitionError."""
+        self._check_writable()
+
+        def deletion(node: Node) -> Steps[Any]:
+            view = node.topics.get(name)
+            if view is None:
+                raise UnknownTopicOrPartitionError(f"no topic {name!r}", path=self.data_dir)
+            return node.topics.deletion(view)
+
+        self._change(name, deletion)
 
     @overload
     def produce(
@@ -278,7 +290,7 @@ class Broker:
 
         if not self.call(lambda running: running.node.topics.get(topic)):
             with suppress(TopicExistsError):  # Another client has created it meanwhile.
-                self._create(topic, lambda node: node.topics.creation(topic, node.config.num_partitions, {}))
+                self._change(topic, lambda node: node.topics.creation(topic, node.config.num_partitions, {}))
         first = self.call(append)
         return first if value is None or isinstance(value, bytes | str) else [first + index for index in range(len(values))]
 
@@ -325,8 +337,8 @@ class Broker:
 
     # --- inside
 
-    def _create(self, name: str, steps: Callable[[Node], Steps[Any]]) -> None:
-        """Create a topic as for a client. On the broker's own thread it is created in one step, because that thread must not
+    def _change(self, name: str, steps: Callable[[Node], Steps[Any]]) -> None:
+        """Create or delete a topic as for a client. On the broker's own thread this is one step, because that thread must not
         wait.
         """
         if self._serving is not None and self._serving.is_here:

@@ -1,27 +1,36 @@
-"""For tests of programs that use Kafka: a broker inside the test's process, and a clock that moves when a test moves it.
+"""For tests of programs that use Kafka: brokers inside the test's process, and a clock that moves when a test moves it.
 
 | | |
 |---|---|
-| `Broker` | a broker on a free port, see `tidelog.broker.broker`; imported when it is first used |
+| `Broker` | a broker on a free port: `tidelog.Broker` |
 | `ManualClock` | a clock for the broker, to let time pass in a test: `advance` runs the work that has become due |
-| `plugin` | the broker and the clock as pytest fixtures |
+| `broker_fixture` | makes a pytest fixture: a broker for a function, a class, a module, a package or the session |
+| `MakeBroker` | the type of the fixture `make_tidelog_broker` |
+| `KafkaContainer` | takes the place of testcontainers' class of this name |
+| `plugin` | the fixtures, markers and options; pytest loads it wherever Tidelog is installed |
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.clock import ManualClock as ManualClock
+from tidelog.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker as Broker
+    from tidelog.testing.kafka_container import KafkaContainer as KafkaContainer
+    from tidelog.testing.scoped_brokers import MakeBroker as MakeBroker
+    from tidelog.testing.scoped_brokers import broker_fixture as broker_fixture
 
-__all__ = ["Broker", "ManualClock"]
+__all__ = ["Broker", "KafkaContainer", "MakeBroker", "ManualClock", "broker_fixture"]
 
-
-def __getattr__(name: str) -> Any:
-    if name != "Broker":
-        raise AttributeError(f"module 'tidelog.testing' has no attribute {name!r}")
-    from tidelog.broker.broker import Broker
-
-    return Broker
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "tidelog.broker.broker": ("Broker",),
+            "tidelog.testing.scoped_brokers": ("MakeBroker", "broker_fixture"),
+            "tidelog.testing.kafka_container": ("KafkaContainer",),
+        },
+    )

@@ -4,7 +4,8 @@
 |---|---|
 | properties | Kafka's `server.properties` with `--config`; `--property` takes precedence, other options over both |
 | stdout | one line once clients are served: `bootstrap.servers=host:port` |
-| stderr | log lines with the time |
+| stderr | log lines with the time; with `--log-format json` an object on each line, errors that end it included |
+| `--check` | the configuration and the folder are checked, nothing is written; exit code 0, or 1 if the broker would not start |
 | TERM or INT | pending requests are answered, logs are flushed and closed, the clean-shutdown file is written; exit code 0 |
 | ... a second time | ends at once; exit code 128 plus the signal; the next start recovers |
 """
@@ -12,23 +13,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
-from tidelog.broker.server.listeners import Listener, joined, parse_address, parse_listeners
-from tidelog.broker.settings.broker_config import BrokerConfig
-from tidelog.broker.settings.server_properties import described, sort_properties
-from tidelog.broker.settings.unused_properties import GUARDS
+from tidelog.broker.server.listeners import parse_address
+from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.cli.app import EXIT_ERROR
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.log_lines import log_lines
+from tidelog.cli.serving.configuration import file_properties, single_properties, with_addresses
 from tidelog.clock import Clock, SystemClock
+from tidelog.errors import TidelogError
 from tidelog.folder_list import are_several
-from tidelog.properties_file import read_properties_file
-from tidelog.security.client_config import PLAINTEXT
 
 logger = logging.getLogger("tidelog.serve")
 
@@ -50,6 +49,16 @@ logger = logging.getLogger("tidelog.serve")
     show_default=True,
     help="Log level on stderr.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the log lines on stderr.",
+)
+@click.option(
+    "--check", is_flag=True, help="Write and serve nothing: show everything that is wrong, and what the broker would do."
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -61,21 +70,31 @@ def command(
     read_only: bool,
     metrics: str | None,
     log_level: str,
+    log_format: str,
+    check: bool,
 ) -> None:
     """Serve a data folder to Kafka clients, of any release, until TERM or Ctrl-C.
 
     Only programs on this machine can connect, unless --listen or the configuration says otherwise. Without an authorizer
     clients that connect have full access. A second TERM or Ctrl-C ends at once.
     """
-    given = _single_properties(properties)
-    # Imported here, so that listing the commands does not import asyncio and the storage engine.
-    from tidelog.cli.commands.serving import serve
+    if check:
+        from tidelog.cli.serving.check import check_serving
 
-    notices.note_interpreted()
-    with log_lines(log_level):
-        file = _file_properties(config_file, given)
+        is_fine = check_serving(
+            config_file, properties, data_dir=data_dir, listen=listen, advertise=advertise, metrics=metrics, read_only=read_only
+        )
+        ctx.exit(0 if is_fine else EXIT_ERROR)
+    given = single_properties(properties)
+    # Imported here, so that listing the commands does not import asyncio and the storage engine.
+    from tidelog.cli.serving.process import serve
+
+    if log_format == "text":
+        notices.note_interpreted()
+    with log_lines(log_level, log_format), _errors_logged(is_json=log_format == "json"):
+        file = file_properties(config_file, given)
         wanted = sort_properties({**file, **given}, topic_names=True)
-        config = _with_addresses(wanted.config, listen, advertise)
+        config = with_addresses(wanted.config, listen, advertise)
         folder = data_dir or config.log_dir
         if folder is None:
             raise click.UsageError("--data is missing, and no configuration names a folder (log.dirs).")
@@ -87,55 +106,15 @@ def command(
             ctx.exit(EXIT_ERROR)
 
 
-# --- properties
-
-
-def _single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator:
-            raise click.UsageError(f"--property {pair!r} is not NAME=VALUE.")
-        found[name.strip()] = value.strip()
-    unknown = sort_properties({name: found[name] for name in found if name != "process.roles"}, topic_names=True).unknown
-    if unknown:
-        raise click.UsageError(f"--property: a broker has no {described(unknown, topic_names=True)}.")
-    return found
-
-
-def _file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Read the configuration file. Unknown properties and properties without effect are dropped, each kind with one warning.
-
-    `given` properties override the file's. They may also decide which properties apply, as the roles do.
-    """
-    if path is None:
-        return {}
-    found = read_properties_file(path)
-    wanted = sort_properties({**found, **given})
-    unknown, unused = ([name for name in names if name in found] for names in (wanted.unknown, wanted.unused))
-    if unknown:
-        logger.warning("%s: unknown, and ignored: %s", path, described(unknown))
-    guards = [name for name in GUARDS if name in unused and found[name] not in ("", "none")]
-    if guards:
-        logger.warning("%s: %s have no effect: this broker does not support them", path, ", ".join(guards))
-    rest = [name for name in unused if name not in guards]
-    if rest:
-        logger.info("%s: not used here: %s", path, ", ".join(rest))
-    return {name: value for name, value in found.items() if name not in {*unknown, *unused}}
-
-
-def _with_addresses(config: BrokerConfig, listen: str | None, advertise: str | None) -> BrokerConfig:
-    if listen is None and advertise is None:
-        return config
-    advertised = None if advertise is None else parse_address(advertise)
-    if listen is None:
-        assert advertised is not None
-        first = config.listeners[0]._replace(advertised_host=advertised[0], advertised_port=advertised[1])
-        return replace(config, listeners=(first, *config.listeners[1:]))
-    host, port = parse_address(listen)
-    # Use the same listener name everywhere: other brokers of a cluster look it up by its name.
-    name = PLAINTEXT if config.cluster is None else config.cluster.inter_broker_listener_name
-    if advertised is not None:
-        return replace(config, listeners=(Listener(name, host, port, *advertised),))
-    (one,) = parse_listeners({"listeners": f"{PLAINTEXT}://{joined(host, port)}"})
-    return replace(config, listeners=(one._replace(name=name),))
+@contextmanager
+def _errors_logged(*, is_json: bool) -> Iterator[None]:
+    """With JSON, log an error that ends the broker, so that it is an object like the other lines; exit code 1."""
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except Exception as error:
+        if not is_json:
+            raise
+        logger.error("%s", error, exc_info=None if isinstance(error, TidelogError | OSError) else error)
+        raise click.exceptions.Exit(EXIT_ERROR) from None

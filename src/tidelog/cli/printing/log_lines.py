@@ -1,4 +1,9 @@
-"""A broker's log lines on stderr: `2026-11-22 03:15:33.123 info    broker: ...`, UTC, one line per record.
+"""A broker's log lines on stderr, one line per record, times in UTC.
+
+| format | |
+|---|---|
+| `text` | `2026-11-22 03:15:33.123 info    broker: ...` |
+| `json` | an object with `time`, `level`, `area`, `message`, and `traceback` after an unexpected error: all text, in ASCII |
 
 Any client can cause log lines, with garbage or refused records. So that no client can fill the disk, at most `LINES` lines of
 each kind are written in `PERIOD_S`, then the number of suppressed lines. A kind is a place in the source code.
@@ -6,6 +11,7 @@ each kind are written in `PERIOD_S`, then the number of suppressed lines. A kind
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
@@ -28,12 +34,29 @@ class _Format(logging.Formatter):
         return f"{self.formatTime(record)} {record.levelname.lower():7} {area}: {one_line(record.message)}"
 
 
+class _JsonFormat(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        fields = {
+            "time": f"{at}.{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "area": record.name.removeprefix("tidelog."),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)  # In ASCII: no character of a client's ends a line, or is a lone surrogate.
+
+
+FORMATS: dict[str, type[logging.Formatter]] = {"text": _Format, "json": _JsonFormat}
+
+
 class LineHandler(logging.StreamHandler):  # type: ignore[type-arg] # it has no argument at run time
     """Writes the lines of each kind, up to a limit."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic, form: str = "text") -> None:
         super().__init__(sys.stderr)
-        self.setFormatter(_Format())
+        self.setFormatter(FORMATS[form]())
         self._now = now
         self._kinds: dict[tuple[str, int, str], _Kind] = {}
 
@@ -67,9 +90,9 @@ def _left_out(record: logging.LogRecord, count: int) -> logging.LogRecord:
 
 
 @contextmanager
-def log_lines(level: str) -> Iterator[None]:
-    """Write log lines to stderr instead of a command's notes."""
-    handler = LineHandler()
+def log_lines(level: str, form: str = "text") -> Iterator[None]:
+    """Write log lines to stderr instead of a command's notes, in one of `FORMATS`."""
+    handler = LineHandler(form=form)
     names = [logging.getLogger(name) for name in ("tidelog", "asyncio")]
     previous = [(log, log.level) for log in names]
     notices.uninstall()

@@ -1,4 +1,9 @@
-"""Serves `GET /metrics` over HTTP, a few requests at a time, so that scrapers take no files, threads or memory from clients.
+"""Serves metrics and health over HTTP, a few requests at a time, so that scrapers take no files, threads or memory from clients.
+
+| path | |
+|---|---|
+| `/metrics` (and any other) | the process's numbers, and the broker's while it serves |
+| `/healthz/live`, `/healthz/ready`, `/healthz` | 200 or 503, and a line of text: see `health`; the last one is the second |
 
 | limit | what happens |
 |---|---|
@@ -25,6 +30,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
 
 from tidelog.broker.groups.group_lags import Scraped
+from tidelog.broker.server.scraped.health import Health
 from tidelog.broker.server.scraped.prometheus import BrokerCollector, Snapshot
 from tidelog.errors import StorageError
 
@@ -34,24 +40,33 @@ T = TypeVar("T")
 
 MAX_REQUESTS = 8
 PATIENCE_S = 10.0
+HEALTH = "/healthz"
 
 
 class MetricsServer:
     """Serves metrics on separate threads until it is closed. Raise StorageError if it cannot listen."""
 
-    def __init__(
-        self, host: str, port: int, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None
-    ) -> None:
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        registry.register(BrokerCollector(_in_time(ask), None if ask_groups is None else _in_time(ask_groups)))
+    def __init__(self, host: str, port: int, health: Health) -> None:
+        self._registry = CollectorRegistry()
+        self._collector: BrokerCollector | None = None
+        ProcessCollector(registry=self._registry)
         try:
-            self._server = _Server(host or "0.0.0.0", port, registry)
+            self._server = _Server(host or "0.0.0.0", port, self._registry, health)
         except OSError as error:
             raise StorageError(f"cannot serve metrics at {host}:{port}: {error.strerror or error}") from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
         self.address: tuple[str, int] = (host, self._server.server_port)
+
+    def report(self, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None) -> None:
+        """Report a broker's numbers from now on."""
+        self._collector = BrokerCollector(_in_time(ask), None if ask_groups is None else _in_time(ask_groups))
+        self._registry.register(self._collector)
+
+    def report_no_more(self) -> None:
+        """Report only the process's numbers again."""
+        if self._collector is not None:
+            self._registry.unregister(self._collector)
 
     def close(self) -> None:
         """Stop serving."""
@@ -72,8 +87,13 @@ def _in_time(ask: Callable[[], T]) -> Callable[[], T]:
 
 class _Handler(MetricsHandler):
     timeout = PATIENCE_S
+    health: Health
 
     def do_GET(self) -> None:  # noqa: N802 - the library's name
+        path = self.path.partition("?")[0].rstrip("/")
+        if path in (HEALTH, f"{HEALTH}/live", f"{HEALTH}/ready"):
+            self._answer(self.health.why_not_live() if path.endswith("/live") else self.health.why_not_ready())
+            return
         try:
             super().do_GET()
         except OSError:
@@ -82,17 +102,27 @@ class _Handler(MetricsHandler):
             logger.warning("metrics cannot be reported: %s", error)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
+    def _answer(self, why_not: str | None) -> None:
+        body = f"{why_not or 'ok'}\n".encode()
+        self.send_response(HTTPStatus.OK if why_not is None else HTTPStatus.SERVICE_UNAVAILABLE)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
 
 class _Server(ThreadingMixIn, HTTPServer):
     daemon_threads = True
     request_queue_size = 128  # With the standard library's backlog of 5, scrapers in a burst wait a second or more.
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+    def __init__(self, host: str, port: int, registry: CollectorRegistry, health: Health) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = found[0][0]
         self._begun: dict[Any, float] = {}
         self._guard = threading.Lock()
-        super().__init__(found[0][4][:2], _Handler.factory(registry))  # type: ignore[arg-type]
+        handler = type("_Handler", (_Handler,), {"registry": registry, "health": health})
+        super().__init__(found[0][4][:2], handler)  # type: ignore[arg-type]
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Make room for one more request if necessary. Return whether it can be served."""

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -28,6 +28,7 @@ from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.server.listeners import Listener, joined
 from tidelog.broker.serving_broker import ServingBroker, log_loaded
 from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.cli.serving import service_manager
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.storage.folder import read_only_view
@@ -93,6 +94,19 @@ def _serve(
     metrics_at: tuple[str, int] | None,
     apis: tuple[Api, ...],
 ) -> bool:
+    with ExitStack() as stack:
+        scraped = None if metrics_at is None else _Scraped(stack, *metrics_at)
+        return _serve_folder(data_dir, properties, config, clock, apis, scraped)
+
+
+def _serve_folder(
+    data_dir: str | Path,
+    properties: Mapping[str, PropertyValue],
+    config: BrokerConfig,
+    clock: Clock,
+    apis: tuple[Api, ...],
+    scraped: _Scraped | None,
+) -> bool:
     began = time.monotonic()
     watchdog = _Watchdog()
     manager = manager_of(data_dir, clock, config, properties, progress=_load_progress(), recovery_progress=_recovery_progress())
@@ -104,7 +118,7 @@ def _serve(
     try:
         if not is_member(manager):
             log_loaded(manager, time.monotonic() - began)
-        asyncio.run(_until_asked_to_end(manager, config, clock, metrics_at, apis, watchdog))
+        asyncio.run(_until_asked_to_end(manager, config, clock, scraped, apis, watchdog))
     except BaseException:
         manager.shutdown()
         raise
@@ -121,7 +135,7 @@ async def _until_asked_to_end(
     manager: LogManager,
     config: BrokerConfig,
     clock: Clock,
-    metrics_at: tuple[str, int] | None,
+    scraped: _Scraped | None,
     apis: tuple[Api, ...],
     watchdog: _Watchdog,
 ) -> None:
@@ -131,6 +145,9 @@ async def _until_asked_to_end(
 
     def asked(number: int) -> None:
         logger.info("%s: shutting down; repeat it to stop at once", signal.Signals(number).name)
+        service_manager.notify_stopping()
+        if scraped is not None:
+            scraped.health.stopping()
         watchdog.start()
         stop.set()
         if starting is not None:
@@ -152,11 +169,12 @@ async def _until_asked_to_end(
                 return
             raise
         starting = None
-        if metrics_at is not None:
-            _serve_metrics(broker, loop, stack, *metrics_at)
+        if scraped is not None:
+            scraped.report(broker, loop, stack)
         addresses = ",".join(joined(one.advertised_host, one.advertised_port) for one in broker.listeners)
         logger.info("serving at %s", ", ".join(map(_described, broker.listeners)))
         print(f"bootstrap.servers={addresses}", flush=True)
+        service_manager.notify_ready(f"serving at {addresses}", loop)
         gc.collect()
         gc.freeze()  # The objects that exist now stay until the end: later collections skip them.
         broker.node.slices.collect = Collector()
@@ -191,22 +209,41 @@ class Collector:
         gc.set_threshold(first, second, third + self._own_looks)
 
 
-def _serve_metrics(broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
-    # Rarely needed, and the library takes a good part of the startup time.
-    from tidelog.broker.groups.group_lags import GroupLags
-    from tidelog.broker.server.scraped.metrics_server import MetricsServer
-    from tidelog.broker.server.scraped.prometheus import snapshot
+class _Scraped:
+    """The address for metrics and health, from before the logs are loaded until they are closed."""
 
-    def on_loop(work: Callable[[], T]) -> T:
-        async def done() -> T:
-            return work()
+    def __init__(self, stack: ExitStack, host: str, port: int) -> None:
+        # Rarely needed, and the library takes a good part of the startup time.
+        from tidelog.broker.server.scraped.health import Health
+        from tidelog.broker.server.scraped.metrics_server import MetricsServer
 
-        return asyncio.run_coroutine_threadsafe(done(), loop).result(timeout=10)
+        self.health = Health()
+        self._server = MetricsServer(host, port, self.health)
+        stack.callback(self._server.close)
+        logger.info("metrics at http://%s/metrics", joined(*self._server.address))
 
-    groups = GroupLags(broker.node, on_loop)
-    server = MetricsServer(host, port, partial(snapshot, broker.node, on_loop), groups.scrape)
-    stack.push_async_callback(asyncio.to_thread, server.close)  # The thread may wait for a result of this loop.
-    logger.info("metrics at http://%s/metrics", joined(*server.address))
+    def report(self, broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:
+        """Report the broker's numbers and its health until `stack` ends."""
+        from tidelog.broker.groups.group_lags import GroupLags
+        from tidelog.broker.server.scraped.health import ANSWER_S
+        from tidelog.broker.server.scraped.prometheus import snapshot
+
+        def on_loop(work: Callable[[], T]) -> T:
+            async def done() -> T:
+                return work()
+
+            return asyncio.run_coroutine_threadsafe(done(), loop).result(timeout=ANSWER_S)
+
+        plane = broker.node.plane
+
+        def why_not_ready() -> str | None:
+            return "the controllers have fenced this broker" if plane is not None and plane.is_fenced else None
+
+        groups = GroupLags(broker.node, on_loop)
+        self._server.report(partial(snapshot, broker.node, on_loop), groups.scrape)
+        self.health.serving(partial(on_loop, why_not_ready))
+        stack.callback(self._server.report_no_more)
+        stack.callback(self.health.stopping)
 
 
 def _described(listener: Listener) -> str:

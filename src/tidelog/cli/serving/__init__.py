@@ -1,0 +1,9 @@
+"""`tidelog serve` behind its options.
+
+| read | for |
+|---|---|
+| `configuration` | the properties of the file and of the command line; addresses |
+| `check` | `--check`: everything that is wrong with them, and what the broker would do |
+| `process` | the broker's process from start to end, and its signals |
+| `service_manager` | reports to systemd |
+"""

@@ -1,0 +1,87 @@
+"""The configuration of `tidelog serve`: a properties file, `--property`, and addresses, which take precedence in this order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import click
+
+from tidelog.broker.server.listeners import Listener, joined, parse_address, parse_listeners
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.server_properties import ServerProperties, described, sort_properties
+from tidelog.broker.settings.unused_properties import GUARDS
+from tidelog.properties_file import read_properties_file
+from tidelog.security.client_config import PLAINTEXT
+
+logger = logging.getLogger("tidelog.serve")
+
+
+def single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Return the properties of `--property`. Raise UsageError for an unknown one, or one without a value."""
+    found = dict(map(single_property, pairs))
+    unknown = sort_properties({name: found[name] for name in found if name != "process.roles"}, topic_names=True).unknown
+    if unknown:
+        raise click.UsageError(f"--property: a broker has no {described(unknown, topic_names=True)}.")
+    return found
+
+
+def single_property(pair: str) -> tuple[str, str]:
+    """Return the name and the value of one `--property`. Raise UsageError if it is not `NAME=VALUE`."""
+    name, separator, value = pair.partition("=")
+    if not separator:
+        raise click.UsageError(f"--property {pair!r} is not NAME=VALUE.")
+    return name.strip(), value.strip()
+
+
+def file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Read the configuration file. Unknown properties and properties without effect are dropped, each kind with one warning.
+
+    `given` properties override the file's. They may also decide which properties apply, as the roles do.
+    """
+    if path is None:
+        return {}
+    found = read_properties_file(path)
+    without = effectless(found, sort_properties({**found, **given}))
+    if without.unknown:
+        logger.warning("%s: unknown, and ignored: %s", path, described(without.unknown))
+    if without.guards:
+        logger.warning("%s: %s have no effect: this broker does not support them", path, ", ".join(without.guards))
+    if without.unused:
+        logger.info("%s: not used here: %s", path, ", ".join(without.unused))
+    return {name: value for name, value in found.items() if not any(name in names for names in without)}
+
+
+class Effectless(NamedTuple):
+    """Properties of a file that have no effect: unknown ones, those that would restrict clients, and all other ones."""
+
+    unknown: list[str]
+    guards: list[str]
+    unused: list[str]
+
+
+def effectless(found: Mapping[str, str], wanted: ServerProperties) -> Effectless:
+    """Return the properties of a file, `found`, that have no effect according to `wanted`."""
+    unknown, unused = ([name for name in names if name in found] for names in (wanted.unknown, wanted.unused))
+    guards = [name for name in GUARDS if name in unused and found[name] not in ("", "none")]
+    return Effectless(unknown, guards, [name for name in unused if name not in guards])
+
+
+def with_addresses(config: BrokerConfig, listen: str | None, advertise: str | None) -> BrokerConfig:
+    """Return the configuration with the addresses of `--listen` and `--advertise`. Raise InvalidArgumentError for a bad one."""
+    if listen is None and advertise is None:
+        return config
+    advertised = None if advertise is None else parse_address(advertise)
+    if listen is None:
+        assert advertised is not None
+        first = config.listeners[0]._replace(advertised_host=advertised[0], advertised_port=advertised[1])
+        return replace(config, listeners=(first, *config.listeners[1:]))
+    host, port = parse_address(listen)
+    # Use the same listener name everywhere: other brokers of a cluster look it up by its name.
+    name = PLAINTEXT if config.cluster is None else config.cluster.inter_broker_listener_name
+    if advertised is not None:
+        return replace(config, listeners=(Listener(name, host, port, *advertised),))
+    (one,) = parse_listeners({"listeners": f"{PLAINTEXT}://{joined(host, port)}"})
+    return replace(config, listeners=(one._replace(name=name),))

@@ -1,0 +1,148 @@
+"""The brokers of a pytest run: their folders, the topics that tests ask for, and the logs of failed tests.
+
+| with `--tidelog-keep` | |
+|---|---|
+| a broker's folder | `tidelog-kept/<test>/<fixture>` in pytest's root |
+| ... of a wider scope, or of a container | `tidelog-kept/shared-<process>/<name>` |
+| a test fails | the folders of its brokers stay, and its report has the commands that show them |
+| otherwise | the folder is removed when the broker ends |
+
+Without the option, folders are below pytest's `tmp_path`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidelog.errors import TidelogError
+from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tidelog.broker.broker import Broker
+
+KEPT = "tidelog-kept"
+TOPICS_MARK = "tidelog_topics"
+
+
+class BrokerInUse:
+    """A started broker, and the fixture that provides it; no fixture for a container, which any test may use."""
+
+    def __init__(self, broker: Broker, fixture: str | None, *, takes_topics: bool) -> None:
+        self.broker = broker
+        self.fixture = fixture
+        self.takes_topics = takes_topics
+        self.has_failed = False
+        self.made: list[str] = []
+        """Topics of the running test, which are deleted after it."""
+
+    def is_used_by(self, item: pytest.Item) -> bool:
+        """Whether a test can have written to the broker."""
+        return self.fixture is None or self.fixture in getattr(item, "fixturenames", ())
+
+
+class BrokersOfRun:
+    """The brokers that exist now, in one pytest process."""
+
+    active: BrokersOfRun | None = None
+    """The run of this process, for brokers that are not fixtures."""
+
+    def __init__(self, kept: Path | None) -> None:
+        self.kept = kept
+        self._item: pytest.Item | None = None
+        self._in_use: list[BrokerInUse] = []
+
+    @contextmanager
+    def started(
+        self, folder: Path | None, name: str, fixture: str | None, *, test: str = "", takes_topics: bool = True, **arguments: Any
+    ) -> Iterator[Broker]:
+        """Run a broker in `folder` (None: a temporary one), or in a folder for `test` that may be kept."""
+        from tidelog.broker.broker import Broker
+
+        is_kept = self.kept is not None and "data_dir" not in arguments
+        if is_kept:
+            folder = self._kept_folder(test, name)
+        broker = Broker(arguments.pop("data_dir", folder), **arguments)
+        used = BrokerInUse(broker, fixture, takes_topics=takes_topics)
+        with broker:
+            self._in_use.append(used)
+            try:
+                if self._item is not None:
+                    self._make_topics(self._item, used)
+                yield broker
+            finally:
+                self._in_use.remove(used)
+        if is_kept and not used.has_failed:
+            shutil.rmtree(broker.data_dir, ignore_errors=True)
+            with suppress(OSError):  # It holds the folder of another broker.
+                broker.data_dir.parent.rmdir()
+
+    def begin(self, item: pytest.Item) -> None:
+        """Create a test's topics in the brokers that exist already."""
+        self._item = item
+        for used in self._in_use:
+            if used.is_used_by(item):
+                self._make_topics(item, used)
+
+    def end(self) -> None:
+        """Delete the topics of the test that ran."""
+        self._item = None
+        for used in self._in_use:
+            made, used.made = used.made, []
+            for topic in made:
+                with suppress(TidelogError):  # The test has deleted it, or stopped the broker.
+                    used.broker.delete_topic(topic)
+
+    def failed(self, item: pytest.Item) -> str:
+        """Keep the folders of a failed test's brokers; return the commands that show them, or "" if nothing is kept."""
+        if self.kept is None:
+            return ""
+        lines: list[str] = []
+        for used in self._in_use:
+            if used.is_used_by(item):
+                used.has_failed = True
+                lines += _commands(used.broker.data_dir)
+        return "\n".join(lines)
+
+    def _kept_folder(self, test: str, name: str) -> Path:
+        assert self.kept is not None
+        self.kept.mkdir(parents=True, exist_ok=True)
+        (self.kept / ".gitignore").write_text("*\n", encoding="utf-8")
+        shared = f"shared-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+        folder = self.kept / (re.sub(r"[^\w.\-\[\]]+", "-", test)[-120:] or shared) / name
+        number = 1
+        while any(used.broker.data_dir == folder for used in self._in_use):
+            number += 1
+            folder = folder.with_name(f"{name}-{number}")
+        shutil.rmtree(folder, ignore_errors=True)  # An earlier run has kept it.
+        return folder
+
+    def _make_topics(self, item: pytest.Item, used: BrokerInUse) -> None:
+        if not used.takes_topics:
+            return
+        for mark in item.iter_markers(TOPICS_MARK):
+            for topic in mark.args:
+                used.broker.create_topic(topic, **mark.kwargs)
+                used.made.append(topic)
+
+
+def _commands(folder: Path) -> Iterator[str]:
+    from tidelog.reader.log_dir import LogDir
+
+    with suppress(ValueError):
+        folder = folder.relative_to(Path.cwd())
+    place = shlex.quote(str(folder))
+    yield f"tidelog ui {place}"
+    topics: list[str] = []
+    with suppress(TidelogError):  # Nothing has been written.
+        topics = [one for one in LogDir(folder).topics() if one not in INTERNAL_TOPICS and one != METADATA_TOPIC]
+    for topic in topics:
+        yield f"tidelog cat {place} {shlex.quote(topic)}"

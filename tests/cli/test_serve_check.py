@@ -1,0 +1,134 @@
+"""`tidelog serve --check`: all errors at once, nothing written, and what the broker would do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tests.cli.conftest import KAFKA_3, Ran, run
+from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
+
+BAD = """
+num.partitions=x
+group.max.size=0
+log.segment.bytes=1
+log.retention.ms=-7
+retention.ms=1
+num.network.threads=3
+create.topic.policy.class.name=com.example.Policy
+no.such.property=1
+"""
+
+
+def check(*arguments: object) -> Ran:
+    return run("serve", "--check", *arguments)
+
+
+def errors(ran: Ran) -> list[str]:
+    return [line.removeprefix("error: ") for line in ran.stdout.splitlines() if line.startswith("error: ")]
+
+
+def entries(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in [folder, *folder.rglob("*")]}
+
+
+def test_every_error_is_shown_at_once(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(BAD)
+    options = ("--property", "group.max", "--property", "num.partition=1", "--listen", "a:x", "--metrics", "0:")
+    ran = check("--config", config, "--data", tmp_path / "new", *options)
+    assert ran.exit_code == 1
+    begins = ["--property 'group.max' is not", "num.partitions must be", "group.max.size is out", "segment.bytes is out"]
+    begins += ["retention.ms is out", "--property: a broker has no num.partition (did you", "not an address", "not an address"]
+    assert len(errors(ran)) == len(begins), ran.stdout
+    assert [any(line.startswith(begin) for line in errors(ran)) for begin in begins] == [True] * len(begins), ran.stdout
+    assert "unknown, and ignored: no.such.property, retention.ms (did you mean log.retention.ms?)" in ran.stdout
+    assert "create.topic.policy.class.name have no effect" in ran.stdout
+    assert "not used here: num.network.threads" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "the broker would not start: 8 errors"
+    assert list(tmp_path.iterdir()) == [config]
+
+
+def test_one_error_may_hide_others_and_it_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("process.roles=broker\nnode.id=1\nnum.partitions=x\n")
+    ran = check("--config", config, "--data", tmp_path)
+    assert ran.exit_code == 1
+    assert any("controller.quorum" in error for error in errors(ran)), ran.stdout
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_it_would_do(tmp_path: Path, is_clean: bool) -> None:
+    folder = tmp_path / "data"
+    with tidelog.Broker(folder) as broker:
+        broker.create_topic("orders", 3)
+    if not is_clean:
+        (folder / CLEAN_SHUTDOWN_FILE).unlink()
+    before = entries(tmp_path)
+    ran = check("--data", folder, "--listen", ":0", "--advertise", "broker.example:9092", "--metrics", "0")
+    assert entries(tmp_path) == before
+    recovers = "" if is_clean else " and recover them first: the last shutdown was not clean"
+    assert ran.stdout.splitlines() == [
+        f"would serve 3 partitions of 1 topics{recovers} ({folder})",
+        "would listen on *:0 (PLAINTEXT), and send clients to broker.example:9092",
+        "warning: any client that reaches *:0 has full access: neither TLS, users nor an authorizer",
+        "would serve metrics and health at http://127.0.0.1:0/metrics and /healthz",
+        "the broker would start",
+    ]
+    assert ran.exit_code == 0
+
+
+def test_a_new_folder(tmp_path: Path) -> None:
+    ran = check("--data", tmp_path / "a" / "b", "--listen", "0")
+    assert ran.stdout.startswith(f"would create the data folder ({tmp_path / 'a' / 'b'})\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_cannot_be_served(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    ran = check("--data", tmp_path, "--listen", "0")
+    assert ran.exit_code == 0, "the broker would put its files beside them"
+    assert ran.stdout.startswith("warning: the folder holds other files")
+    ran = check("--data", tmp_path, "--listen", "0", "--property", "zookeeper.connect=localhost:1", "--property", "broker.id=1")
+    assert errors(ran)[0].startswith("the folder holds other files")
+    shutil.copytree(KAFKA_3, tmp_path / "log")
+    options = ("--data", tmp_path / "log", "--listen", "0")
+    assert "belongs to another node" in errors(check(*options, "--property", "node.id=4711"))[0]
+    config = tmp_path / "server.properties"
+    config.write_text("process.roles=broker\nnode.id=1\ncontroller.quorum.voters=9@localhost:9093\ncontroller.listener.names=C\n")
+    ran = check("--config", config, "--data", tmp_path / "none", "--listen", "0")
+    assert errors(ran) == [f"the data folder does not exist ({tmp_path / 'none'})"], ran.stdout
+    assert errors(check("--data", tmp_path / "none", "--read-only")) == [f"the data folder does not exist ({tmp_path / 'none'})"]
+    assert errors(check()) == ["no data folder: neither --data nor log.dirs names one"]
+    if os.geteuid():
+        (tmp_path / "log").chmod(0o500)
+        assert errors(check(*options)) == [f"this user may not write to the data folder ({tmp_path / 'log'})"]
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = check("--data", tmp_path / "data", "--listen", port, "--metrics", port)
+    assert ran.exit_code == 1
+    assert [error.partition(": ")[0] for error in errors(ran)] == [f"cannot listen on 127.0.0.1:{port}"] * 2
+
+
+def test_before_a_restart(tmp_path: Path) -> None:
+    """The running broker has the folder and the port; the next one would get them."""
+    script = "import sys, tidelog; broker = tidelog.Broker(sys.argv[1]).start(); print(broker.port, flush=True); sys.stdin.read()"
+    running = subprocess.Popen(
+        [sys.executable, "-c", script, tmp_path / "data"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with running:
+        assert running.stdout is not None
+        ran = check("--data", tmp_path / "data", "--listen", running.stdout.readline().strip())
+        running.communicate("")
+    assert ran.exit_code == 0, ran.stdout
+    assert "note: a broker is running on this folder: ports are not checked" in ran.stdout.splitlines()
