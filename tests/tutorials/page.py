@@ -33,7 +33,7 @@ NOW = datetime(2026, 11, 19, 10, tzinfo=UTC)
 BLOCK = re.compile(r"^```(\w+)(?: title=\"(\S+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PADDING = re.compile(r" {2,}|\t")
 VARYING = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d+Z?(?= info| warning| error)|(?:, )?\b(?:in|for|overdue) \d[\w. ]*?(?=  |$|[;,])"
+    r"(?!2026-11-19|2026-11-26|2036)\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d+Z?|(?:, )?\b(?:in|for|overdue) \d[\w. ]*?(?=  |$|[;,])"
     r"|record \d+ is [\w ]+ in the future|process \d+|\d+(?:\.\d+)? (?:ms|s)\b|\s+\[ *\d+%\]|\b[\w-]{22}\b|(?<=:)\d{4,5}\b"
     r"|[\d.]+ [KM]iB read"
 )
