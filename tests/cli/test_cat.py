@@ -339,7 +339,7 @@ def on_terminal(command: list[str], stdout: int | None = None) -> tuple[int, str
     import pty
 
     master, slave = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm", "NO_COLOR": "1"}
     out = slave if stdout is None else stdout
     with subprocess.Popen(command, env=environment, stdout=out, stderr=slave, stdin=subprocess.DEVNULL) as process:
         os.close(slave)

@@ -37,6 +37,7 @@ COMMANDS = {
     "serve": Entry("tidelog.cli.commands.serve", "Serve a data folder to Kafka clients."),
     "find": Entry("tidelog.cli.commands.find", "Find the offset for a time."),
     "cat": Entry("tidelog.cli.commands.cat", "Read every record of a time range, exactly."),
+    "ls": Entry("tidelog.cli.commands.ls", "List topics and partitions, with sizes and times."),
     "stat": Entry("tidelog.cli.commands.stat", "Show offsets, records, bytes and largest timestamps."),
     "verify": Entry("tidelog.cli.commands.verify", "Check a data folder for what is missing or damaged."),
     "dump": Entry("tidelog.cli.commands.dump", "Show one file of a log, entry by entry."),
@@ -49,6 +50,9 @@ COMMANDS = {
     "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
 }
 """The commands in the order of `tidelog --help`."""
+
+ALIASES = {"topics": "ls"}
+"""Other names of commands; the help does not list them."""
 
 ASK_AGAIN_SECONDS = 0.02
 """How long to wait before raising Terminated again, because a module that is being loaded may swallow it."""
@@ -95,6 +99,7 @@ class Application(Program, LazyGroup):
     """The group `tidelog`."""
 
     entries = COMMANDS
+    aliases = ALIASES
 
 
 @click.group("tidelog", cls=Application, context_settings={"help_option_names": ["-h", "--help"]})

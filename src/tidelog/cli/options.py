@@ -92,6 +92,12 @@ def topic_argument(function: Decorated) -> Decorated:
     return click.argument("topic", metavar="TOPIC")(function)
 
 
+def topics_argument(*, required: bool) -> Callable[[Decorated], Decorated]:
+    """Add the argument TOPIC..., which may be patterns (`records.topic_names`)."""
+    metavar = "TOPIC..." if required else "[TOPIC...]"
+    return click.argument("topics", metavar=metavar, nargs=-1, required=required)
+
+
 def partition_option(function: Decorated) -> Decorated:
     """Add --partition N, which may be repeated."""
     return click.option(

@@ -16,10 +16,11 @@ import click
 
 from tidelog.cli.options import data_dir_of, wanted_partitions
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import csv_lines, json_line, table
+from tidelog.cli.printing.layout import csv_lines, json_line, show_count, table
 from tidelog.cli.printing.notices import INCOMPLETE
-from tidelog.cli.printing.output import STDOUT, open_output, stdout_is_terminal
+from tidelog.cli.printing.output import STDOUT, open_output
 from tidelog.cli.printing.progress_bar import ProgressBar
+from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.cli.records.cat_options import BINARY_FORMATS, CatOptions, cat_options, span_ms
 from tidelog.cli.records.offset_option import parse_offset
 from tidelog.cli.time_options import echo_moment, zone_in_use
@@ -87,7 +88,7 @@ def command(options: CatOptions) -> None:
             if options.counts:
                 if not filters:
                     reading.columns = ("topic", "timestamp")
-                written = _count(reading, reading.batches(plans, bar), every_ms, format_name, out)
+                written = _count(options, reading, reading.batches(plans, bar), every_ms, format_name, out)
             else:
                 written = _write(options, reading, _selected(options, reading, plans, bar), out, format_name)
             if options.follows:
@@ -142,8 +143,15 @@ def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBat
     elif format_name == "csv":
         record_writers.write_csv(counted(), out, encoding)
     else:
-        on_terminal = options.output in (None, STDOUT) and stdout_is_terminal()
-        record_writers.write_text(counted(), out, encoding, with_header=on_terminal, with_topic=len(reading.topics) > 1)
+        to_stdout = options.output in (None, STDOUT)
+        record_writers.write_text(
+            counted(),
+            out,
+            encoding,
+            with_header=to_stdout and stdout_is_terminal(),
+            with_topic=len(reading.topics) > 1,
+            to_stdout=to_stdout,
+        )
     for text in encoding.notices():
         notices.note(text)
     return written
@@ -172,7 +180,14 @@ def _follow(
         written += _write(options, reading, limited([batch], left), out, format_name)
 
 
-def _count(reading: Reading, batches: Iterable[pa.RecordBatch], every_ms: int | None, format_name: str, out: BinaryIO) -> int:
+def _count(
+    options: CatOptions,
+    reading: Reading,
+    batches: Iterable[pa.RecordBatch],
+    every_ms: int | None,
+    format_name: str,
+    out: BinaryIO,
+) -> int:
     """Write the numbers of records; return their sum."""
     from tidelog.cli.records.counting import count_records, count_rows, show_start
 
@@ -185,8 +200,19 @@ def _count(reading: Reading, batches: Iterable[pa.RecordBatch], every_ms: int | 
             for topic, start, count in rows
         )
     else:
-        cells = [[topic, *([] if every_ms is None else [show_start(start, zone)]), count] for topic, start, count in rows]
+        cells = [
+            [
+                topic,
+                *([] if every_ms is None else [show_start(start, zone)]),
+                count if format_name == "csv" else show_count(count),
+            ]
+            for topic, start, count in rows
+        ]
         header = ["topic", *([] if every_ms is None else ["time"]), "records"]
-        lines = csv_lines([header, *cells]) if format_name == "csv" else table(header, cells)
+        lines = (
+            csv_lines([header, *cells])
+            if format_name == "csv"
+            else table(header, cells, to_stdout=options.output in (None, STDOUT))
+        )
     out.writelines(line.encode("utf-8", "backslashreplace") + b"\n" for line in lines)
     return counts.total()

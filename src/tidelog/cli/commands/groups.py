@@ -21,7 +21,7 @@ import click
 from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
 from tidelog.cli.options import Decorated, brokers_argument, group_isolation_option, json_option, source_argument
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import Amount, json_line, one_line, show_span, show_time, table
+from tidelog.cli.printing.layout import Amount, json_line, one_line, show_count, show_span, show_time, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
@@ -156,6 +156,7 @@ _HEADER = (
     *("topic", "partition", _COMMITTED, "end", "lag", "behind", "next record", "its time"),
     *("to the end", "deleted", "member"),
 )
+_SPARE = ("member", "deleted", "next record", "its time", "to the end")
 
 
 def _lines(
@@ -169,13 +170,13 @@ def _lines(
     yield one_line(f"{description.group}: {', '.join(part for part in parts if part)}")
     if partitions:
         header = [_START if description.type == SHARE and name == _COMMITTED else name for name in _HEADER]
-        yield from table(header, (_cells(one, readers.get(one.key)) for one in partitions))
+        yield from table(header, (_cells(one, readers.get(one.key)) for one in partitions), spare=_SPARE)
 
 
 def _cells(one: PartitionLag, reader: str | None) -> list[object]:
     record = one.next_record
     return [
-        *(one.topic, one.partition, one.committed_offset, one.end_offset, one.lag),
+        *(one.topic, one.partition, one.committed_offset, one.end_offset, show_count(one.lag)),
         None if one.lag_ms is None else Amount(show_span(one.lag_ms)),
         *((None, None) if record is None else (record.offset, show_time(record.timestamp))),
         *(_show_time_to_end(one.time_to_end), _show_retention(one.retention, one.now_ms), reader),
@@ -311,7 +312,7 @@ def reset_command(
     if as_json:
         print_lines(json_line(_json_reset(group, one, not execute)) for one in planned)
     else:
-        print_lines(table(_RESET_HEADER, map(_reset_cells, planned)))
+        print_lines(table(_RESET_HEADER, map(_reset_cells, planned), spare=("note", "skipped")))
     done = f"offsets set: {len(planned)}" if execute else "nothing was changed, this is a dry run; --execute sets the offsets"
     notices.print_line(f"{group}: {done}")
 

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import click
 
+from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.errors import InvalidArgumentError, StorageError
 
 BUFFER_BYTES = 1 << 18
@@ -69,11 +70,6 @@ def print_lines(lines: Iterable[str]) -> None:
             raise
         except OSError as error:
             raise _refused(error, "standard output") from error
-
-
-def stdout_is_terminal() -> bool:
-    """Whether standard output is a terminal."""
-    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _standard_output(format_name: str, binary: bool) -> Iterator[BinaryIO]:

@@ -20,6 +20,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from tidelog.cli.printing import terminal
 from tidelog.cli.printing.layout import NOTHING, TIMESTAMP_TYPES, csv_lines, show_bytes, table
 from tidelog.times import format_time
 
@@ -76,11 +77,19 @@ class Encoding:
 
 
 def write_text(
-    batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, *, with_header: bool, with_topic: bool = False
+    batches: Iterable[pa.RecordBatch],
+    out: BinaryIO,
+    encoding: Encoding,
+    *,
+    with_header: bool,
+    with_topic: bool = False,
+    to_stdout: bool = True,
 ) -> None:
     """Write a line for each record, for people."""
     header = ("topic", *TEXT_HEADER) if with_topic else TEXT_HEADER
-    for line in table(header if with_header else None, _text_cells(batches, encoding, with_topic)):
+    styles = ["", terminal.DIM] if with_topic else [terminal.DIM]
+    cells = _text_cells(batches, encoding, with_topic)
+    for line in table(header if with_header else None, cells, styles=styles, to_stdout=to_stdout):
         # Header names may contain invalid Unicode; a line must still be printed.
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import isolation_option, partition_option, source_argument
+from tidelog.cli.options import isolation_option, partition_option, source_argument, topics_argument
 from tidelog.cli.time_options import Moment, time_range_options
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import Isolation
@@ -128,7 +128,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
     for option in reversed(
         (
             source_argument,
-            click.argument("topics", metavar="TOPIC...", nargs=-1, required=True),
+            topics_argument(required=True),
             time_range_options(
                 "Records with this timestamp or a later one.", "Records with an earlier timestamp than this; +15m: after --from."
             ),

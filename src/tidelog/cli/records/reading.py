@@ -129,7 +129,8 @@ class Reading:
         for split in splits:
             before, start_bytes = bar.done_bytes, self.report.bytes_read
             for batch in split.read(self.columns, report=self.report, reading=self.source.reading):
-                bar.advance(min(self.report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before))
+                done_bytes = min(self.report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before)
+                bar.advance(done_bytes, batch.num_rows)
                 yield batch
             bar.advance(split.size_bytes - (bar.done_bytes - before))
 
