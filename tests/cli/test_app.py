@@ -46,8 +46,8 @@ def raising(error: BaseException) -> int:
         (RecursionError("deep"), 1, "tidelog: unexpected RecursionError: deep (TIDELOG_TRACEBACK=1 shows where)\n"),
         (click.ClickException("no"), 1, "tidelog: no\n"),
         (click.UsageError("No such thing."), 2, "tidelog: no such thing.\nTry 'tidelog --help'.\n"),
-        (KeyboardInterrupt(), 130, ""),
-        (click.Abort(), 130, ""),
+        (KeyboardInterrupt(), 130, "tidelog: interrupted\n"),
+        (click.Abort(), 130, "tidelog: interrupted\n"),
         (app.Terminated(), 143, ""),
     ],
 )

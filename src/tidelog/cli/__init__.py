@@ -14,6 +14,7 @@ Packages below this one and `spark/` get the time from a `Clock` argument. `docs
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
 
@@ -25,4 +26,5 @@ def main() -> NoReturn:
         raise SystemExit(cli.main(prog_name="tidelog"))
     except KeyboardInterrupt:
         # This happens while modules are being imported. `app` handles later interrupts.
+        print("tidelog: interrupted", file=sys.stderr)
         raise SystemExit(130) from None

@@ -6,7 +6,7 @@
 | an incomplete answer, or damage that was found or skipped | 3 | notices with the details |
 | an error: damaged data, a missing topic, a full disk | 1 | one line, `tidelog: what (path at byte position)` |
 | an invalid command line | 2 | one line, and how to get help |
-| interrupted (Ctrl-C) | 130 | nothing |
+| interrupted (Ctrl-C) | 130 | one line |
 | the pipe was closed by its reader (`| head`) | 141 | nothing |
 | terminated | 143 | nothing |
 
@@ -65,6 +65,10 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_PIPE_CLOSED = 128 + signal.SIGPIPE
 EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+_received: set[signal.Signals] = set()
+"""The signals that ended this run."""
 
 
 class Terminated(BaseException):
@@ -173,7 +177,7 @@ def _run(work: Callable[[], None]) -> int:
         _complain(str(error))
         return EXIT_ERROR
     except (KeyboardInterrupt, click.Abort):
-        return EXIT_INTERRUPTED
+        return _interrupted()
     except Terminated:
         return EXIT_TERMINATED
     except BrokenPipeError:
@@ -187,11 +191,21 @@ def _run(work: Callable[[], None]) -> int:
         _complain("out of memory")
         return EXIT_ERROR
     except Exception as error:
+        # A library may turn the exception that a signal raised into one of its own, as DuckDB does.
+        if signal.SIGINT in _received:
+            return _interrupted()
+        if signal.SIGTERM in _received:
+            return EXIT_TERMINATED
         if os.environ.get("TIDELOG_TRACEBACK"):
             raise
         _complain(f"unexpected {type(error).__name__}: {error} (TIDELOG_TRACEBACK=1 shows where)")
         return EXIT_ERROR
     return 0
+
+
+def _interrupted() -> int:
+    _complain("interrupted")
+    return EXIT_INTERRUPTED
 
 
 def _flushed(exit_code: int) -> int:
@@ -237,16 +251,25 @@ def _relax_text_streams() -> None:
 
 
 def _raise_when_terminated() -> dict[signal.Signals, Any]:
-    """Make the signal TERM raise Terminated; return the handlers to restore."""
+    """Make the signal TERM raise Terminated, and record TERM and INT; return the handlers to restore."""
+    _received.clear()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _received.add(signal.SIGINT)
+        raise KeyboardInterrupt
 
     def terminate(number: int, frame: FrameType | None) -> None:
+        _received.add(signal.SIGTERM)
         if not _is_importing(frame):
             raise Terminated
         # A module that is being loaded may swallow the exception, and the run would continue: raise it again a little later.
         signal.setitimer(signal.ITIMER_REAL, ASK_AGAIN_SECONDS)
 
+    handlers = {signal.SIGTERM: terminate, signal.SIGALRM: terminate}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        handlers[signal.SIGINT] = interrupt
     try:
-        return {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGALRM)}
+        return {number: signal.signal(number, handler) for number, handler in handlers.items()}
     except ValueError:
         # If this is not the main thread, the surrounding program handles signals.
         return {}

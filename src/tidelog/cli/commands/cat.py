@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tidelog.sources.split import Split
 
 
+EXIT_INTERRUPTED = 130
+
+
 @click.command()
 @cat_options
 def command(options: CatOptions) -> None:
@@ -92,7 +95,10 @@ def command(options: CatOptions) -> None:
             else:
                 written = _write(options, reading, _selected(options, reading, plans, bar), out, format_name)
             if options.follows:
-                _follow(options, reading, plans, bar, out, format_name, written)
+                try:
+                    _follow(options, reading, plans, bar, out, format_name, written)
+                except KeyboardInterrupt:
+                    raise click.exceptions.Exit(EXIT_INTERRUPTED) from None  # This is how it ends: no message.
     for text in reading.report.notices():
         notices.note(text)
     if not on_stdout:

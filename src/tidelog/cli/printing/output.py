@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import click
 
+from tidelog.cli.printing import notices
 from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.errors import InvalidArgumentError, StorageError
 
@@ -92,8 +93,10 @@ def _new_file(path: Path, name: str, mode: int | None) -> Iterator[BinaryIO]:
             _or_refused(name, lambda: os.fchmod(descriptor, stat.S_IMODE(mode)))
         yield from _buffered(descriptor, name, sync=True)
         _or_refused(name, lambda: temporary.replace(path))
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, KeyboardInterrupt):
+            notices.note(f"{name} was not written" if mode is None else f"{name} is unchanged")
         raise
 
 
