@@ -48,6 +48,7 @@ COMMANDS = {
     "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
     "format": Entry("tidelog.cli.commands.format_", "Format a data folder for a broker of a cluster."),
     "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
+    "completion": Entry("tidelog.cli.commands.completion", "Make bash, zsh or fish complete tidelog."),
 }
 """The commands in the order of `tidelog --help`."""
 
@@ -87,8 +88,12 @@ class Program(click.Command):
         **extra: Any,
     ) -> Any:
         prog_name = prog_name or "tidelog"
-        if not standalone_mode or "_TIDELOG_COMPLETE" in os.environ:
-            # Shell completion, or a caller that handles click's exceptions.
+        if "_TIDELOG_COMPLETE" in os.environ:
+            from tidelog.cli.completion import complete
+
+            complete(lambda: super(Program, self).main(args, prog_name, complete_var, **extra))
+        if not standalone_mode:
+            # The caller handles click's exceptions.
             return super().main(args, prog_name, complete_var, standalone_mode=standalone_mode, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
 

@@ -17,19 +17,37 @@ from tidelog.sources.opening import kind_of
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tidelog.storage.topics.topic_settings import TopicSettings
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
+def suggest(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return the function `suggest_<what>` of `completion`, which is imported only for completion."""
+
+    def suggestions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from tidelog.cli import completion
+
+        found: list[CompletionItem] = getattr(completion, f"suggest_{what}")(ctx, param, incomplete)
+        return found
+
+    return suggestions
+
+
 def directory_argument(function: Decorated) -> Decorated:
     """Add DIR, the data folder. The log layer checks that it exists and is a data folder."""
-    return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder)(function)
+    return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder, shell_complete=suggest("source"))(
+        function
+    )
 
 
 def source_argument(function: Decorated) -> Decorated:
     """Add DIR|HOST:PORT, a data folder or brokers. A folder whose name looks like an address is written ./name."""
-    return click.argument("source", metavar="DIR|HOST:PORT", callback=reached)(client_options(function))
+    return click.argument("source", metavar="DIR|HOST:PORT", callback=reached, shell_complete=suggest("source"))(
+        client_options(function)
+    )
 
 
 def brokers_argument(function: Decorated) -> Decorated:
@@ -89,13 +107,13 @@ def note_kafkas_since(settings: TopicSettings) -> None:
 
 def topic_argument(function: Decorated) -> Decorated:
     """Add the required argument TOPIC, exactly one."""
-    return click.argument("topic", metavar="TOPIC")(function)
+    return click.argument("topic", metavar="TOPIC", shell_complete=suggest("topics"))(function)
 
 
 def topics_argument(*, required: bool) -> Callable[[Decorated], Decorated]:
     """Add the argument TOPIC..., which may be patterns (`records.topic_names`)."""
     metavar = "TOPIC..." if required else "[TOPIC...]"
-    return click.argument("topics", metavar=metavar, nargs=-1, required=required)
+    return click.argument("topics", metavar=metavar, nargs=-1, required=required, shell_complete=suggest("topics"))
 
 
 def partition_option(function: Decorated) -> Decorated:
@@ -120,7 +138,8 @@ def optional_topic(function: Decorated) -> Decorated:
             raise click.UsageError("--partition needs a TOPIC.")
         return function(*args, topic=topic, partitions=partitions, **rest)
 
-    return click.argument("topic", metavar="[TOPIC]", required=False)(partition_option(cast("Decorated", checked)))
+    topic_argument = click.argument("topic", metavar="[TOPIC]", required=False, shell_complete=suggest("topics"))
+    return topic_argument(partition_option(cast("Decorated", checked)))
 
 
 def isolation_option(function: Decorated) -> Decorated:
@@ -161,7 +180,14 @@ def lag_options(function: Decorated) -> Decorated:
             help="Measure the rates over this long before now: 90s, 1h.",
         ),
         group_isolation_option,
-        click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated."),
+        click.option(
+            "--group",
+            "groups",
+            multiple=True,
+            metavar="GROUP",
+            shell_complete=suggest("groups"),
+            help="Only this group; may be repeated.",
+        ),
     ):
         function = option(function)
     return function

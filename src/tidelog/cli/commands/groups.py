@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
-from tidelog.cli.options import Decorated, brokers_argument, group_isolation_option, json_option, source_argument
+from tidelog.cli.options import Decorated, brokers_argument, group_isolation_option, json_option, source_argument, suggest
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import Amount, json_line, one_line, show_count, show_span, show_time, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
@@ -55,6 +55,7 @@ def topic_option(function: Decorated) -> Decorated:
         "topics",
         multiple=True,
         metavar="TOPIC[:N,...]",
+        shell_complete=suggest("topics"),
         help="Only this topic, or these partitions of it; may be repeated. [default: all of the group]",
     )(function)
 
@@ -88,7 +89,7 @@ def list_command(source: str, as_json: bool) -> None:
 
 @command.command("describe", short_help="Show how far behind a group is.")
 @source_argument
-@click.argument("group", metavar="GROUP")
+@click.argument("group", metavar="GROUP", shell_complete=suggest("groups"))
 @topic_option
 @group_isolation_option
 @click.option(
@@ -264,7 +265,7 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
 
 @command.command("reset", short_help="Set a group's offsets to a time.")
 @brokers_argument
-@click.argument("group", metavar="GROUP")
+@click.argument("group", metavar="GROUP", shell_complete=suggest("groups"))
 @time_zone_option
 @click.option(
     "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log without one."

@@ -17,7 +17,7 @@ from tidelog.check.folder_indexes import VerifyOptions
 from tidelog.check.folder_verify import PartitionReport, verify_folder
 from tidelog.check.partitions import checked_time_map_dir
 from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
-from tidelog.cli.options import directory_argument, json_option
+from tidelog.cli.options import directory_argument, json_option, suggest
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_count, table
 from tidelog.cli.printing.output import print_lines
@@ -28,9 +28,16 @@ from tidelog.formats.partition_metadata import format_topic_id
 
 @click.command("verify")
 @directory_argument
-@click.argument("rest", metavar="[TOPIC...]", nargs=-1)
+@click.argument("rest", metavar="[TOPIC...]", nargs=-1, shell_complete=suggest("topics"))
 @click.option("--replicas", is_flag=True, help="Compare the replicas in several data folders: verify --replicas DIR DIR...")
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated.")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC",
+    multiple=True,
+    shell_complete=suggest("topics"),
+    help="Only this topic; may be repeated.",
+)
 @interval_option
 @time_map_dir_option
 @jobs_option
