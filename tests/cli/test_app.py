@@ -56,6 +56,20 @@ def test_endings(error: BaseException, exit_code: int, stderr: str, capsys: pyte
     assert capsys.readouterr().err == stderr
 
 
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_library_that_makes_an_error_of_a_signal(number: signal.Signals, exit_code: int) -> None:
+    """DuckDB raises a RuntimeError, "Query interrupted"."""
+
+    def work() -> None:
+        try:
+            signal.raise_signal(number)
+        except BaseException:
+            raise RuntimeError("Query interrupted") from None
+
+    assert app.run(work) == exit_code
+    assert raising(RuntimeError("by itself")) == 1
+
+
 def test_an_error_is_one_line_whatever_is_in_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert raising(StorageError("cannot\nwrite", path="a\x1b[31m\r\nb")) == 1
     assert capsys.readouterr().err == "tidelog: cannot\\nwrite (a\\x1b[31m\\r\\nb)\n"
@@ -192,6 +206,22 @@ def test_listing_the_commands_imports_none_of_them() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.stderr == "[] False\n"
+
+
+def test_short_commands_import_no_more_than_they_need() -> None:
+    """A first answer takes as long as the imports before it."""
+    heavy = ("pyarrow", "pyarrow.compute", "pyspark", "asyncio", "rich", "duckdb", "click.shell_completion")
+    code = (
+        "import sys\nfrom tidelog.cli.app import cli\n"
+        "try: cli.main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        f"print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    folder = str(ROOT / "tests" / "golden" / "kafka-3.9.1" / "log")
+    for args, needed in ((["ls", folder, "empty"], []), (["cat", folder, "two-partitions", "-n", "1"], ["pyarrow"])):
+        command = [sys.executable, "-c", code, *args]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert ran.stderr == f"{needed}\n"
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])

@@ -133,11 +133,12 @@ def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBat
     if format_name in BINARY_FORMATS:
         from tidelog.sources.schema import scan_schema
 
+        schema = scan_schema().with_metadata(_origin(options, reading))
         if format_name == "parquet":
-            record_writers.write_parquet(counted(), scan_schema(), out)
+            record_writers.write_parquet(counted(), schema, out)
         else:
             as_file = options.output not in (None, STDOUT) and not str(options.output).endswith(".arrows")
-            record_writers.write_arrow(counted(), scan_schema(), out, as_file=as_file)
+            record_writers.write_arrow(counted(), schema, out, as_file=as_file)
         return written
     encoding = record_writers.Encoding(options.encoding or "utf8")
     if options.format_string is not None:
@@ -145,9 +146,9 @@ def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBat
 
         write_formatted(counted(), out, parse_format(options.format_string))
     elif format_name == "jsonl":
-        record_writers.write_jsonl(counted(), out, encoding)
+        record_writers.write_jsonl(counted(), out, encoding, reading.assumptions)
     elif format_name == "csv":
-        record_writers.write_csv(counted(), out, encoding)
+        record_writers.write_csv(counted(), out, encoding, reading.assumptions)
     else:
         to_stdout = options.output in (None, STDOUT)
         record_writers.write_text(
@@ -161,6 +162,19 @@ def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBat
     for text in encoding.notices():
         notices.note(text)
     return written
+
+
+def _origin(options: CatOptions, reading: Reading) -> dict[str, str]:
+    """Return the metadata of an Arrow or Parquet file: what was asked, and what was assumed."""
+    facts = {
+        "source": str(options.source),
+        "topics": json_line(list(reading.topics)),
+        "from_ms": None if options.start is None else str(options.start.time_ms),
+        "to_ms": None if options.end is None else str(options.end.time_ms),
+        **{name: str(value) for name, value in reading.assumptions.items()},
+        "not_read": json_line(reading.not_read) if reading.not_read else None,
+    }
+    return {f"tidelog.{name}": value for name, value in facts.items() if value is not None}
 
 
 def _follow(
@@ -199,26 +213,22 @@ def _count(
 
     zone = zone_in_use()
     counts = count_records(batches, every_ms, zone)
-    rows = list(count_rows(counts, reading.topics, every_ms))
+    rows: list[dict[str, object]] = [
+        {
+            "topic": topic,
+            **({} if every_ms is None else {"time": show_start(start, zone)}),
+            "records": count,
+            **reading.assumptions,
+        }
+        for topic, start, count in count_rows(counts, reading.topics, every_ms)
+    ]
+    header = list(rows[0])
     if format_name == "jsonl":
-        lines: Iterator[str] = (
-            json_line({"topic": topic, **({} if every_ms is None else {"time": show_start(start, zone)}), "records": count})
-            for topic, start, count in rows
-        )
+        lines: Iterator[str] = map(json_line, rows)
+    elif format_name == "csv":
+        lines = csv_lines([header, *(list(row.values()) for row in rows)])
     else:
-        cells = [
-            [
-                topic,
-                *([] if every_ms is None else [show_start(start, zone)]),
-                count if format_name == "csv" else show_count(count),
-            ]
-            for topic, start, count in rows
-        ]
-        header = ["topic", *([] if every_ms is None else ["time"]), "records"]
-        lines = (
-            csv_lines([header, *cells])
-            if format_name == "csv"
-            else table(header, cells, to_stdout=options.output in (None, STDOUT))
-        )
+        cells = ([show_count(cell) if isinstance(cell, int) else cell for cell in row.values()] for row in rows)
+        lines = table(header, cells, to_stdout=options.output in (None, STDOUT))
     out.writelines(line.encode("utf-8", "backslashreplace") + b"\n" for line in lines)
     return counts.total()

@@ -62,13 +62,14 @@ class CatOptions:
     time_map_dir: str | None
     skip_damaged: bool
     format_name: str | None
+    as_json: bool
     format_string: str | None
     encoding: str | None
     output: str | None
 
     def resolved_format(self) -> str:
-        """Return the format's name: --format, else by the output's extension, else text."""
-        return self.format_name or SUFFIXES.get(Path(self.output or "").suffix.lower(), "text")
+        """Return the format's name: --json, --format, else by the output's extension, else text."""
+        return "jsonl" if self.as_json else self.format_name or SUFFIXES.get(Path(self.output or "").suffix.lower(), "text")
 
     def check(self) -> None:
         """Raise UsageError for contradictory options."""
@@ -87,7 +88,10 @@ class CatOptions:
                 self.encoding is not None and format_name in BINARY_FORMATS,
                 f"--encoding is for text, jsonl and csv: {format_name} holds bytes as they are.",
             ),
-            (self.format_string is not None and self.format_name is not None, "-f and --format exclude each other."),
+            (
+                (self.format_string is not None) + (self.format_name is not None) + self.as_json > 1,
+                "-f, --format and --json exclude each other.",
+            ),
             (self.tail is not None and self.count is not None, "--tail and -n exclude each other."),
             (
                 self.counts and (self.tail is not None or self.count is not None),
@@ -186,6 +190,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
             click.option(
                 "--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]"
             ),
+            click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
             click.option(
                 *("-f", "format_string"),
                 metavar="FORMAT",
