@@ -291,7 +291,7 @@ def test_csv(everything: list[Row]) -> None:
 def test_a_format_in_kcats_letters(everything: list[Row]) -> None:
     ran = run_ok("cat", KAFKA_3, TOPIC, "-n", 30, "-f", r"%t/%p/%o %T %K:%S %%\t%k|%h\n")
     for line, row in zip(ran.stdout.split("\n"), everything[:30], strict=False):
-        key = "NULL" if row["key"] is None else row["key"]
+        key = row["key"] or ""
         headers = ",".join(f"{name}={'NULL' if value is None else value}" for name, value in row["headers"])
         lengths = [-1 if text is None else len(text) for text in (row["key"], row["value"])]
         place = f"{TOPIC}/{row['partition']}/{row['offset']}"

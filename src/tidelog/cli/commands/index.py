@@ -74,7 +74,7 @@ def verify(
         options = VerifyOptions(interval_bytes, time_maps, jobs or processors(), walk.advance)
         for one in verify_partitions(walk.partitions(), options):
             verified.append(one)
-            print_lines(_finding_lines(one, as_json))
+            walk.print(_finding_lines(one, as_json))
     missing = log_dir.missing(topic, partitions)
     print_lines(
         map(_json_verified, verified) if as_json else table(_VERIFIED_HEADER, map(_verified_cells, verified), spare=_SPARE)
@@ -117,7 +117,7 @@ def rebuild(
         options = RebuildOptions(out, interval_bytes, time_maps, jobs or processors(), walk.advance)
         for one in rebuild_partitions(walk.partitions(), options):
             rebuilt.append(one)
-            print_lines(_file_lines(one, as_json))
+            walk.print(_file_lines(one, as_json))
             for finding in one.findings:
                 notices.complain(str(finding))
     print_lines(
@@ -138,7 +138,7 @@ class _Walk:
         self._log_dir = log_dir
         self._wanted = wanted
         sizes = (path.stat().st_size for key in wanted for path in log_dir.directory(*key).glob("*.log"))
-        self._bar = ProgressBar(what, sum(sizes))
+        self._bar = ProgressBar(what, sum(sizes), answer_on_stdout=False)
 
     def __enter__(self) -> _Walk:
         self._bar.__enter__()
@@ -150,6 +150,13 @@ class _Walk:
     def advance(self, done_bytes: int) -> None:
         """Add to the number of processed bytes. May be called on any thread."""
         self._bar.advance(done_bytes)
+
+    def print(self, lines: Iterable[str]) -> None:
+        """Print lines without the bar among them."""
+        found = list(lines)
+        if found:
+            self._bar.hide()
+            print_lines(found)
 
     def partitions(self) -> Iterator[PartitionToVerify]:
         """Yield the partitions one by one; each is opened only when it is reached."""

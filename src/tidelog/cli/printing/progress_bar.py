@@ -50,9 +50,15 @@ class ProgressBar:
             counted = f"{self._records:,} records" if self._records else ""
             progress.update(task, completed=min(self.done_bytes, self._total_bytes), records=counted)
 
+    def hide(self) -> None:
+        """Remove the bar before lines are printed; the next `advance` shows it again."""
+        with self._guard:
+            if self._bar is not None:
+                self._bar[0].stop()
+                self._bar = None
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._bar is not None:
-            self._bar[0].stop()
+        self.hide()
 
 
 def _show(what: str, total_bytes: int) -> tuple[Progress, TaskID]:
