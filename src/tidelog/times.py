@@ -180,7 +180,9 @@ def parse_duration(text: str) -> int:
         span_ms = int(stripped)
     else:
         shown = stripped if len(stripped) <= _MAX_TEXT else f"{stripped[:20]}..."
-        raise InvalidArgumentError("not a span of time", found=repr(shown), expected="7d, 36h, 90m, 1h30m, 45s, 500ms, or milliseconds")
+        raise InvalidArgumentError(
+            "not a span of time", found=repr(shown), expected="7d, 36h, 90m, 1h30m, 45s, 500ms, or milliseconds"
+        )
     if span_ms > MAX_TIME_MS:
         raise InvalidArgumentError("a span of time is too long", found=stripped, expected=f"at most {MAX_TIME_MS} ms")
     return span_ms

@@ -239,3 +239,22 @@ def test_a_slow_command_says_that_its_kernel_is_interpreted(
     assert all(line.startswith("note: ") and "no C compiler" in line for line in said)
     ran = run_ok("--version")
     assert ran.lines[1].startswith("kernel: compiled" if is_compiled else "kernel: interpreted (no C compiler")
+
+
+@pytest.mark.parametrize(
+    ("args", "suggested"),
+    [
+        (["cat", "d", "t", "--limit", "5"], "(did you mean -n?)"),
+        (["cat", "d", "t", "--since", "-1h"], "(did you mean --from?)"),
+        (["cat", "d", "t", "--partitions", "1"], "(did you mean --partition or "),
+        (["cat", "-b", "localhost:9092"], "it is an argument, tidelog cat DIR|HOST:PORT TOPIC..."),
+        (["find", "d", "t", "--time", "now"], "(did you mean --at?)"),
+        (["stat", "d", "--zzz"], "no such option '--zzz'."),
+        (["cat", "d", "t", "-o", "beginning"], "which is --offset"),
+        (["cat", "d", "t", "-o", "-5"], "which is --offset"),
+    ],
+)
+def test_options_of_other_tools_and_misspelt_ones(args: list[str], suggested: str) -> None:
+    ran = run(*args)
+    assert ran.exit_code == 2
+    assert suggested in ran.error

@@ -48,7 +48,7 @@ COMMANDS = {
     "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
     "format": Entry("tidelog.cli.commands.format_", "Format a data folder for a broker of a cluster."),
     "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
-    "completion": Entry("tidelog.cli.commands.completion", "Make bash, zsh or fish complete tidelog."),
+    "completion": Entry("tidelog.cli.completion", "Make bash, zsh or fish complete tidelog."),
 }
 """The commands in the order of `tidelog --help`."""
 
@@ -219,6 +219,10 @@ def _flushed(exit_code: int) -> int:
 
 
 def _usage(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption):
+        from tidelog.cli.option_names import no_such_option
+
+        return no_such_option(error)
     message = error.format_message()
     return message[:1].lower() + message[1:]
 

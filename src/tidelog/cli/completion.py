@@ -1,4 +1,4 @@
-"""Completion in shells: commands, options, times, zones, topics, groups, folders.
+"""Completion in shells, and `tidelog completion SHELL`: commands, options, times, zones, topics, groups, folders.
 
 A shell runs `tidelog` with the environment variable `_TIDELOG_COMPLETE` at each Tab. It must not wait long, and nothing may be
 printed into the prompt: after `LIMIT_S`, or after any error, there are no suggestions.
@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable, Iterable
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class, split_arg_string
+
+from tidelog.cli.printing.output import print_lines
 
 VARIABLE = "_TIDELOG_COMPLETE"
 
@@ -107,6 +109,26 @@ def suggest_groups(ctx: click.Context, param: click.Parameter, incomplete: str) 
     with open_source(place) as source:
         names = sorted(listing.group for listing in source.groups().list())
     return _items(names, incomplete)
+
+
+SUGGESTIONS = {"source": suggest_source, "topics": suggest_topics, "groups": suggest_groups}
+"""What an argument or option suggests, for `options.suggest`."""
+
+
+@click.command("completion")
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print the completion script of a SHELL: bash (4.4 or later), zsh or fish.
+
+    \b
+    bash, in ~/.bashrc:                     eval "$(tidelog completion bash)"
+    zsh, in ~/.zshrc, after compinit:       eval "$(tidelog completion zsh)"
+    fish, in ~/.config/fish/config.fish:    tidelog completion fish | source
+    """  # noqa: D301
+
+    found = get_completion_class(shell)
+    assert found is not None
+    print_lines([found(click.get_current_context().find_root().command, {}, "tidelog", VARIABLE).source().rstrip("\n")])
 
 
 def _place(ctx: click.Context) -> str | None:

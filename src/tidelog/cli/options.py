@@ -25,13 +25,12 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def suggest(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return the function `suggest_<what>` of `completion`, which is imported only for completion."""
+    """Return a function of `completion.SUGGESTIONS`; that module is imported only for completion."""
 
     def suggestions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from tidelog.cli import completion
 
-        found: list[CompletionItem] = getattr(completion, f"suggest_{what}")(ctx, param, incomplete)
-        return found
+        return completion.SUGGESTIONS[what](ctx, param, incomplete)
 
     return suggestions
 

@@ -101,6 +101,8 @@ def command(options: CatOptions) -> None:
                     raise click.exceptions.Exit(EXIT_INTERRUPTED) from None  # This is how it ends: no message.
     for text in reading.report.notices():
         notices.note(text)
+    if not written and on_stdout and stdout_is_terminal():
+        notices.note("no record matches")
     if not on_stdout:
         notices.print_line(f"{options.output}: {written:,} record{'' if written == 1 else 's'}")
     if not reading.report.is_complete:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,9 @@ SUFFIXES = {
     ".parquet": "parquet",
 }
 """An output file's extension → its format, unless --format is given."""
+
+
+_KCATS_OFFSET = re.compile(r"beginning|end|stored|earliest|latest|-?\d+|[se]@\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +123,15 @@ class CatOptions:
                 raise click.UsageError(refusal)
 
 
+def _output(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what kcat's -o takes, an offset, instead of writing to a file of that name."""
+    if value is not None and _KCATS_OFFSET.fullmatch(value):
+        raise click.BadParameter(
+            f"{value!r} looks like an offset, which is --offset; for a file of that name: ./{value}", ctx, param
+        )
+    return value
+
+
 def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
     """All arguments and options of `cat`; the command gets them as one object."""
 
@@ -202,7 +215,11 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
                 help="Encoding of keys and values in text, jsonl and csv; base64 keeps every byte. [default: utf8]",
             ),
             click.option(
-                "--output", "-o", metavar="FILE", type=LocalPath(), help="Write to FILE, which appears once it is complete."
+                *("--output", "-o"),
+                metavar="FILE",
+                type=LocalPath(),
+                callback=_output,
+                help="Write to FILE, which appears once it is complete.",
             ),
         )
     ):

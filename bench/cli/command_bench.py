@@ -5,7 +5,7 @@
 | `cat --grep`, few matches: MB/s of keys and values, without the start | `grep -c` on the values; `cat --format arrow` |
 | `tidelog --help`; `ls`, `cat -n 1` on a folder of one small topic | `python -c pass` |
 
-    python -m bench.command_bench [--records 1500000] [--rounds 3] [--json]
+    python -m bench.cli.command_bench [--records 1500000] [--rounds 3] [--json]
 
 Its files are in bench/out and are removed at the end.
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 import tidelog
 
-OUT = Path(__file__).parent / "out" / "command"
+OUT = Path(__file__).parent.parent / "out" / "command"
 TIDELOG = [sys.executable, "-m", "tidelog"]
 BATCH = 1000
 TEXT = "lorem ipsum dolor sit amet " * 8
