@@ -25,6 +25,7 @@ from tidelog.cli.records.format_string import parse_format
 from tidelog.cli.records.offset_option import OffsetOption, parse_offset
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import TopicPartition
+from tidelog.sources.scan_plan import ScanPlan
 from tidelog.sources.source import Ends
 from tidelog.times import format_time
 
@@ -273,6 +274,31 @@ def test_every_format_states_the_assumption(tmp_path: Path) -> None:
     assert not_read.keys() == {f"{TOPIC}-0", f"{TOPIC}-1"}
     run_ok("cat", KAFKA_3, TOPIC, "-o", tmp_path / "all.parquet")
     assert not [name for name in pq.read_schema(tmp_path / "all.parquet").metadata if b"assumed" in name or b"_ms" in name]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], ["reading 22.4 GiB, 10m or more"]),
+        (["-o", "/dev/null", "--format", "arrow"], ["reading 22.4 GiB, 1m 20s or more"]),
+        (["--grep", "x"], ["reading 22.4 GiB, 1m 20s or more"]),
+        (["-n", 1, "--sort", "time"], ["reading 22.4 GiB, 10m or more"]),
+        (["-n", 1], []),
+        (["--tail", 1], []),
+        (["--to", "2020-09-20T12:27:30", "--max-lateness", "1s"], ["reading 22.4 GiB, 10m or more"]),
+        (
+            ["--to", "2020-09-20T12:27:30"],
+            [
+                "reading 22.4 GiB, 10m or more; late records may lie anywhere after the start: --max-lateness 10m limits how far "
+                "is read, as an assumption"
+            ],
+        ),
+    ],
+)
+def test_a_large_read_is_announced(options: list[object], said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScanPlan, "size_bytes", property(lambda self: 24 * 10**9))
+    ran = run_ok("cat", KAFKA_3, TOPIC, *options)
+    assert [line for line in ran.stderr.splitlines() if line.startswith("reading ")] == said
 
 
 # --- formats

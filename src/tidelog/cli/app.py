@@ -127,8 +127,8 @@ def cli() -> None:
     DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Only `serve`, `import`,
     `index rebuild`, some jobs (their help says so) and `handover` write to it: `handover` recovers it if necessary, and stores
     its progress there.
-    HOST:PORT is any Kafka-compatible broker. Times are given as 2013-07-10, 2013-07-10T09:30 (UTC),
-    epoch milliseconds, now, -3d, -90m.
+    HOST:PORT is any Kafka-compatible broker. Times are given as 2013-07-10T09:30 (UTC), yesterday 09:00, now, -90m, epoch
+    milliseconds. `tidelog completion` makes the shell complete all this.
     """
 
 

@@ -84,7 +84,9 @@ def command(options: CatOptions) -> None:
             max_lateness_ms=lateness_ms,
         )
         plans = reading.plans()
-        announce(plans, has_lateness=lateness_ms is not None)
+        if filters or options.order is not None or (options.count is None and options.tail is None):
+            writes_text = not filters and not options.counts and format_name not in BINARY_FORMATS
+            announce(plans, has_lateness=lateness_ms is not None, writes_text=writes_text)
         size_bytes = sum(one.size_bytes for one in plans)
         on_stdout = options.output in (None, STDOUT)
         with ProgressBar(f"cat {' '.join(reading.topics)}", size_bytes, answer_on_stdout=on_stdout) as bar:

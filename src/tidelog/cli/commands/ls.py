@@ -59,7 +59,11 @@ def command(source: str, topics: tuple[str, ...], as_json: bool) -> None:
         print_lines(map(_partition_json, rows) if as_json else table(_HEADER, map(_partition_cells, rows), spare=_SPARE))
     else:
         by_topic = [list(some) for _, some in groupby(rows, key=lambda row: row.key.topic)]
-        print_lines(map(_topic_json, by_topic) if as_json else table(_TOPIC_HEADER, map(_topic_cells, by_topic)))
+        print_lines(
+            map(_topic_json, by_topic)
+            if as_json
+            else table(_TOPIC_HEADER, map(_topic_cells, by_topic), spare=("first record", "partitions"))
+        )
     for one in missing:
         notices.note(str(one))
     for failure in failures:
@@ -103,7 +107,7 @@ def _timestamp(found: FoundOffset | None) -> int | None:
 
 
 _HEADER = ("topic", "partition", "log start", "log end", "offsets", "size", "first record", "latest time")
-_SPARE = ("log start", "log end")
+_SPARE = ("log start", "log end", "first record")
 _TOPIC_HEADER = ("topic", "partitions", "offsets", "size", "first record", "latest time")
 
 

@@ -162,13 +162,13 @@ class Reading:
         return found
 
 
-def announce(plans: Sequence[ScanPlan[Split]], *, has_lateness: bool) -> None:
-    """Announce the size of a large read, and the reason for it."""
+def announce(plans: Sequence[ScanPlan[Split]], *, has_lateness: bool, writes_text: bool) -> None:
+    """Announce the size of a large read, about how long it takes, and the reason for it."""
     size_bytes = sum(one.size_bytes for one in plans)
     if size_bytes < LARGE_BYTES:
         return
-    # A folder's blocks are read and parsed at some hundred MB/s on one core; brokers and disks may be slower.
-    about = show_span(size_bytes // 300_000)
+    # One core reads and parses some hundred MB/s, and writes records as text at a tenth of that. Brokers and disks may be slower.
+    about = show_span(max(1, size_bytes // (40_000_000 if writes_text else 300_000_000)) * 1000)
     reason = ""
     if any(one.time.end_ms is not None for one in plans) and not has_lateness:
         reason = "; late records may lie anywhere after the start: --max-lateness 10m limits how far is read, as an assumption"
