@@ -32,7 +32,8 @@ def shells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     program = bin_dir / "tidelog"
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m tidelog "$@"\n')
     program.chmod(0o755)
-    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}"}
+    patient = {**os.environ, "TIDELOG_COMPLETION_S": str(PATIENCE_S)}
+    return {**patient, "PYTHONPATH": str(ROOT / "src"), "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}"}
 
 
 def bash(environment: dict[str, str], tmp_path: Path, line: str) -> list[str]:
@@ -90,7 +91,8 @@ def test_a_broker_that_does_not_answer_is_not_waited_for(shells: dict[str, str],
     """Without the limit this waits for the client's time-out, and prints an error."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        environment = {**shells, "COMP_LINE": f"tidelog cat {address} x", "_TIDELOG_COMPLETE": "bash_complete"}
+        completing = {"COMP_LINE": f"tidelog cat {address} x", "_TIDELOG_COMPLETE": "bash_complete"}
+        environment = {**shells, **completing, "TIDELOG_COMPLETION_S": "0.5"}
         ran = subprocess.run([sys.executable, "-m", "tidelog"], env=environment, capture_output=True, timeout=PATIENCE_S)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
     for place in ("127.0.0.1:1", tmp_path / "none"):

@@ -18,7 +18,7 @@ from tidelog.cli.printing.output import print_lines
 
 VARIABLE = "_TIDELOG_COMPLETE"
 
-LIMIT_S = 2.0
+LIMIT_S = float(os.environ.get("TIDELOG_COMPLETION_S", "2"))
 """How long a shell may wait for suggestions, in seconds: a broker may not answer."""
 
 MOST = 1000

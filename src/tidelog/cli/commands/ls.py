@@ -15,7 +15,7 @@ import click
 from tidelog.cli.options import json_option, source_argument, topics_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_bytes_size, show_count, show_time, table
-from tidelog.cli.printing.missing import end_with_missing
+from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.records.topic_names import named_topics
 from tidelog.errors import TidelogError, UnsupportedForMessageFormatError, UnsupportedVersionError
@@ -53,8 +53,9 @@ def command(source: str, topics: tuple[str, ...], as_json: bool) -> None:
         else:
             numbers = dict(sorted(opened.topics().items(), key=lambda one: (one[0].startswith("__"), one[0])))
         rows, failures = _partitions(opened, [TopicPartition(name, number) for name in numbers for number in numbers[name]])
-        lost = [] if opened.log_dir is None else opened.log_dir.missing_partitions()
-        missing = [one for one in lost if not topics or one.topic in numbers]
+        folder = opened.log_dir
+        wanted = numbers if topics else (None,)
+        missing = [] if folder is None else [one for name in wanted for one in folder.missing(name)]
     if topics:
         print_lines(map(_partition_json, rows) if as_json else table(_HEADER, map(_partition_cells, rows), spare=_SPARE))
     else:
@@ -64,8 +65,7 @@ def command(source: str, topics: tuple[str, ...], as_json: bool) -> None:
             if as_json
             else table(_TOPIC_HEADER, map(_topic_cells, by_topic), spare=("first record", "partitions"))
         )
-    for one in missing:
-        notices.note(str(one))
+    report_missing(missing, as_json=as_json)
     for failure in failures:
         notices.complain(str(failure))
     if failures:
