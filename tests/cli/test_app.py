@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import subprocess
@@ -258,3 +259,44 @@ def test_options_of_other_tools_and_misspelt_ones(args: list[str], suggested: st
     ran = run(*args)
     assert ran.exit_code == 2
     assert suggested in ran.error
+
+
+class _ClosedPipe(io.RawIOBase):
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+FOLDER = ROOT / "tests" / "golden" / "kafka-3.9.1" / "log"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls {0}",
+        "stat {0} empty",
+        "find {0} empty --at now",
+        "cat {0} two-partitions",
+        "cat {0} two-partitions --count",
+        "cat {0} two-partitions --format parquet",
+        "verify {0} empty",
+        "dump {0}/two-partitions-0/00000000000000000157.log",
+        "retention {0} empty",
+        "groups list {0}",
+        "index verify {0} empty",
+        "completion bash",
+        "--help",
+    ],
+)
+def test_a_closed_pipe_ends_every_command_quietly(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(_ClosedPipe(), 64), write_through=True))
+    with pytest.raises(SystemExit) as ended:
+        app.cli.main([part.format(FOLDER) for part in line.split()])
+    assert ended.value.code == app.EXIT_PIPE_CLOSED
+    said = [text for text in capsys.readouterr().err.splitlines() if " = " not in text and not text.startswith("note: ")]
+    assert said == []
+    monkeypatch.undo()

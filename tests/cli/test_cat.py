@@ -420,6 +420,20 @@ def test_the_bar_is_for_a_terminal_and_for_long_work(tmp_path: Path) -> None:
     assert "rich" not in ran.stderr
 
 
+@pytest.mark.parametrize("args", [["verify"], ["index", "verify"]])
+def test_checks_have_a_bar_beside_their_table(args: list[str]) -> None:
+    code = (
+        "import sys\nfrom tidelog.cli.printing import progress_bar\nprogress_bar.SHOWN_AFTER_SECONDS = 0\n"
+        "from tidelog.cli.app import cli\ncli.main(sys.argv[1:])"
+    )
+    exit_code, shown = on_terminal([sys.executable, "-c", code, *args, str(KAFKA_3), "v2-lz4-ct"])
+    assert exit_code == 0
+    bar, _, table = shown.rpartition("topic   ")
+    assert "verify" in bar
+    assert "MB" in bar or "KiB" in bar or "kB" in bar
+    assert "v2-lz4-ct" in table
+
+
 def test_time_maps_of_a_folder_of_ones_own(tmp_path: Path, expected: Expected) -> None:
     """The same records, from less of the log; records without timestamp are counted also where they are not read."""
     for folder, topic, release in ((KAFKA_3, "v2-lz4-ct", "kafka-3.9.1"), (KAFKA_2, "migrated-v0-v1-v2", "kafka-2.4.1")):

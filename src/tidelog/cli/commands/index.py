@@ -31,7 +31,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_count, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
-from tidelog.cli.printing.progress_bar import ProgressBar
+from tidelog.cli.printing.progress_bar import ProgressBar, size_of
 from tidelog.formats.dir_lock import DirLock
 from tidelog.reader.log_dir import LogDir
 
@@ -137,8 +137,8 @@ class _Walk:
     def __init__(self, what: str, log_dir: LogDir, wanted: list[tuple[str, int]]) -> None:
         self._log_dir = log_dir
         self._wanted = wanted
-        sizes = (path.stat().st_size for key in wanted for path in log_dir.directory(*key).glob("*.log"))
-        self._bar = ProgressBar(what, sum(sizes), answer_on_stdout=False)
+        logs = (path for key in wanted for path in log_dir.directory(*key).glob("*.log"))
+        self._bar = ProgressBar(what, size_of(logs), answer_on_stdout=False)
 
     def __enter__(self) -> _Walk:
         self._bar.__enter__()

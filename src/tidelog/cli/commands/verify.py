@@ -21,7 +21,7 @@ from tidelog.cli.options import directory_argument, json_option, suggest
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_count, table
 from tidelog.cli.printing.output import print_lines
-from tidelog.cli.printing.progress_bar import ProgressBar
+from tidelog.cli.printing.progress_bar import ProgressBar, size_of
 from tidelog.cli.printing.terminal import stderr_is_terminal
 from tidelog.formats.partition_metadata import format_topic_id
 
@@ -71,10 +71,12 @@ def command(
         if not compare_folders((directory, *rest), topics, jobs or processors(), as_json=as_json):
             raise click.exceptions.Exit(notices.INCOMPLETE)
         return
-    size_bytes = sum(path.stat().st_size for path in Path(directory).glob("*-*/*.log")) if stderr_is_terminal() else 0
+    wanted = (*rest, *topics)
+    logs = Path(directory).glob("*-*/*.log") if stderr_is_terminal() else ()
+    size_bytes = size_of(log for log in logs if not wanted or log.parent.name.rpartition("-")[0] in wanted)
     with ProgressBar("verify", size_bytes, answer_on_stdout=False) as bar:
         options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors(), bar.advance)
-        report = verify_folder(Path(directory), (*rest, *topics), options)
+        report = verify_folder(Path(directory), wanted, options)
     print_lines(_finding_lines(report.all_findings(), as_json))
     if as_json:
         print_lines(map(_json_partition, report.partitions))

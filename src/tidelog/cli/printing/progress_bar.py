@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -59,6 +62,15 @@ class ProgressBar:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.hide()
+
+
+def size_of(files: Iterable[Path]) -> int:
+    """Return the total size of files, without those that are gone meanwhile."""
+    total = 0
+    for file in files:
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total
 
 
 def _show(what: str, total_bytes: int) -> tuple[Progress, TaskID]:
