@@ -96,7 +96,7 @@ def test_a_broker_that_does_not_answer_is_not_waited_for(shells: dict[str, str],
         ran = subprocess.run([sys.executable, "-m", "tidelog"], env=environment, capture_output=True, timeout=PATIENCE_S)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
     for place in ("127.0.0.1:1", tmp_path / "none"):
-        environment["COMP_LINE"] = f"tidelog cat {place} x"
+        environment = {**shells, **completing, "COMP_LINE": f"tidelog cat {place} x"}
         ran = subprocess.run([sys.executable, "-m", "tidelog"], env=environment, capture_output=True, timeout=PATIENCE_S)
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
 
