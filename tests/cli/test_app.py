@@ -252,6 +252,9 @@ def test_a_slow_command_says_that_its_kernel_is_interpreted(
         (["find", "d", "t", "--time", "now"], "(did you mean --at?)"),
         (["stat", "d", "--zzz"], "no such option '--zzz'."),
         (["cat", "d", "t", "-o", "beginning"], "which is --offset"),
+        (["cat", "d", "t", "-p", "0,1"], "For several partitions: -p 0 -p 1"),
+        (["stat", "d", "t", "-p", "2147483648"], "one number from 0 to 2147483647"),
+        (["find", "d"], "missing argument 'TOPIC'; tidelog ls lists the topics."),
         (["cat", "d", "t", "-o", "-5"], "which is --offset"),
     ],
 )

@@ -224,6 +224,8 @@ def _usage(error: click.UsageError) -> str:
 
         return no_such_option(error)
     message = error.format_message()
+    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name in ("topic", "topics"):
+        message = f"{message.rstrip('.')}; tidelog ls lists the topics."
     return message[:1].lower() + message[1:]
 
 

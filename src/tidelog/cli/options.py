@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -12,6 +13,7 @@ import click
 from tidelog.cli.client_options import client_options, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
+from tidelog.config import INT32_MAX
 from tidelog.folder_path import folder_path
 from tidelog.sources.opening import kind_of
 from tidelog.times import parse_duration
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from tidelog.storage.topics.topic_settings import TopicSettings
+
+    _NumberParam = click.ParamType[int]
+else:
+    _NumberParam = click.ParamType  # older releases of click cannot be subscripted
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -115,13 +121,25 @@ def topics_argument(*, required: bool) -> Callable[[Decorated], Decorated]:
     return click.argument("topics", metavar=metavar, nargs=-1, required=required, shell_complete=suggest("topics"))
 
 
+class PartitionType(_NumberParam):
+    """A partition's number. Lists are refused with an explanation, because the option is repeated instead."""
+
+    name = "partition"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip()
+        if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > INT32_MAX:
+            self.fail(f"{text!r} is not one number from 0 to {INT32_MAX}. For several partitions: -p 0 -p 1", param, ctx)
+        return int(text)
+
+
 def partition_option(function: Decorated) -> Decorated:
     """Add --partition N, which may be repeated."""
     return click.option(
         "--partition",
         "-p",
         "partitions",
-        type=click.IntRange(0, 2**31 - 1),
+        type=PartitionType(),
         multiple=True,
         metavar="N",
         help="Only this partition; may be repeated. [default: all]",
