@@ -26,6 +26,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what runs in the background; a process started from here would ignore Ctrl-C, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
+    os.environ.pop(name, None)  # What tests compare is without colours, also where a build server asks for them.
+
 KAFKA_3 = GOLDEN / "kafka-3.9.1" / "log"
 KAFKA_2 = GOLDEN / "kafka-2.4.1" / "log"
 

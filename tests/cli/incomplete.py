@@ -28,6 +28,7 @@ LOST = ("middle-0: offsets [", "end-0: offsets [", "only-log-0: offsets [", "par
 """How each thing that is missing is named."""
 
 SILENT = {
+    "completion": "prints a script",
     "format": "writes what a broker of a cluster begins with, and reads no log",
     "serve": "shows consumers what Kafka would, and logs holes in logs and ends that are cut off",
     "dump": "shows one file",

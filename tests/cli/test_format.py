@@ -49,6 +49,8 @@ def test_a_folder_that_is_formatted_is_left_alone(tmp_path: Path) -> None:
     again = run(*arguments, "4")
     assert (again.exit_code, "formatted already" in again.error) == (1, True)
     assert "was already formatted" in run(*arguments, "4", "--ignore-formatted").stdout
+    (line,) = run(*arguments, "4", "--ignore-formatted", "--json").json_lines
+    assert (line["path"], line["is_new"], line["node_id"], line["cluster_id"]) == (str(tmp_path), False, 4, CLUSTER)
     other = run(*arguments, "5", "--ignore-formatted")
     assert f"found node 4 of cluster {CLUSTER}, expected node 5 of cluster {CLUSTER}" in other.error
     assert (tmp_path / "meta.properties").read_bytes() == before

@@ -23,6 +23,7 @@ from tidelog.storage.topics.topic_settings import TopicSettings
 EACH_TOPIC: dict[str, tuple[str, ...]] = {
     "find": ("--at", "max"),
     "cat": (),
+    "ls": (),
     "stat": (),
     "retention": (),
     "index verify": (),
@@ -31,6 +32,7 @@ EACH_TOPIC: dict[str, tuple[str, ...]] = {
 """Commands that take a topic, and their options."""
 
 WHOLE_FOLDER: dict[str, tuple[str, ...]] = {
+    "ls": (),
     "stat": (),
     "verify": (),
     "retention": (),

@@ -209,7 +209,7 @@ def test_interrupted(data: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, stdout) == (130, b"")
-    assert stderr == b""
+    assert stderr == b"tidelog: interrupted\n"
     # The JVM sees that its parent is gone, and goes too.
     wait_until(lambda: not programs(process.pid), "the JVM's end")
 
@@ -237,7 +237,8 @@ def test_ended_while_workers_work(tmp_path: Path, number: signal.Signals, exit_c
         wait_until(lambda: process.poll() is not None or any(cases.glob(f"{PREFIX}*")), "a worker that writes", 180)
         os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
         stdout, stderr = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, stdout, stderr) == (exit_code, b"", b"")
+    said = b"tidelog: interrupted\n" if number is signal.SIGINT else b""
+    assert (process.returncode, stdout, stderr) == (exit_code, b"", said)
     assert list(cases.glob(f"{PREFIX}*")) == []
 
 

@@ -47,6 +47,9 @@ def client_options(function: Decorated) -> Decorated:
         ),
     ):
         function = option(function)
+    # Click's list of parameters, the last one first. These are the last ones in the help: what a command does comes before them.
+    params: list[click.Parameter] = function.__click_params__  # type: ignore[attr-defined]
+    params[:] = params[-2:] + params[:-2]
     return function
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -12,19 +13,39 @@ import click
 from tidelog.cli.client_options import client_options, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
+from tidelog.config import INT32_MAX
 from tidelog.folder_path import folder_path
 from tidelog.sources.opening import FOLDERS, kind_of
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tidelog.storage.topics.topic_settings import TopicSettings
+
+    _NumberParam = click.ParamType[int]
+else:
+    _NumberParam = click.ParamType  # older releases of click cannot be subscripted
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
+def suggest(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return a function of `completion.SUGGESTIONS`; that module is imported only for completion."""
+
+    def suggestions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from tidelog.cli import completion
+
+        return completion.SUGGESTIONS[what](ctx, param, incomplete)
+
+    return suggestions
+
+
 def directory_argument(function: Decorated) -> Decorated:
     """Add DIR, the data folder. The log layer checks that it exists and is a data folder."""
-    return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder)(function)
+    return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder, shell_complete=suggest("source"))(
+        function
+    )
 
 
 def folders_argument(function: Decorated) -> Decorated:
@@ -34,7 +55,9 @@ def folders_argument(function: Decorated) -> Decorated:
 
 def source_argument(function: Decorated) -> Decorated:
     """Add DIR|HOST:PORT, a data folder or brokers. A folder whose name looks like an address is written ./name."""
-    return click.argument("source", metavar="DIR|HOST:PORT", callback=reached)(client_options(function))
+    return click.argument("source", metavar="DIR|HOST:PORT", callback=reached, shell_complete=suggest("source"))(
+        client_options(function)
+    )
 
 
 def brokers_argument(function: Decorated) -> Decorated:
@@ -98,7 +121,25 @@ def note_kafkas_since(settings: TopicSettings) -> None:
 
 def topic_argument(function: Decorated) -> Decorated:
     """Add the required argument TOPIC, exactly one."""
-    return click.argument("topic", metavar="TOPIC")(function)
+    return click.argument("topic", metavar="TOPIC", shell_complete=suggest("topics"))(function)
+
+
+def topics_argument(*, required: bool) -> Callable[[Decorated], Decorated]:
+    """Add the argument TOPIC..., which may be patterns (`records.topic_names`)."""
+    metavar = "TOPIC..." if required else "[TOPIC...]"
+    return click.argument("topics", metavar=metavar, nargs=-1, required=required, shell_complete=suggest("topics"))
+
+
+class PartitionType(_NumberParam):
+    """A partition's number. Lists are refused with an explanation, because the option is repeated instead."""
+
+    name = "partition"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip()
+        if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > INT32_MAX:
+            self.fail(f"{text!r} is not one number from 0 to {INT32_MAX}. For several partitions: -p 0 -p 1", param, ctx)
+        return int(text)
 
 
 def partition_option(function: Decorated) -> Decorated:
@@ -107,7 +148,7 @@ def partition_option(function: Decorated) -> Decorated:
         "--partition",
         "-p",
         "partitions",
-        type=click.IntRange(0, 2**31 - 1),
+        type=PartitionType(),
         multiple=True,
         metavar="N",
         help="Only this partition; may be repeated. [default: all]",
@@ -123,7 +164,8 @@ def optional_topic(function: Decorated) -> Decorated:
             raise click.UsageError("--partition needs a TOPIC.")
         return function(*args, topic=topic, partitions=partitions, **rest)
 
-    return click.argument("topic", metavar="[TOPIC]", required=False)(partition_option(cast("Decorated", checked)))
+    topic_argument = click.argument("topic", metavar="[TOPIC]", required=False, shell_complete=suggest("topics"))
+    return topic_argument(partition_option(cast("Decorated", checked)))
 
 
 def isolation_option(function: Decorated) -> Decorated:
@@ -164,7 +206,14 @@ def lag_options(function: Decorated) -> Decorated:
             help="Measure the rates over this long before now: 90s, 1h.",
         ),
         group_isolation_option,
-        click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated."),
+        click.option(
+            "--group",
+            "groups",
+            multiple=True,
+            metavar="GROUP",
+            shell_complete=suggest("groups"),
+            help="Only this group; may be repeated.",
+        ),
     ):
         function = option(function)
     return function

@@ -8,7 +8,10 @@ import click
 
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.cli.local_path import LocalPath
+from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, one_line
+from tidelog.cli.printing.output import print_lines
 from tidelog.config import INT32_MAX
 from tidelog.properties_file import read_properties_file
 from tidelog.storage.folder.folder_format import format_folder
@@ -20,7 +23,10 @@ from tidelog.storage.folder.folder_format import format_folder
 @click.option("--node-id", type=click.IntRange(0, INT32_MAX), metavar="N", help="The broker's id. [default: node.id of --config]")
 @click.option("--config", "config_file", metavar="FILE", type=LocalPath(), help="Kafka's server.properties of the broker.")
 @click.option("--ignore-formatted", is_flag=True, help="Ignore a folder that is already formatted for the same node and cluster.")
-def command(directory: str | None, cluster_id: str, node_id: int | None, config_file: str | None, ignore_formatted: bool) -> None:
+@json_option
+def command(
+    directory: str | None, cluster_id: str, node_id: int | None, config_file: str | None, ignore_formatted: bool, as_json: bool
+) -> None:
     """Format a data folder for a broker of a cluster, before its first start.
 
     The folder then belongs to that broker: no other node or cluster starts on it. A folder formatted by kafka-storage needs no
@@ -38,7 +44,9 @@ def command(directory: str | None, cluster_id: str, node_id: int | None, config_
     done = format_folder(Path(directory), cluster_id, node_id, ignore_formatted=ignore_formatted)
     owner = done.owner
     state = "formatted" if done.is_new else "was already formatted"
-    click.echo(f"{directory} {state}: node {owner.node_id} of cluster {owner.cluster_id}, directory {owner.directory_id or '-'}")
+    text = f"{directory} {state}: node {owner.node_id} of cluster {owner.cluster_id}, directory {owner.directory_id or '-'}"
+    facts = {"path": directory, "is_new": done.is_new, "node_id": owner.node_id, "cluster_id": owner.cluster_id}
+    print_lines([json_line({**facts, "directory_id": owner.directory_id}) if as_json else one_line(text)])
     if done.is_new and done.partitions:
         count = f"{done.partitions} partition{'s are' if done.partitions > 1 else ' is'}"
         notices.note(f"{count} in {directory}: a broker sets aside those missing from the cluster's metadata")

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import click
 
-from tidelog.cli.commands.kafka_admin import KafkaAdmin
+from tidelog.cli.kafka_admin import KafkaAdmin
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, note_kafkas_since
+from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, json_option, note_kafkas_since
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import one_line, show_bytes_size
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar
@@ -58,6 +58,7 @@ _SHOWN_NAMES = 5
 )
 @click.option("--allow-deletion", is_flag=True, help="Continue even if Kafka will delete records that DIR keeps.")
 @click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait until Kafka has stopped.")
+@json_option
 def command(
     directory: str,
     target: str,
@@ -68,6 +69,7 @@ def command(
     carry_settings: bool,
     allow_deletion: bool,
     timeout: str,
+    as_json: bool,
 ) -> None:
     """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become Kafka's own.
 
@@ -105,7 +107,7 @@ def command(
         if not one.is_configuration_known:
             notices.note(f"the configuration of {one.name} is unknown: Kafka will keep it forever (retention.ms=-1)")
     missing = [gap for one in wanted for gap in LogDir(source).missing(one.name)]
-    report_missing(missing, as_json=False)
+    report_missing(missing, as_json=as_json)
     keeping = Keeping(source, carry_settings, allow_deletion)
     guessed = [one.name for one in wanted if one.is_retention_default]
     if guessed:
@@ -119,15 +121,20 @@ def command(
     with ProgressBar("copying", sum(one.size_bytes for one in wanted), answer_on_stdout=False) as bar:
         place(source, data_dir, ids, bar.advance)
     (source / NOTES_FILE).unlink(missing_ok=True)
-    print_lines(
-        [*map(_line, wanted, (ids[one.name] for one in wanted)), _summary(sum(one.partitions for one in wanted), data_dir)]
-    )
+    lines = map(_json_line if as_json else _line, wanted, (ids[one.name] for one in wanted))
+    print_lines([*lines, *([] if as_json else [_summary(sum(one.partitions for one in wanted), data_dir)])])
     end_with_missing(missing)
 
 
 def _line(one: TopicToHand, topic_id: uuid.UUID) -> str:
     partitions = f"{one.partitions} partition{'' if one.partitions == 1 else 's'}"
     return one_line(f"{one.name}: {partitions}, {show_bytes_size(one.size_bytes)}, id {format_topic_id(topic_id)}")
+
+
+def _json_line(one: TopicToHand, topic_id: uuid.UUID) -> str:
+    return json_line(
+        {"topic": one.name, "partitions": one.partitions, "bytes": one.size_bytes, "topic_id": format_topic_id(topic_id)}
+    )
 
 
 def _summary(count: int, data_dir: Path) -> str:

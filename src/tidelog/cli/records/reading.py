@@ -49,10 +49,22 @@ class Reading:
 
     def __post_init__(self) -> None:
         self.report = ScanReport()
+        self.not_read: dict[str, tuple[int, int]] = {}
+        """The offsets that were not read because of `max_lateness_ms`, by partition."""
+
+    @property
+    def assumptions(self) -> dict[str, int]:
+        """What the result holds under: fields for each of its lines."""
+        return {} if self.max_lateness_ms is None else {"assumed_max_lateness_ms": self.max_lateness_ms}
 
     def plans(self) -> list[ScanPlan[Split]]:
         """Return a plan for each topic; facts that are known without reading go into the report."""
         made = []
+        if self.max_lateness_ms is not None:
+            span = show_span(self.max_lateness_ms)
+            notices.note(
+                f"assuming that no record is later than {span} (--max-lateness): records that are later may be missing here"
+            )
         for topic in self.topics:
             scan_plan = self.source.planned(lambda topic=topic: self.source.plan(self._request_for(topic)))  # type: ignore[misc]
             self.report += scan_plan.known
@@ -121,6 +133,7 @@ class Reading:
             late = found.get(TopicPartition(topic, number))
             until = end if late is None or end is None else max(first or 0, min(end, late.offset))
             if end is not None and until is not None and until < end:
+                self.not_read[f"{topic}-{number}"] = until, end
                 notices.note(f"{topic}-{number}: offsets [{until}, {end}) were not read, by --max-lateness")
             cut[number] = (first, until)
         return cut
@@ -129,7 +142,8 @@ class Reading:
         for split in splits:
             before, start_bytes = bar.done_bytes, self.report.bytes_read
             for batch in split.read(self.columns, report=self.report, reading=self.source.reading):
-                bar.advance(min(self.report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before))
+                done_bytes = min(self.report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before)
+                bar.advance(done_bytes, batch.num_rows)
                 yield batch
             bar.advance(split.size_bytes - (bar.done_bytes - before))
 
@@ -148,13 +162,13 @@ class Reading:
         return found
 
 
-def announce(plans: Sequence[ScanPlan[Split]], *, has_lateness: bool) -> None:
-    """Announce the size of a large read, and the reason for it."""
+def announce(plans: Sequence[ScanPlan[Split]], *, has_lateness: bool, writes_text: bool) -> None:
+    """Announce the size of a large read, about how long it takes, and the reason for it."""
     size_bytes = sum(one.size_bytes for one in plans)
     if size_bytes < LARGE_BYTES:
         return
-    # A folder's blocks are read and parsed at some hundred MB/s on one core; brokers and disks may be slower.
-    about = show_span(size_bytes // 300_000)
+    # One core reads and parses some hundred MB/s, and writes records as text at a tenth of that. Brokers and disks may be slower.
+    about = show_span(max(1, size_bytes // (40_000_000 if writes_text else 300_000_000)) * 1000)
     reason = ""
     if any(one.time.end_ms is not None for one in plans) and not has_lateness:
         reason = "; late records may lie anywhere after the start: --max-lateness 10m limits how far is read, as an assumption"
