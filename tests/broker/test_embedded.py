@@ -428,3 +428,16 @@ def test_a_hole_in_a_log_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureF
         warned = [one.getMessage() for one in caplog.records if "consumers skip them" in one.getMessage()]
     assert len(warned) == 1
     assert warned[0].startswith("t-0: offsets [1, 2) missing")
+
+
+def test_a_topic_that_is_deleted() -> None:
+    with Broker() as broker:
+        broker.create_topic("orders", 2)
+        broker.produce("orders", "a", partition=1)
+        broker.delete_topic("orders")
+        with pytest.raises(UnknownTopicOrPartitionError):
+            broker.delete_topic("orders")
+        broker.create_topic("orders")
+        assert broker.records("orders") == []
+        broker.call(lambda running: broker.delete_topic("orders"))
+        assert broker.produce("orders", "b") == 0

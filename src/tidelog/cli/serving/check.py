@@ -97,7 +97,7 @@ def check_serving(
                 f"any client that reaches {joined(at[0] or '*', at[1])} has full access: neither TLS, users nor an authorizer"
             )
     if metrics_at is not None:
-        found.line(f"would serve metrics and health at http://{joined(*metrics_at)}/metrics and /healthz")
+        found.line(f"would serve metrics and health at http://{joined(metrics_at[0] or '*', metrics_at[1])}/metrics and /healthz")
     return found.finish()
 
 
