@@ -106,8 +106,8 @@ def run(command: str) -> str:
     line = re.sub(r"^python (demo/\S+)", lambda match: f"python {shlex.quote(str(ROOT / match[1]))}", line)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(Path.cwd()), "COLUMNS": "120"}
-    done = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    return done.stdout + done.stderr
+    shell, both = ["bash", "-c", line], subprocess.STDOUT
+    return subprocess.run(shell, env=env, stdout=subprocess.PIPE, stderr=both, text=True, timeout=PATIENCE_S, check=False).stdout
 
 
 def _commands(text: str) -> list[tuple[str, list[str]]]:
