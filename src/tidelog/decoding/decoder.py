@@ -43,12 +43,11 @@ class Decoder(ABC):
     """Whether the texts of `display` are JSON, without line breaks."""
     reads_header_ids = False
     """Whether a schema's id may be in a record's header (`framing`)."""
-    type: pa.DataType | None = None
+    type: pa.DataType = None
     """The type of the columns that `decode` returns; None until `learn` has been called, if it depends on the values."""
 
     def learn(self, column: pa.Array) -> pa.DataType:
         """Determine the type by a sample, usually the first batch, unless it is already known. Return the type."""
-        assert self.type is not None
         return self.type
 
     @abstractmethod
