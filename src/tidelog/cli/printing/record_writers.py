@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from tidelog.cli.printing import terminal
 from tidelog.cli.printing.layout import NOTHING, TIMESTAMP_TYPES, csv_lines, show_bytes, table
 from tidelog.times import format_time
 
@@ -76,17 +77,28 @@ class Encoding:
 
 
 def write_text(
-    batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, *, with_header: bool, with_topic: bool = False
+    batches: Iterable[pa.RecordBatch],
+    out: BinaryIO,
+    encoding: Encoding,
+    *,
+    with_header: bool,
+    with_topic: bool = False,
+    to_stdout: bool = True,
 ) -> None:
     """Write a line for each record, for people."""
     header = ("topic", *TEXT_HEADER) if with_topic else TEXT_HEADER
-    for line in table(header if with_header else None, _text_cells(batches, encoding, with_topic)):
+    styles = ["", terminal.DIM] if with_topic else [terminal.DIM]
+    cells = _text_cells(batches, encoding, with_topic)
+    for line in table(header if with_header else None, cells, styles=styles, to_stdout=to_stdout):
         # Header names may contain invalid Unicode; a line must still be printed.
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
 
-def write_jsonl(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding) -> None:
-    """Write a JSON object for each record."""
+def write_jsonl(
+    batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, also: Mapping[str, object] | None = None
+) -> None:
+    """Write a JSON object for each record; `also` are more fields for all of them."""
+    also = also or {}
     # UTF-8 rather than escapes, because there are many records.
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     for row in record_rows(batches):
@@ -100,21 +112,25 @@ def write_jsonl(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Enco
                 "key": encoding(row.key),
                 "value": encoding(row.value),
                 "headers": [[header["key"], encoding(header["value"])] for header in row.headers],
+                **also,
             }
         )
         out.write(line.encode() + b"\n")
 
 
-def write_csv(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding) -> None:
-    """Write a header and a line for each record; headers as JSON, nulls as empty cells."""
+def write_csv(
+    batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, also: Mapping[str, object] | None = None
+) -> None:
+    """Write a header and a line for each record; headers as JSON, nulls as empty cells. `also` are more cells for all of them."""
+    also = also or {}
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
     def cells() -> Iterator[Sequence[object]]:
-        yield CSV_HEADER
+        yield *CSV_HEADER, *also
         for row in record_rows(batches):
             headers = encode([[header["key"], encoding(header["value"])] for header in row.headers]) if row.headers else None
             time = None if row.timestamp is None else format_time(row.timestamp)
-            yield row.topic, row.partition, row.offset, time, encoding(row.key), encoding(row.value), headers
+            yield row.topic, row.partition, row.offset, time, encoding(row.key), encoding(row.value), headers, *also.values()
 
     for line in csv_lines(cells()):
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
@@ -155,8 +171,8 @@ def record_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
         for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
             part = batch.slice(start, ROWS_AT_A_TIME)
             columns = [
-                # Python's datetime ends with the year 9999, timestamps do not.
-                (part.column(name).cast(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
+                # Python's datetime ends with the year 9999, timestamps do not. A cast would import pyarrow.compute.
+                (part.column(name).view(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
                 for name in RecordRow._fields
             ]
             yield from map(RecordRow._make, zip(*columns, strict=True))
