@@ -83,12 +83,13 @@ def _struct_type(objects: Sequence[Mapping[Any, object]], depth: int) -> pa.Data
     return pa.struct([pa.field(name, infer_type([one.get(name) for one in objects], depth + 1)) for name in names])
 
 
-def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str]) -> tuple[pa.Array, list[int]]:
+def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str] | None) -> tuple[pa.Array, list[int]]:
     """Return the objects as a column, and the rows that do not fit (null in the column). Adds to `extra` the names of fields
-    that the type lacks.
+    that the type lacks; None if the objects are known to have only fields of the type.
     """
     try:
-        _check(objects, kind, extra, "")
+        if extra is not None:
+            _check(objects, kind, extra, "")
         return pa.array(objects, kind), []
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
