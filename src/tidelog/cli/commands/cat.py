@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from tidelog.cli.decode_options import decode_options, decodings_in_use
 from tidelog.cli.options import data_dir_of, wanted_partitions
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import csv_lines, json_line, show_count, table
@@ -29,6 +30,7 @@ from tidelog.sources.opening import open_source
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.cli.records.decoded_records import DecodedRecords
     from tidelog.cli.records.reading import Reading
     from tidelog.sources.scan_plan import ScanPlan
     from tidelog.sources.split import Split
@@ -38,6 +40,7 @@ EXIT_INTERRUPTED = 130
 
 
 @click.command()
+@decode_options
 @cat_options
 def command(options: CatOptions) -> None:
     """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they came.
@@ -48,6 +51,10 @@ def command(options: CatOptions) -> None:
     offsets = None if options.offset is None else parse_offset(options.offset)
     every_ms, lateness_ms = span_ms("--every", options.every), span_ms("--max-lateness", options.max_lateness)
     format_name = options.resolved_format()
+    decodings = decodings_in_use()
+    if decodings is not None:
+        from tidelog.cli.records.decoded_records import DecodedRecords
+    decoder = None if decodings is None else DecodedRecords(decodings)
     echo_moment(options.start)
     echo_moment(options.end)
     with (
@@ -95,13 +102,13 @@ def command(options: CatOptions) -> None:
                     reading.columns = ("topic", "timestamp")
                 written = _count(options, reading, reading.batches(plans, bar), every_ms, format_name, out)
             else:
-                written = _write(options, reading, _selected(options, reading, plans, bar), out, format_name)
+                written = _write(options, reading, _selected(options, reading, plans, bar), out, format_name, decoder)
             if options.follows:
                 try:
-                    _follow(options, reading, plans, bar, out, format_name, written)
+                    _follow(options, reading, plans, bar, out, format_name, written, decoder)
                 except KeyboardInterrupt:
                     raise click.exceptions.Exit(EXIT_INTERRUPTED) from None  # This is how it ends: no message.
-    for text in reading.report.notices():
+    for text in (*reading.report.notices(), *(() if decoder is None else decoder.notices())):
         notices.note(text)
     if not written and on_stdout and stdout_is_terminal():
         notices.note("no record matches")
@@ -122,7 +129,14 @@ def _selected(options: CatOptions, reading: Reading, plans: list[ScanPlan[Split]
     return limited(sorted_by_time(batches) if options.order is not None else batches, options.count)
 
 
-def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBatch], out: BinaryIO, format_name: str) -> int:
+def _write(
+    options: CatOptions,
+    reading: Reading,
+    batches: Iterable[pa.RecordBatch],
+    out: BinaryIO,
+    format_name: str,
+    decoder: DecodedRecords | None,
+) -> int:
     """Write records; return their number."""
     written = 0
 
@@ -137,26 +151,30 @@ def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBat
     if format_name in BINARY_FORMATS:
         from tidelog.sources.schema import scan_schema
 
-        schema = scan_schema().with_metadata(_origin(options, reading))
+        schema, rows = scan_schema(), counted()
+        if decoder is not None:
+            schema, rows = decoder.typed(rows, schema, reading.topics)
+        schema = schema.with_metadata(_origin(options, reading))
         if format_name == "parquet":
-            record_writers.write_parquet(counted(), schema, out)
+            record_writers.write_parquet(rows, schema, out)
         else:
             as_file = options.output not in (None, STDOUT) and not str(options.output).endswith(".arrows")
-            record_writers.write_arrow(counted(), schema, out, as_file=as_file)
+            record_writers.write_arrow(rows, schema, out, as_file=as_file)
         return written
+    rows = counted() if decoder is None else decoder.displayed(counted())
     encoding = record_writers.Encoding(options.encoding or "utf8")
     if options.format_string is not None:
         from tidelog.cli.records.format_string import parse_format, write_formatted
 
-        write_formatted(counted(), out, parse_format(options.format_string))
+        write_formatted(rows, out, parse_format(options.format_string))
     elif format_name == "jsonl":
-        record_writers.write_jsonl(counted(), out, encoding, reading.assumptions)
+        record_writers.write_jsonl(rows, out, encoding, reading.assumptions)
     elif format_name == "csv":
-        record_writers.write_csv(counted(), out, encoding, reading.assumptions)
+        record_writers.write_csv(rows, out, encoding, reading.assumptions)
     else:
         to_stdout = options.output in (None, STDOUT)
         record_writers.write_text(
-            counted(),
+            rows,
             out,
             encoding,
             with_header=to_stdout and stdout_is_terminal(),
@@ -189,6 +207,7 @@ def _follow(
     out: BinaryIO,
     format_name: str,
     written: int,
+    decoder: DecodedRecords | None,
 ) -> None:
     """Write records as they arrive, up to `-n` in all."""
     from tidelog.cli.records.filters import limited
@@ -201,7 +220,7 @@ def _follow(
             sys.stdout.flush()
             continue
         left = None if options.count is None else options.count - written
-        written += _write(options, reading, limited([batch], left), out, format_name)
+        written += _write(options, reading, limited([batch], left), out, format_name, decoder)
 
 
 def _count(
