@@ -11,6 +11,7 @@ records are shown with key, version and value.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from tidelog.errors import ProtocolError
 from tidelog.metadata.frame import UnknownRecord, decode_record, read_frame
@@ -20,14 +21,26 @@ from tidelog.wire.json_form import Json, show_bytes, show_fields
 
 
 def show_value(value: Bytes) -> Json:
-    """Return a metadata record's value as JSON. Raises ProtocolError."""
+    """Return a metadata record's value as JSON, an unknown one with its bytes. Raises ProtocolError."""
     record = decode_record(value)
     if isinstance(record, UnknownRecord):
         return {"type": f"UNKNOWN_{record.api_key}", "version": record.version, "data": {"value": show_bytes(record.value)}}
-    version = read_frame(value).version
+    return _show_known(record, read_frame(value).version)
+
+
+def show_known_value(value: Bytes) -> Json:
+    """Return what `show_value` returns. Raises ProtocolError also for an unknown record, or an unknown version of one."""
+    record = decode_record(value)
+    if isinstance(record, UnknownRecord):
+        raise ProtocolError("a metadata record of an unknown kind or version", found=f"{record.name}, version {record.version}")
+    return _show_known(record, read_frame(value).version)
+
+
+def _show_known(record: Message, version: int) -> Json:
     return {"type": record_name(type(record)), "version": version, "data": show_fields(record, version)}
 
 
+@cache
 def record_name(cls: type[Message]) -> str:
     """Return a record's name in capitals: TOPIC_RECORD."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
