@@ -39,7 +39,6 @@ from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE, ConsumerPr
 from tidelog.wire.coordinator.group_metadata import GroupMetadataValue
 from tidelog.wire.coordinator.json_form import KINDS, show_key, show_value
 from tidelog.wire.coordinator.versioned import encode_versioned, version_of
-from tidelog.wire.fields import Message
 
 RELEASES = ("3.9.1", "4.2.0")
 PROGRAM = Path(__file__).parents[1] / "kafka" / "java_sources" / "FormatterProgram.java"
@@ -81,7 +80,7 @@ def ours(topic: str, entries: Iterable[Entry], release: str) -> list[Judged]:
     ]
 
 
-def _known(shown: Any, cls: type[Message], release: str) -> Any:
+def _known(shown: Any, cls: type, release: str) -> Any:
     return _keep(shown, names_of(release).get(cls.__name__, set()) | {"type", "version", "data"})
 
 

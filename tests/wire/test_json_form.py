@@ -20,6 +20,7 @@ from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommit
 from tidelog.wire.coordinator.share_state import ShareSnapshotKey
 from tidelog.wire.coordinator.transaction_log import TransactionLogKey, TransactionLogValue
 from tidelog.wire.coordinator.versioned import encode_versioned
+from tidelog.wire.fields import Field
 from tidelog.wire.json_form import show_fields
 
 KEY = encode_versioned(OffsetCommitKey("readers", "flights", 2), 1)
@@ -100,5 +101,5 @@ def test_every_kind_of_record_and_every_version() -> None:
                 assert names <= {name.lower() for name in shown["data"]}
 
 
-def _untagged(cls: type[Message], version: int) -> list[object]:
+def _untagged(cls: type[Message], version: int) -> list[Field]:
     return [field for field in cls.FIELDS if version in field.versions and field.tag is None]

@@ -6,7 +6,9 @@
 | `orders=avro` | the values of the topic `orders` (in `key_texts`: its keys); `order*=avro` those of several topics |
 | `orders.key=utf8`, `orders.value=avro` | its keys, its values |
 
-The most specific text applies: a topic's name before a pattern before neither; of equals, the last.
+`internal` decodes Kafka's internal topics, `raw` leaves bytes as they are. With `decodes_internal`, internal topics are decoded
+unless a text applies to them. The most specific text applies: a topic's name before a pattern before neither; of equals, the
+last.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tidelog.decoding.topic_decoding import SIDES, TopicDecoding
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
 from tidelog.near_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 Decode: TypeAlias = "str | Mapping[str, str] | Iterable[str] | Decodings"
 """What `tidelog.scan` accepts."""
 
-FORMATS: Final = ("utf8", "json", "avro", "protobuf", "msgpack", "hex", "auto")
+FORMATS: Final = ("utf8", "json", "avro", "protobuf", "msgpack", "hex", "auto", "internal", "raw")
 
 _WILDCARDS = frozenset("*?[")
 
@@ -46,7 +49,8 @@ class _Rule(NamedTuple):
 class Decodings:
     """How to decode each topic's keys and values; `topic` returns the decoders of one topic."""
 
-    def __init__(self, rules: Iterable[_Rule], schemas: Iterable[_Rule] = ()) -> None:
+    def __init__(self, rules: Iterable[_Rule], schemas: Iterable[_Rule] = (), *, decodes_internal: bool = False) -> None:
+        self._decodes_internal = decodes_internal
         self._rules = tuple(rules)
         self._schemas = tuple(schemas)
         for one in self._rules:
@@ -56,10 +60,17 @@ class Decodings:
                 )
 
     @classmethod
-    def parse(cls, texts: Iterable[str] = (), *, key_texts: Iterable[str] = (), schemas: Iterable[str] = ()) -> Decodings:
+    def parse(
+        cls,
+        texts: Iterable[str] = (),
+        *,
+        key_texts: Iterable[str] = (),
+        schemas: Iterable[str] = (),
+        decodes_internal: bool = False,
+    ) -> Decodings:
         """Parse texts as above. Raises InvalidArgumentError for an unknown format."""
         rules = [*(_rule(one, "value") for one in texts), *(_rule(one, "key") for one in key_texts)]
-        return cls(rules, [_rule(one, "value") for one in schemas])
+        return cls(rules, [_rule(one, "value") for one in schemas], decodes_internal=decodes_internal)
 
     @classmethod
     def of(cls, decode: Decode) -> Decodings:
@@ -76,7 +87,7 @@ class Decodings:
         return cls.parse(decode)
 
     def __bool__(self) -> bool:
-        return bool(self._rules)
+        return bool(self._rules) or self._decodes_internal
 
     def topic(self, topic: str) -> TopicDecoding:
         """Return new decoders for a topic's keys and values, none for a side that no text names.
@@ -86,7 +97,9 @@ class Decodings:
         decoders = {}
         for side in SIDES:
             name = _applying(self._rules, topic, side)
-            if name is not None:
+            if name is None and self._decodes_internal and topic in (*INTERNAL_TOPICS, METADATA_TOPIC):
+                name = "internal"
+            if name not in (None, "raw"):
                 decoders[side] = self._decoder(name, topic, side)
         return TopicDecoding(topic, decoders)
 
@@ -100,6 +113,10 @@ class Decodings:
             from tidelog.decoding.json_values import JsonDecoder
 
             return JsonDecoder()
+        if name == "internal":
+            from tidelog.decoding.internal_values import InternalDecoder
+
+            return InternalDecoder(topic, side)
         if name == "msgpack":
             from tidelog.decoding.msgpack_values import MsgpackDecoder
 

@@ -2,8 +2,8 @@
 
 | topic | key | value |
 |---|---|---|
-| `__consumer_offsets`, `__transaction_state`, `__share_group_state` | `{"type": 1, "data": {…}}` | `{"version": 3, "data": {…}}` |
-| `__cluster_metadata` | none | `{"type": "TOPIC_RECORD", "version": 0, "data": {…}}` |
+| `__consumer_offsets`, `__transaction_state`, `__share_group_state` | `{"type": 1, "data": …}` | `{"version": 3, "data": …}` |
+| `__cluster_metadata` | none | `{"type": "TOPIC_RECORD", "version": 0, "data": …}` |
 
 `wire/coordinator/json_form` and `metadata/json_form` have the details. A record of an unknown kind or version, as a newer Kafka
 may write, and malformed bytes are no errors: their keys and values are counted, and their readers show the bytes.
@@ -11,24 +11,16 @@ may write, and malformed bytes are no errors: their keys and values are counted,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias
-
 from tidelog.errors import ProtocolError
 from tidelog.metadata.json_form import show_known_value
 from tidelog.model import METADATA_TOPIC
 from tidelog.wire.codec import Bytes
-from tidelog.wire.coordinator.json_form import KINDS, show_key, show_value
+from tidelog.wire.coordinator.json_form import show_key, show_value
 from tidelog.wire.json_form import Json
-
-DECODED_TOPICS = frozenset({*KINDS, METADATA_TOPIC})
-"""The topics whose records can be decoded."""
-
-Decoded: TypeAlias = tuple[Json | None, Json | None]
 
 
 class InternalRecords:
-    """Decodes the records of one of `DECODED_TOPICS`, and counts the keys and values that it cannot decode."""
+    """Decodes the records of an internal topic or of ``__cluster_metadata``, and counts what it cannot decode."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -40,10 +32,6 @@ class InternalRecords:
             return []
         what = "1 key or value is" if self.undecoded == 1 else f"{self.undecoded:,} keys or values are"
         return [f"{self.topic}: {what} of an unknown version, or malformed; shown as bytes"]
-
-    def decode(self, records: Iterable[tuple[Bytes | None, Bytes | None]]) -> list[Decoded]:
-        """Return the keys and values of records as JSON; None for null, and for what cannot be decoded."""
-        return [(self.key(key), self.value(key, value)) for key, value in records]
 
     def key(self, key: Bytes | None) -> Json | None:
         """Return a key as JSON; None for null, and for one that cannot be decoded."""
