@@ -11,7 +11,8 @@ import base64
 import datetime
 import decimal
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
@@ -88,6 +89,14 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str]) -> 
     that the type lacks.
     """
     try:
+        if objects and _is_like(objects[0], kind):
+            # Arrow's own inference is cheaper than the check, and usually finds the same type.
+            found = pa.array(objects)
+            if found.type == kind:
+                return found, []
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    try:
         _check(objects, kind, extra, "")
         return pa.array(objects, kind), []
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -97,12 +106,21 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str]) -> 
     for row, value in enumerate(objects):
         try:
             one = conform(value, kind)
-            pa.array([one], kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, OverflowError, ArithmeticError):
             failed.append(row)
             one = None
         fitting.append(one)
-    return pa.array(fitting, kind), failed
+    try:
+        return pa.array(fitting, kind), failed
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    for row, one in enumerate(fitting):
+        try:
+            pa.array([one], kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            failed.append(row)
+            fitting[row] = None
+    return pa.array(fitting, kind), sorted(failed)
 
 
 def conform(value: Any, kind: pa.DataType) -> object:
@@ -121,15 +139,70 @@ def conform(value: Any, kind: pa.DataType) -> object:
         return [conform(one, kind.value_type) for one in value]
     if pa.types.is_map(kind):
         return [(conform(name, kind.key_type), conform(one, kind.item_type)) for name, one in dict(value).items()]
-    if pa.types.is_floating(kind) and (isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal)):
-        raise TypeError("not a number")
     if pa.types.is_floating(kind):
-        return float(value)
+        return float(_number(value))
+    if pa.types.is_decimal(kind):
+        return decimal.Decimal(str(_number(value)))
+    if isinstance(value, str):
+        if pa.types.is_timestamp(kind):
+            return datetime.datetime.fromisoformat(value)
+        if pa.types.is_date(kind):
+            return datetime.date.fromisoformat(value)
+        if pa.types.is_binary(kind):
+            return base64.b64decode(value, validate=True)
+    if not _is_accepted({type(value)}, kind):
+        raise TypeError(f"not {kind}")
     return value
 
 
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
+        raise TypeError("not a number")
+    return value
+
+
+def _is_like(value: object, kind: pa.DataType) -> bool:
+    """Whether Arrow may infer this type for objects like this one."""
+    if isinstance(value, dict):
+        if not pa.types.is_struct(kind) or list(value) != kind.names:
+            return False
+        return all(_is_like(one, field.type) for one, field in zip(value.values(), kind, strict=True))
+    return type(value) is _INFERRED.get(kind)
+
+
+_INFERRED: Final = {pa.int64(): int, pa.float64(): float, pa.string(): str, pa.bool_(): bool}
+
+
+def _is_accepted(types: set[type], kind: pa.DataType) -> bool:
+    """Whether Arrow converts objects of these types to a type that is not nested without changing them. It would also take a
+    number for a time, and cut off fractions.
+    """
+    accepted = _accepted(kind)
+    return accepted is None or types <= accepted
+
+
+@lru_cache(256)
+def _accepted(kind: pa.DataType) -> frozenset[type] | None:
+    return next((accepted for is_kind, accepted in _ACCEPTED if is_kind(kind)), None)
+
+
+_ACCEPTED: Final[Sequence[tuple[Callable[[pa.DataType], bool], frozenset[type]]]] = (
+    (pa.types.is_integer, frozenset({int})),
+    (pa.types.is_floating, frozenset({int, float})),
+    (pa.types.is_binary, frozenset({bytes})),
+    (pa.types.is_timestamp, frozenset({datetime.datetime})),
+    (pa.types.is_date, frozenset({datetime.date})),
+    (pa.types.is_time, frozenset({datetime.time})),
+    (pa.types.is_decimal, frozenset({decimal.Decimal, int})),
+    (pa.types.is_duration, frozenset({datetime.timedelta})),
+)
+"""The types of the objects that Arrow converts to a type without changing them."""
+
+
 def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str) -> None:
-    """Raise TypeError for what Arrow would convert in silence: text to a list, a Boolean to a number. Collect extra names."""
+    """Raise TypeError for what Arrow would change in silence: text to a list, 1.5 to 1, a number to a time. Collect extra
+    names.
+    """
     if pa.types.is_struct(kind):
         objects = [one for one in objects if one is not None]
         if not set(map(type, objects)) <= {dict}:
@@ -150,12 +223,13 @@ def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str
         objects = [one for one in objects if one is not None]
         if not _is_safe(kind.item_type):
             _check(list(chain.from_iterable(one.values() for one in objects)), kind.item_type, extra, path)
-    elif pa.types.is_floating(kind) and bool in set(map(type, objects)):
-        raise TypeError("not a number")
+    elif not _is_accepted({*map(type, objects)} - {type(None)}, kind):
+        raise TypeError(f"not {kind}")
 
 
 def _is_safe(kind: pa.DataType) -> bool:
-    return not (pa.types.is_nested(kind) or pa.types.is_floating(kind))
+    """Whether Arrow itself refuses all objects of other types."""
+    return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind))
 
 
 def extra_notice(extra: Iterable[str]) -> list[str]:
