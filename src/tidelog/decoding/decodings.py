@@ -23,6 +23,8 @@ from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
 from tidelog.near_names import did_you_mean
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidelog.decoding.decoder import Decoder
 
 Decode: TypeAlias = "str | Mapping[str, str] | Iterable[str] | Decodings"
@@ -89,8 +91,9 @@ class Decodings:
     def __bool__(self) -> bool:
         return bool(self._rules) or self._decodes_internal
 
-    def topic(self, topic: str) -> TopicDecoding:
-        """Return new decoders for a topic's keys and values, none for a side that no text names.
+    def topic(self, topic: str, types: Mapping[str, pa.DataType] | None = None) -> TopicDecoding:
+        """Return new decoders for a topic's keys and values, none for a side that no text names. `types` are the types of the
+        columns, by side, of decoders that otherwise learn them from values.
 
         Raises InvalidArgumentError for a missing or malformed schema, MissingPackageError without the extra `decode`.
         """
@@ -100,7 +103,9 @@ class Decodings:
             if name is None and self._decodes_internal and topic in (*INTERNAL_TOPICS, METADATA_TOPIC):
                 name = "internal"
             if name not in (None, "raw"):
-                decoders[side] = self._decoder(name, topic, side)
+                decoder = decoders[side] = self._decoder(name, topic, side)
+                if types is not None and decoder.type is None:
+                    decoder.type = types.get(side)
         return TopicDecoding(topic, decoders)
 
     def _decoder(self, name: str, topic: str, side: str) -> Decoder:
