@@ -45,12 +45,11 @@ class Decoder(ABC):
     """Whether a schema's id may be in a record's header (`framing`)."""
     reads_keys = False
     """Whether values can only be decoded with their keys: the column is then a struct of `key` and `value`."""
-    type: pa.DataType | None = None
+    type: pa.DataType = None
     """The type of the columns that `decode` returns; None until `learn` has been called, if it depends on the values."""
 
     def learn(self, column: pa.Array) -> pa.DataType:
         """Determine the type by a sample, usually the first batch, unless it is already known. Return the type."""
-        assert self.type is not None
         return self.type
 
     @abstractmethod

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.decoding.decoder import Decoder
+    from tidelog.decoding.registry import SchemaRegistry
 
 Decode: TypeAlias = "str | Mapping[str, str] | Iterable[str] | Decodings"
 """What `tidelog.scan` accepts."""
@@ -51,10 +52,19 @@ class _Rule(NamedTuple):
 class Decodings:
     """How to decode each topic's keys and values; `topic` returns the decoders of one topic."""
 
-    def __init__(self, rules: Iterable[_Rule], schemas: Iterable[_Rule] = (), *, decodes_internal: bool = False) -> None:
+    def __init__(
+        self,
+        rules: Iterable[_Rule],
+        schemas: Iterable[_Rule] = (),
+        registry: SchemaRegistry | None = None,
+        *,
+        decodes_internal: bool = False,
+    ) -> None:
         self._decodes_internal = decodes_internal
         self._rules = tuple(rules)
         self._schemas = tuple(schemas)
+        self._given_registry = registry
+        self._registry_found = registry
         for one in self._rules:
             if one.text not in FORMATS:
                 raise InvalidArgumentError(
@@ -68,11 +78,22 @@ class Decodings:
         *,
         key_texts: Iterable[str] = (),
         schemas: Iterable[str] = (),
+        registry: SchemaRegistry | str | Mapping[str, str] | None = None,
         decodes_internal: bool = False,
     ) -> Decodings:
-        """Parse texts as above. Raises InvalidArgumentError for an unknown format."""
+        """Parse texts as above. Raises InvalidArgumentError for an unknown format or property.
+
+        `schemas` are texts of the same form with a file instead of a format: `FILE`, `orders=FILE`, `orders.key=FILE`
+        (`tidelog.decoding.schemas`). `registry` is a URL, a registry, or its properties (`tidelog.decoding.registry`); by default
+        the environment names it.
+        """
         rules = [*(_rule(one, "value") for one in texts), *(_rule(one, "key") for one in key_texts)]
-        return cls(rules, [_rule(one, "value") for one in schemas], decodes_internal=decodes_internal)
+        if isinstance(registry, str | Mapping):
+            from tidelog.decoding.registry import SchemaRegistry
+
+            url, properties = (registry, {}) if isinstance(registry, str) else (None, registry)
+            registry = SchemaRegistry.from_environment(url, properties)
+        return cls(rules, [_rule(one, "value") for one in schemas], registry, decodes_internal=decodes_internal)
 
     @classmethod
     def of(cls, decode: Decode) -> Decodings:
@@ -114,10 +135,6 @@ class Decodings:
             from tidelog.decoding.plain import HexDecoder, Utf8Decoder
 
             return Utf8Decoder() if name == "utf8" else HexDecoder()
-        if name == "json":
-            from tidelog.decoding.json_values import JsonDecoder
-
-            return JsonDecoder()
         if name == "internal":
             from tidelog.decoding.internal_values import InternalDecoder
 
@@ -126,7 +143,44 @@ class Decodings:
             from tidelog.decoding.msgpack_values import MsgpackDecoder
 
             return MsgpackDecoder()
-        raise InvalidArgumentError(f"{name} is not available yet")
+        if name == "auto":
+            from tidelog.decoding.auto import AutoDecoder
+
+            return AutoDecoder(self._registry(), topic, side)
+        return self._by_schema(name, topic, side)
+
+    def _by_schema(self, name: str, topic: str, side: str) -> Decoder:
+        """Return the decoder of a format that has schemas.
+
+        A schema file decodes values alone, without the environment's registry; with a registry that is given, it says how to read
+        what the registry's schemas wrote.
+        """
+        from tidelog.decoding.framed import FramedDecoder
+        from tidelog.decoding.json_values import JsonDecoder
+        from tidelog.decoding.prefixed import PrefixedDecoder
+        from tidelog.decoding.schemas import make_decoder, schema_file
+
+        text = _applying(self._schemas, topic, side)
+        reader = None if text is None else schema_file(text, name)
+        registry = self._registry() if reader is None else self._given_registry
+        if registry is not None:
+            others = JsonDecoder() if name == "json" else None
+            return FramedDecoder(name, registry, topic=topic, side=side, reader=reader, others=others)
+        if reader is not None:
+            return PrefixedDecoder(make_decoder(reader)[0])
+        if name == "json":
+            return PrefixedDecoder(JsonDecoder())
+        raise InvalidArgumentError(
+            f"{name} needs a schema registry or a schema file, for the {side}s of {topic}",
+            expected="SCHEMA_REGISTRY_URL, --registry, or --schema",
+        )
+
+    def _registry(self) -> SchemaRegistry | None:
+        if self._registry_found is None:
+            from tidelog.decoding.registry import SchemaRegistry
+
+            self._registry_found = SchemaRegistry.from_environment()
+        return self._registry_found
 
 
 def _rule(text: str, side: str) -> _Rule:

@@ -166,7 +166,7 @@ def _decoded(
 ) -> pa.RecordBatchReader:
     """Return the batches with decoded columns. Reads the first batch, whose values may determine the types."""
     first = next(batches, None)
-    decoding.learn(schema.empty_table().to_batches(1)[0] if first is None else first)
+    decoding.learn(pa.RecordBatch.from_pylist([], schema=schema) if first is None else first)
     decoded_schema = decoding.schema(schema)
     added = [name for name in decoded_schema.names if name not in schema.names and name.removesuffix(UNDECODED) in names]
     wanted = [*names, *added]
