@@ -38,10 +38,10 @@ def parse(folder: str = "/nowhere", **options: str) -> ReadOptions:
 
 def rows(options: ReadOptions, value: Any = VALUE) -> list[dict[str, Any]]:
     """Return what Spark's workers read, with a type of the column value."""
-    given = typed_schema(options) if value is None else None
+    given = typed_schema(options, {}) if value is None else None
     if given is None:
         names = list(options.columns)
-        plain = typed_schema(parse(columns=",".join(name for name in names if not name.endswith("Undecoded"))))
+        plain = typed_schema(parse(columns=",".join(name for name in names if not name.endswith("Undecoded"))), {})
         assert isinstance(plain, StructType)
         kinds = {one.name: one.dataType for one in plain} | {
             "value": value,
@@ -129,7 +129,7 @@ def test_a_type_is_needed_and_has_to_fit() -> None:
     with pytest.raises(
         InvalidArgumentError, match="option decode json: the type of the column value is unknown: expected the option schema"
     ):
-        typed_schema(parse(decode="json"))
+        typed_schema(parse(decode="json"), {})
     options = parse(decode="json", columns="value")
     for kind in (StructType([StructField("id", LongType(), nullable=False)]), ArrayType(LongType(), containsNull=False)):
         with pytest.raises(InvalidArgumentError, match="column value: a value may lack any field"):
@@ -141,7 +141,7 @@ def test_a_type_is_needed_and_has_to_fit() -> None:
 
 
 def test_ddl() -> None:
-    assert typed_schema(parse(decode="json", schema="id BIGINT, `to it` STRING", columns="value,offset,valueUndecoded")) == (
+    assert typed_schema(parse(decode="json", schema="id BIGINT, `to it` STRING", columns="value,offset,valueUndecoded"), {}) == (
         "value STRUCT<id BIGINT, `to it` STRING>, offset bigint, valueUndecoded binary"
     )
     for one in ("BIGINT", "ARRAY<INT>", "MAP<STRING, INT>", "decimal(10, 2)", " struct<a: int> "):

@@ -52,6 +52,11 @@ class Decoder(ABC):
         """Determine the type by a sample, usually the first batch, unless it is already known. Return the type."""
         return self.type
 
+    def fix(self, kind: pa.DataType) -> None:
+        """Make `kind` the type of the columns, unless the decoder has its own."""
+        if self.type is None:
+            self.type = kind
+
     @abstractmethod
     def decode(self, column: pa.Array) -> Decoded:
         """Return a column of `type`; calls `learn` with this column if nothing was learned."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tidelog.decoding.topic_decoding import SIDES, TopicDecoding
 from tidelog.errors import InvalidArgumentError
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.decoding.decoder import Decoder
-    from tidelog.decoding.registry import SchemaRegistry
+    from tidelog.decoding.registry import Schema, SchemaRegistry
+
+_NONE: Final[Mapping[str, Any]] = {}
 
 Decode: TypeAlias = "str | Mapping[str, str] | Iterable[str] | Decodings"
 """What `tidelog.scan` accepts."""
@@ -112,10 +114,10 @@ class Decodings:
     def __bool__(self) -> bool:
         return bool(self._rules) or self._decodes_internal
 
-    def topic(self, topic: str, types: Mapping[str, pa.DataType] | None = None) -> TopicDecoding:
-        """Return new decoders for a topic's keys and values, none for a side that no text names. `types` are the types of the
-        columns, by side, of decoders that otherwise learn them from values.
+    def topic(self, topic: str, types: Mapping[str, pa.DataType] = _NONE, readers: Mapping[str, Schema] = _NONE) -> TopicDecoding:
+        """Return new decoders for a topic's keys and values, none for a side that no text names.
 
+        By side, `types` are the types of the columns, and `readers` the schemas to read with; else decoders determine both.
         Raises InvalidArgumentError for a missing or malformed schema, MissingPackageError without the extra `decode`.
         """
         decoders = {}
@@ -124,12 +126,12 @@ class Decodings:
             if name is None and self._decodes_internal and topic in (*INTERNAL_TOPICS, METADATA_TOPIC):
                 name = "internal"
             if name not in (None, "raw"):
-                decoder = decoders[side] = self._decoder(name, topic, side)
-                if types is not None and decoder.type is None:
-                    decoder.type = types.get(side)
+                decoder = decoders[side] = self._decoder(name, topic, side, readers.get(side))
+                if side in types:
+                    decoder.fix(types[side])
         return TopicDecoding(topic, decoders)
 
-    def _decoder(self, name: str, topic: str, side: str) -> Decoder:
+    def _decoder(self, name: str, topic: str, side: str, reader: Schema | None = None) -> Decoder:
         # Each decoder's module is imported only if it is used.
         if name in ("utf8", "hex"):
             from tidelog.decoding.plain import HexDecoder, Utf8Decoder
@@ -147,9 +149,9 @@ class Decodings:
             from tidelog.decoding.auto import AutoDecoder
 
             return AutoDecoder(self._registry(), topic, side)
-        return self._by_schema(name, topic, side)
+        return self._by_schema(name, topic, side, reader)
 
-    def _by_schema(self, name: str, topic: str, side: str) -> Decoder:
+    def _by_schema(self, name: str, topic: str, side: str, latest: Schema | None) -> Decoder:
         """Return the decoder of a format that has schemas.
 
         A schema file decodes values alone, without the environment's registry; with a registry that is given, it says how to read
@@ -163,6 +165,7 @@ class Decodings:
         text = _applying(self._schemas, topic, side)
         reader = None if text is None else schema_file(text, name)
         registry = self._registry() if reader is None else self._given_registry
+        reader = reader or latest
         if registry is not None:
             others = JsonDecoder() if name == "json" else None
             return FramedDecoder(name, registry, topic=topic, side=side, reader=reader, others=others)

@@ -46,6 +46,9 @@ class ObjectDecoder(Decoder):
             self.type = infer_type(objects)
         return self.type
 
+    def fix(self, kind: pa.DataType) -> None:
+        self.type = kind  # Objects of any schema are converted to it.
+
     def decode(self, column: pa.Array) -> Decoded:
         column = as_binary(column)
         kind = self.learn(column)

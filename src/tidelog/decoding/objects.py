@@ -105,7 +105,7 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str]) -> 
     failed: list[int] = []
     for row, value in enumerate(objects):
         try:
-            one = conform(value, kind)
+            one = conform(value, kind, extra)
         except (TypeError, ValueError, OverflowError, ArithmeticError):
             failed.append(row)
             one = None
@@ -123,8 +123,10 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str]) -> 
     return pa.array(fitting, kind), sorted(failed)
 
 
-def conform(value: Any, kind: pa.DataType) -> object:
-    """Return an object that has exactly this type. Raises ValueError or TypeError if it does not fit."""
+def conform(value: Any, kind: pa.DataType, extra: set[str], path: str = "") -> object:
+    """Return an object that has exactly this type. Raises ValueError or TypeError if it does not fit. Adds to `extra` the names
+    of fields that the type lacks, after `path`.
+    """
     if value is None:
         return None
     if pa.types.is_string(kind):
@@ -132,13 +134,16 @@ def conform(value: Any, kind: pa.DataType) -> object:
     if pa.types.is_struct(kind):
         if not isinstance(value, dict):
             raise TypeError("not an object")
-        return {field.name: conform(value.get(field.name), field.type) for field in kind}
+        if len(extra) < MAX_EXTRA:
+            extra.update(f"{path}{name}" for name in value.keys() - kind.names)
+        return {field.name: conform(value.get(field.name), field.type, extra, f"{path}{field.name}.") for field in kind}
     if pa.types.is_list(kind):
         if not isinstance(value, list):
             raise TypeError("not a list")
-        return [conform(one, kind.value_type) for one in value]
+        return [conform(one, kind.value_type, extra, path) for one in value]
     if pa.types.is_map(kind):
-        return [(conform(name, kind.key_type), conform(one, kind.item_type)) for name, one in dict(value).items()]
+        names = [conform(name, kind.key_type, extra, path) for name in dict(value)]
+        return list(zip(names, [conform(one, kind.item_type, extra, path) for one in dict(value).values()], strict=True))
     if pa.types.is_floating(kind):
         return float(_number(value))
     if pa.types.is_decimal(kind):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tidelog.decoding.decodings import FORMATS
 from tidelog.errors import InvalidArgumentError
@@ -37,7 +38,7 @@ UNDECODED = ("keyUndecoded", "valueUndecoded")
 SIDES = {"key": ("keyDecode", "keySchema", UNDECODED[0]), "value": ("decode", "schema", UNDECODED[1])}
 """By side: the options of format and schema, and the column of bytes that could not be decoded."""
 
-_FILE = re.compile(r".*\.(avsc|proto|desc|pb|json)(:[\w.]+)?", re.ASCII | re.IGNORECASE)
+_FILE = re.compile(r"\S+\.(avsc|proto|desc|pb|json)(#[\w.]+)?", re.ASCII | re.IGNORECASE)
 _ONE_TYPE = re.compile(r"\s*\w+\s*(<.*|\(.*|)", re.DOTALL)
 
 
@@ -49,7 +50,7 @@ class DecodeOptions:
     ddl: Mapping[str, str]
     """Types as Spark's DDL."""
     files: Mapping[str, str]
-    """Schema files."""
+    """Schema files, by absolute paths; `#Message` may follow."""
     registry: Mapping[str, str] = field(repr=False)
     """The registry's properties, credentials among them."""
     fails_fast: bool
@@ -77,7 +78,11 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
         if name != "raw":
             formats[side] = name
         if schema:
-            (files if _FILE.fullmatch(schema) else ddl)[side] = schema
+            if _FILE.fullmatch(schema):
+                # Workers have their own working folders: relative paths refer to the driver's.
+                files[side] = str(Path(schema).absolute())
+            else:
+                ddl[side] = schema
     registry = {name.removeprefix(REGISTRY): value for name, value in given.items() if name.startswith(REGISTRY)}
     for name in ["mode"] if "mode" in given else [f"{REGISTRY}{one}" for one in registry]:
         if not formats:

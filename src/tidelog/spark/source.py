@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.spark.tasks import Task
-    from tidelog.spark.typed_columns import TypedColumns
+    from tidelog.spark.typed_columns import Readers, TypedColumns
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -55,6 +55,7 @@ class TidelogDataSource(DataSource):
     """Whether the session was registered; otherwise PySpark has found the source by itself, and reads rows."""
 
     _parsed: ReadOptions | None = None
+    _readers: Readers | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -65,16 +66,18 @@ class TidelogDataSource(DataSource):
         """Check the options and return the schema. Spark calls this at `load()`, unless the user gives a schema, and keeps the
         source in its state after that.
         """
-        from tidelog.spark.typed_columns import typed_schema
+        from tidelog.spark.typed_columns import newest_schemas, typed_schema
 
-        return typed_schema(self._read_options())
+        options = self._read_options()
+        self._readers = newest_schemas(options)
+        return typed_schema(options, self._readers)
 
     @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         from tidelog.spark.typed_columns import typed_columns
 
         options = self._options()
-        return TidelogReader(options, self.default_parallelism, self.is_registered, typed_columns(schema, options))
+        return TidelogReader(options, self.default_parallelism, self.is_registered, typed_columns(schema, options, self._readers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """Return the stream reader. If streams are not supported, return a reader that raises the reason when it is first
@@ -91,7 +94,7 @@ class TidelogDataSource(DataSource):
 
         try:
             options = parse_stream_options(self.options)
-            columns = typed_columns(schema, options.read)
+            columns = typed_columns(schema, options.read, self._readers)
         except InvalidArgumentError as error:
             return refused_stream(error)
         if not self.is_registered:

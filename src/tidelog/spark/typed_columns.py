@@ -1,7 +1,7 @@
 """Keys and values as typed columns, by the options `decode` and `keyDecode`.
 
-The driver determines the types once: by the user's DDL, else by the schema file or the registry's newest schema. All tasks decode
-into these types, so a schema that is registered later changes no running query.
+The driver determines the types once: by the user's DDL, else by the schema file or the registry's newest schema of the subject
+`TOPIC-value` (`TOPIC-key`). All tasks decode into these types, so a schema that is registered later changes no running query.
 
 A value that cannot be decoded is null. Its bytes are in the column `valueUndecoded`, and each task logs how many there are; with
 `mode` FAILFAST it is an error that names the record.
@@ -10,13 +10,16 @@ A value that cannot be decoded is null. Its bytes are in the column `valueUndeco
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.decoding.decodings import Decodings
+from tidelog.decoding.registry import Schema, SchemaRegistry
+from tidelog.decoding.schemas import KINDS, make_decoder
 from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
 from tidelog.errors import InvalidArgumentError, InvalidRecordError
 from tidelog.extras import imported_from
@@ -31,10 +34,41 @@ with imported_from("spark", "PySpark"):
 PLAIN_FORMATS = ("utf8", "hex", "internal")
 """Formats whose columns are always text."""
 
+MAX_PRECISION = 38
+"""The most digits of Spark's decimals."""
+
 _log = logging.getLogger("tidelog.spark")
 
 
-def typed_schema(options: ReadOptions) -> StructType | str:
+Readers: TypeAlias = "dict[str, dict[str, Schema]]"
+"""The registry's newest schemas, by topic and side."""
+
+
+def newest_schemas(options: ReadOptions) -> Readers:
+    """Return the registry's newest schemas for the columns that have no other. Raises InvalidArgumentError for wrong properties
+    of the registry, SchemaRegistryError.
+    """
+    decode, found = options.decode, Readers()
+    if decode is None:
+        return found
+    sides = [side for side in decode.formats if side in options.columns and decode.formats[side] in KINDS]
+    sides = [side for side in sides if side not in decode.files and side not in decode.ddl]
+    registry = SchemaRegistry.from_environment(None, decode.registry) if sides else None
+    if registry is None:
+        return found
+    for topic in _topics(options):
+        for side in sides:
+            schema = registry.latest(f"{topic}-{side}")
+            if schema is not None and schema.kind == KINDS[decode.formats[side]]:
+                found.setdefault(topic, {})[side] = schema
+    return found
+
+
+def _topics(options: ReadOptions) -> Sequence[str]:
+    return options.topics or list(dict.fromkeys(one.topic for one in options.assigned or ()))
+
+
+def typed_schema(options: ReadOptions, readers: Readers) -> StructType | str:
     """Return the schema of a DataFrame, with the types of decoded columns; as DDL if the user gave some, which only Spark parses.
 
     Raises InvalidArgumentError if a type is unknown.
@@ -42,7 +76,7 @@ def typed_schema(options: ReadOptions) -> StructType | str:
     if options.decode is None:
         return spark_schema(options.columns)
     found = {
-        side: _own_type(options, options.decode, side)
+        side: _own_type(options, options.decode, side, readers)
         for side in options.decode.formats
         if side in options.columns and side not in options.decode.ddl
     }
@@ -53,23 +87,45 @@ def typed_schema(options: ReadOptions) -> StructType | str:
     return ", ".join(f"{one.name} {given.get(one.name) or _ddl(one.dataType)}" for one in schema)
 
 
-def _own_type(options: ReadOptions, decode: DecodeOptions, side: str) -> DataType:
+def _own_type(options: ReadOptions, decode: DecodeOptions, side: str, readers: Readers) -> DataType:
     """Return the type that the format, or its schema, determines. It must be the same for all topics."""
     found: dict[str, pa.DataType] = {}
-    for topic in options.topics or [one.topic for one in options.assigned or ()] or [""]:
-        decoder = _decodings(decode, [side]).topic(topic).decoders[side]
-        if decoder.type is None:
+    for topic in _topics(options) or [""]:
+        reader = readers.get(topic, {}).get(side)
+        if reader is not None:
+            found[topic] = make_decoder(reader)[0].type
+        elif decode.formats[side] in PLAIN_FORMATS or side in decode.files:
+            found[topic] = _decodings(decode, [side]).topic(topic).decoders[side].type
+        else:
             format_option, schema_option, _ = SIDES[side]
             raise InvalidArgumentError(
-                f"option {format_option} {decode.formats[side]}: the type of the column {side} is unknown",
-                expected=f"the option {schema_option} with its type, e.g. id BIGINT, carrier STRING",
+                f"option {format_option} {decode.formats[side]}: the type of the column {side} is unknown"
+                + (f": the registry has no subject {topic}-{side}" if topic and decode.registry else ""),
+                expected=f"the option {schema_option} with a type, e.g. id BIGINT, carrier STRING, or a schema file",
             )
-        found[topic] = decoder.type
     if len(set(found.values())) > 1:
         raise InvalidArgumentError(
             f"the topics' {side}s are of different types: load one topic at a time", found=", ".join(found)
         )
-    return from_arrow_type(next(iter(found.values())), prefer_timestamp_ntz=True)
+    return from_arrow_type(_supported(next(iter(found.values()))), prefer_timestamp_ntz=True)
+
+
+def _supported(kind: pa.DataType) -> pa.DataType:
+    """Return a type that Spark has, with room for the same values."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_supported(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_supported(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_supported(kind.key_type), _supported(kind.item_type))
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    if pa.types.is_decimal(kind) and kind.precision > MAX_PRECISION:
+        return pa.string()
+    return _SIGNED.get(kind, kind)
+
+
+_SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 
 def _ddl(kind: DataType) -> str:
@@ -86,10 +142,11 @@ def _ddl(kind: DataType) -> str:
 
 def _decodings(decode: DecodeOptions, sides: Iterable[str]) -> Decodings:
     texts = {side: [decode.formats[side]] if side in sides else [] for side in SIDES}
-    return Decodings.parse(texts["value"], key_texts=texts["key"])
+    schemas = [f"*.{side}={file}" for side, file in decode.files.items() if side in sides]
+    return Decodings.parse(texts["value"], key_texts=texts["key"], schemas=schemas, registry=decode.registry or None)
 
 
-def typed_columns(schema: StructType, options: ReadOptions) -> TypedColumns:
+def typed_columns(schema: StructType, options: ReadOptions, readers: Readers | None = None) -> TypedColumns:
     """Return how the columns of a DataFrame are read. Raises InvalidArgumentError for a schema that does not fit the options."""
     decode = options.decode
     sides = () if decode is None else tuple(side for side in decode.formats if side in options.columns)
@@ -110,7 +167,7 @@ def typed_columns(schema: StructType, options: ReadOptions) -> TypedColumns:
                 f"column {side}: {decode.formats[side]} is text", found=kind.simpleString(), expected="string"
             )
         types[side] = to_arrow_type(kind, timezone="UTC")
-    return TypedColumns(options.columns, decode, types)
+    return TypedColumns(options.columns, decode, types, readers or {})
 
 
 def _is_nullable(kind: DataType) -> bool:
@@ -129,6 +186,7 @@ class TypedColumns:
     decode: DecodeOptions | None = None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     """The Arrow types of decoded columns, by side."""
+    readers: Readers = field(default_factory=dict)
 
     def names_to_read(self) -> tuple[str, ...]:
         """Return the scan's columns that are read for these columns."""
@@ -155,7 +213,7 @@ class TypedColumns:
                 continue
             topic = batch.column("topic")[0].as_py()
             if topic not in by_topic:
-                by_topic[topic] = decodings.topic(topic, self.types)
+                by_topic[topic] = decodings.topic(topic, self.types, self.readers.get(topic, {}))
             found = by_topic[topic].decode(batch)
             if self.decode.fails_fast and by_topic[topic].undecoded:
                 raise _failure(by_topic[topic], found)
