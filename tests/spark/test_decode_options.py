@@ -65,14 +65,15 @@ def test_values_are_typed_and_nothing_is_lost(folder: str, caplog: pytest.LogCap
     assert [row["offset"] for row in found] == list(range(len(VALUES)))
     assert [row["value"] for row in found] == [{"id": 1, "to": "IAH"}, None, None, None, {"id": 2, "to": None}, None]
     assert [row["valueUndecoded"] for row in found] == [None, None, b"{broken", b'{"id":2.5}', None, b"[]"]
-    assert "fields that the columns lack were left out: late" in caplog.text
+    assert "3 values are null because they are not json: their bytes are in valueUndecoded" in caplog.text
 
 
-def test_columns_that_are_not_wanted_are_not_decoded(folder: str) -> None:
+def test_columns_that_are_not_wanted_are_not_decoded(folder: str, caplog: pytest.LogCaptureFixture) -> None:
     assert list(rows(parse(folder, decode="json", schema="id BIGINT", columns="offset"))[0]) == ["offset"]
     only = rows(parse(folder, decode="json", schema="id BIGINT, to STRING", columns="value"))
     assert [row["value"] and row["value"]["id"] for row in only] == [1, None, None, None, 2, None]
     assert list(only[0]) == ["value"]
+    assert "3 values are null because they are not json: the column valueUndecoded would have their bytes" in caplog.text
 
 
 def test_keys_and_values_of_formats_without_a_schema(folder: str) -> None:

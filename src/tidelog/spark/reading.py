@@ -27,7 +27,7 @@ def spark_rows(
     """
     schema = arrow_schema(columns.columns, columns.types)
     try:
-        for batch in coalesce(columns.decoded(rows), BATCH_ROWS):
+        for batch in coalesce(columns.decoded(rows, where), BATCH_ROWS):
             yield spark_batch(batch, schema)
     except TidelogError as error:
         raise error.with_traceback(None) from None  # This does the same as `plainly`, which does not support generators.

@@ -10,6 +10,7 @@ A value that cannot be decoded is null. Its bytes are in the column `valueUndeco
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -40,7 +41,7 @@ MAX_PRECISION = 38
 _log = logging.getLogger("tidelog.spark")
 
 
-Readers: TypeAlias = "dict[str, dict[str, Schema]]"
+Readers: TypeAlias = dict[str, dict[str, Schema]]
 """The registry's newest schemas, by topic and side."""
 
 
@@ -48,7 +49,8 @@ def newest_schemas(options: ReadOptions) -> Readers:
     """Return the registry's newest schemas for the columns that have no other. Raises InvalidArgumentError for wrong properties
     of the registry, SchemaRegistryError.
     """
-    decode, found = options.decode, Readers()
+    decode = options.decode
+    found: Readers = {}
     if decode is None:
         return found
     sides = [side for side in decode.formats if side in options.columns and decode.formats[side] in KINDS]
@@ -197,8 +199,9 @@ class TypedColumns:
             names += ["headers"] if self.decode.registry else []
         return tuple(dict.fromkeys(names))
 
-    def decoded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a scan's batches of `names_to_read` with decoded columns, in the order of `columns`.
+    def decoded(self, batches: Iterator[pa.RecordBatch], where: object) -> Iterator[pa.RecordBatch]:
+        """Yield a scan's batches of `names_to_read` with decoded columns, in the order of `columns`. Log how much of `where`
+        could not be decoded.
 
         Raises InvalidRecordError for what cannot be decoded, with `mode` FAILFAST.
         """
@@ -218,9 +221,11 @@ class TypedColumns:
             if self.decode.fails_fast and by_topic[topic].undecoded:
                 raise _failure(by_topic[topic], found)
             yield self._cast(found.select(names))
-        for decoding in by_topic.values():
-            for notice in decoding.notices():
-                _log.warning("%s", notice)
+        undecoded = sum((decoding.undecoded for decoding in by_topic.values()), Counter[str]())
+        for side, count in undecoded.items():
+            column = SIDES[side][2]
+            seen = f"their bytes are in {column}" if column in self.columns else f"the column {column} would have their bytes"
+            _log.warning("%s: %d %ss are null because they are not %s: %s", where, count, side, self.decode.formats[side], seen)
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with exactly the types of the DataFrame: a decoder may have times in milliseconds."""
