@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidelog.decoding.decoder import Decoded as Decoded
     from tidelog.decoding.decoder import Decoder as Decoder
     from tidelog.decoding.decodings import Decodings as Decodings
+    from tidelog.decoding.registry import SchemaRegistry as SchemaRegistry
     from tidelog.decoding.topic_decoding import TopicDecoding as TopicDecoding
 else:
     __getattr__ = lazy_exports(
@@ -30,8 +31,9 @@ else:
         {
             "tidelog.decoding.decoder": ("Decoded", "Decoder"),
             "tidelog.decoding.decodings": ("Decodings",),
+            "tidelog.decoding.registry": ("SchemaRegistry",),
             "tidelog.decoding.topic_decoding": ("TopicDecoding",),
         },
     )
 
-__all__ = ["Decoded", "Decoder", "Decodings", "TopicDecoding"]
+__all__ = ["Decoded", "Decoder", "Decodings", "SchemaRegistry", "TopicDecoding"]

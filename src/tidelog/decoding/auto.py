@@ -74,6 +74,7 @@ class AutoDecoder(Decoder):
             return None
         from tidelog.decoding.framed import FramedDecoder
         from tidelog.decoding.framing import id_bytes, schema_keys
+        from tidelog.decoding.json_values import JsonDecoder
         from tidelog.decoding.schemas import KINDS
 
         keys = schema_keys(sample, with_indexes=False)
@@ -86,7 +87,8 @@ class AutoDecoder(Decoder):
         }
         for name, kind in KINDS.items():
             if kinds == {kind}:
-                decoder = FramedDecoder(name, self._registry, topic=self._topic, side=self._side)
+                others = JsonDecoder() if name == "json" else None
+                decoder = FramedDecoder(name, self._registry, topic=self._topic, side=self._side, others=others)
                 return decoder if _fits(decoder, sample) else None
         return None
 

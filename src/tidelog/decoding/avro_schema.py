@@ -31,6 +31,9 @@ MAX_CELLS_PER_BYTE: Final = 64
 """An array's item may have this many fields per byte that it takes at least."""
 MAX_SCHEMA_BYTES: Final = 4 << 20
 
+MARK: Final = "tidelog_mark_"
+VALUE: Final = "tidelog_value_"
+
 _PRIMITIVES: Final = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -77,18 +80,23 @@ class AvroSchema:
         self._types = _Types([*map(_parsed, references)])
         self.type, self.name, self.is_recursive = self._types.of(self.schema, path)
 
+    @property
+    def is_record(self) -> bool:
+        """Whether the values are records."""
+        return isinstance(self.schema, dict) and self.schema.get("type") == "record"
+
     def rows(self, mark_bytes: int) -> Any:
-        """Return fastavro's schema of an array of rows: a value of this schema, `v`, and a mark, `s`."""
+        """Return fastavro's schema of an array of values, each with a mark as its last field, `MARK`. What is no record becomes
+        the field `VALUE` of one.
+        """
         from fastavro.schema import parse_schema
 
-        row = {
-            "type": "record",
-            "name": "tidelog_row",
-            "fields": [
-                {"name": "v", "type": _plain(self.schema)},
-                {"name": "s", "type": {"type": "fixed", "name": "tidelog_mark", "size": mark_bytes}},
-            ],
-        }
+        mark = {"name": MARK, "type": {"type": "fixed", "name": "tidelog_mark", "namespace": "", "size": mark_bytes}}
+        if self.is_record:
+            plain = _plain(self.schema)
+            row = {**plain, "fields": [*plain["fields"], mark]}
+        else:
+            row = {"type": "record", "name": "tidelog_row", "fields": [{"name": VALUE, "type": _plain(self.schema)}, mark]}
         return parse_schema({"type": "array", "items": row}, named_schemas=dict(self._named))
 
     def one(self) -> Any:

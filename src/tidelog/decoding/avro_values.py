@@ -1,8 +1,8 @@
 """Decodes Avro's binary encoding with fastavro.
 
-The values of a slice are decoded as one array, in one call of the library: a record per value, followed by a random mark. If a
-mark is not where it should be, a value was longer or shorter than its schema says, and each value is decoded alone. So a damaged
-value never shifts the next one.
+The values of a slice are decoded as one array, in one call of the library, each with a random mark as its last field. If a mark
+is not where it should be, a value was longer or shorter than its schema says, and each value is decoded alone. So a damaged value
+never shifts the next one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidelog.decoding.avro_schema import AvroSchema
+from tidelog.decoding.avro_schema import MARK, VALUE, AvroSchema
 from tidelog.decoding.decoder import Decoded
 from tidelog.decoding.json_text import json_texts
 from tidelog.decoding.object_decoder import ObjectDecoder
@@ -27,6 +27,7 @@ class AvroDecoder(ObjectDecoder):
     """Values that were written with the schema `writer`, as values of the schema `reader` by Avro's rules of resolution."""
 
     name = "avro"
+    is_exact = True
     undecodable = (Exception,)
     """fastavro raises errors of many types for malformed values."""
 
@@ -59,12 +60,14 @@ class AvroDecoder(ObjectDecoder):
             return [None] * len(values)
         body = _zigzag(len(given)) + _MARK.join(given) + _MARK + b"\0"
         rows: Any = self._read(io.BytesIO(body), self._rows, self._reader_rows)
-        if any(row["s"] != _MARK for row in rows):
+        if {row[MARK] for row in rows} != {_MARK}:
             raise ValueError("a value is longer or shorter than its schema says")
+        if not self.schema.is_record:
+            rows = [row[VALUE] for row in rows]
         if len(given) == len(values):
-            return [row["v"] for row in rows]
+            return rows  # type: ignore[no-any-return]
         found = iter(rows)
-        return [None if value is None else next(found)["v"] for value in values]
+        return [None if value is None else next(found) for value in values]
 
     def display(self, column: pa.Array) -> Decoded:
         decoded = self.decode(column)

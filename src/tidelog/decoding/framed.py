@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.decoding.decoder import Decoded, Decoder, as_binary, with_failures
-from tidelog.decoding.framing import GUID_BYTES, ID_BYTES, ID_MAGIC, id_bytes, message_indexes, schema_keys
+from tidelog.decoding.framing import GUID_BYTES, ID_BYTES, ID_MAGIC, id_bytes, message_indexes, payload, schema_keys
 from tidelog.decoding.registry import Schema, SchemaRegistry
 from tidelog.decoding.schemas import KINDS, make_decoder
 from tidelog.errors import InvalidArgumentError
@@ -125,7 +125,7 @@ class FramedDecoder(Decoder):
             if decoder is None:
                 found = Decoded(pa.nulls(len(values), kind), values)
             else:
-                found = apply(decoder, pc.binary_slice(values, len(key)))
+                found = apply(decoder, payload(values, len(key)))
                 if found.failures:
                     found = with_failures(values, found.column, pc.indices_nonzero(found.undecoded.is_valid()).to_pylist())
             if rows is None:

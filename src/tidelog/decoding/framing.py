@@ -22,6 +22,7 @@ ID_BYTES: Final = 5
 GUID_BYTES: Final = 17
 
 _HEAD_BYTES: Final = 64
+_MAX_BYTES: Final = (1 << 31) - 1
 _MAX_INDEXES: Final = 16
 
 HEADERS: Final = {"key": b"__key_schema_id", "value": b"__value_schema_id"}
@@ -40,6 +41,12 @@ def with_header_ids(column: pa.Array, headers: pa.Array, side: str) -> pa.Array:
         if found is not None and len(found) >= GUID_BYTES and found[0] == GUID_MAGIC:
             prefixes[row] = found
     return pc.binary_join_element_wise(pa.array(prefixes, pa.binary()), column, pa.scalar(b"", pa.binary()))
+
+
+def payload(column: pa.Array, key_bytes: int) -> pa.Array:
+    """Return the values without their first `key_bytes` bytes."""
+    # Without an end, some releases of Arrow compute a negative size.
+    return pc.binary_slice(column, key_bytes, _MAX_BYTES)
 
 
 def schema_keys(column: pa.Array, *, with_indexes: bool) -> pa.Array:

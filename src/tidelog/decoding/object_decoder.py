@@ -17,6 +17,8 @@ SAMPLE_ROWS = 2 * SLICE_ROWS
 class ObjectDecoder(Decoder):
     """Decodes values into Python objects, and those into a column. Without a `type`, it is inferred."""
 
+    is_exact = False
+    """Whether the library returns objects of exactly the type, so that only `string` may stand for something else."""
     undecodable: tuple[type[Exception], ...] = (ValueError, TypeError, RecursionError, OverflowError)
     """What the library raises for malformed bytes."""
 
@@ -47,6 +49,7 @@ class ObjectDecoder(Decoder):
         return self.type
 
     def fix(self, kind: pa.DataType) -> None:
+        self.is_exact = self.is_exact and kind == self.type
         self.type = kind  # Objects of any schema are converted to it.
 
     def decode(self, column: pa.Array) -> Decoded:
@@ -55,7 +58,7 @@ class ObjectDecoder(Decoder):
         failed: set[int] = set()
         chunks = []
         for first, values in slices(column, failed):
-            chunk, misfits = to_column(self._load_slice(first, values, failed), kind, self._extra)
+            chunk, misfits = to_column(self._load_slice(first, values, failed), kind, None if self.is_exact else self._extra)
             failed.update(first + row for row in misfits)
             chunks.append(chunk)
         return with_failures(column, pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind), failed)

@@ -84,12 +84,12 @@ def _struct_type(objects: Sequence[Mapping[Any, object]], depth: int) -> pa.Data
     return pa.struct([pa.field(name, infer_type([one.get(name) for one in objects], depth + 1)) for name in names])
 
 
-def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str]) -> tuple[pa.Array, list[int]]:
+def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str] | None) -> tuple[pa.Array, list[int]]:
     """Return the objects as a column, and the rows that do not fit (null in the column). Adds to `extra` the names of fields
-    that the type lacks.
+    that the type lacks; None if the objects are known to have only fields of the type.
     """
     try:
-        if objects and _is_like(objects[0], kind):
+        if extra is not None and objects and _is_like(objects[0], kind):
             # Arrow's own inference is cheaper than the check, and usually finds the same type.
             found = pa.array(objects)
             if found.type == kind:
@@ -97,7 +97,8 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str]) -> 
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
     try:
-        _check(objects, kind, extra, "")
+        if extra is not None:
+            _check(objects, kind, extra, "")
         return pa.array(objects, kind), []
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
@@ -123,7 +124,7 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str]) -> 
     return pa.array(fitting, kind), sorted(failed)
 
 
-def conform(value: Any, kind: pa.DataType, extra: set[str], path: str = "") -> object:
+def conform(value: Any, kind: pa.DataType, extra: set[str] | None, path: str = "") -> object:
     """Return an object that has exactly this type. Raises ValueError or TypeError if it does not fit. Adds to `extra` the names
     of fields that the type lacks, after `path`.
     """
@@ -134,7 +135,7 @@ def conform(value: Any, kind: pa.DataType, extra: set[str], path: str = "") -> o
     if pa.types.is_struct(kind):
         if not isinstance(value, dict):
             raise TypeError("not an object")
-        if len(extra) < MAX_EXTRA:
+        if extra is not None and len(extra) < MAX_EXTRA:
             extra.update(f"{path}{name}" for name in value.keys() - kind.names)
         return {field.name: conform(value.get(field.name), field.type, extra, f"{path}{field.name}.") for field in kind}
     if pa.types.is_list(kind):

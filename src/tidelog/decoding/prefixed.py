@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.decoding.decoder import SLICE_ROWS, Decoded, Decoder, as_binary, with_failures
-from tidelog.decoding.framing import schema_keys
+from tidelog.decoding.framing import payload, schema_keys
 
 
 class PrefixedDecoder(Decoder):
@@ -60,7 +60,7 @@ class PrefixedDecoder(Decoder):
         values = column
         for size in pc.unique(pc.binary_length(keys)).drop_null().to_pylist():
             has_size = pc.fill_null(pc.equal(pc.binary_length(keys), size), False)
-            values = pc.if_else(has_size, pc.binary_slice(column, size), values)
+            values = pc.if_else(has_size, payload(column, size), values)
         return values
 
     def _outer(self, column: pa.Array, found: Decoded) -> Decoded:

@@ -6,6 +6,7 @@ it writes its errors to standard error.
 
 from __future__ import annotations
 
+import base64
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 
 COMPILE_TIMEOUT_S: Final = 60
-_NOTICE: Final = re.compile(r"[WI]\d{4} |.*\bwarning\b")
+_NOTICE: Final = re.compile(r"[WI]\d{4} |.*\bwarning\b", re.IGNORECASE)
 _MAIN: Final = "tidelog_schema.proto"
 
 
@@ -32,7 +33,7 @@ class ProtobufFile:
             files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
             pool = descriptor_pool.DescriptorPool()
             for one in files.file:
-                pool.Add(one)
+                pool.AddSerializedFile(one.SerializeToString())
             # protoc writes a file after its imports.
             self._main = pool.FindFileByName(files.file[-1].name)
             self._files = [pool.FindFileByName(one.name) for one in files.file]
@@ -92,6 +93,30 @@ def compiled(text: str, references: Iterable[tuple[str, str]] = (), *, path: str
             (root / name).write_text(content, encoding="utf-8")
         (root / _MAIN).write_text(text, encoding="utf-8")
         return _run(root, [str(root)], _MAIN, path)
+
+
+def serialized(texts: Sequence[str]) -> bytes | None:
+    """Return the set of descriptors of texts that are FileDescriptorProtos in base64, the last one the schema; None if it is not.
+
+    Confluent's serializers for Python register these; its registry returns them with `format=serialized`.
+    """
+    with imported_from("decode", "protobuf"):
+        from google.protobuf import descriptor_pb2, message
+    # The library's own files, which schemas import.
+    from google.protobuf import any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
+
+    own = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2, descriptor_pb2)
+    files = descriptor_pb2.FileDescriptorSet()
+    try:
+        given = [descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True)) for text in texts]
+    except (ValueError, message.DecodeError):
+        return None
+    names = {one.name for one in given}
+    for module in own:
+        if module.DESCRIPTOR.name not in names:
+            module.DESCRIPTOR.CopyToProto(files.file.add())
+    files.file.extend(given)
+    return bytes(files.SerializeToString())
 
 
 def compiled_file(path: str) -> bytes:

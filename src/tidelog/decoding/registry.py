@@ -1,4 +1,4 @@
-"""A client of a schema registry: Confluent's REST API, as Confluent, Karapace, Redpanda and Apicurio (`/apis/ccompat/v7`) offer it.
+"""A client of a schema registry: the REST API of Confluent, which Karapace, Redpanda and Apicurio (`/apis/ccompat/v7`) have too.
 
 | property | environment | |
 |---|---|---|

@@ -84,9 +84,12 @@ def _avro(schema: Schema) -> AvroSchema:
 
 @lru_cache(maxsize=256)
 def _protobuf(schema: Schema) -> ProtobufFile:
-    from tidelog.decoding.protobuf_schema import ProtobufFile, compiled, compiled_file
+    from tidelog.decoding.protobuf_schema import ProtobufFile, compiled, compiled_file, serialized
 
     if schema.path is None:
+        found = serialized([*(text for _, text in schema.references), schema.text])
+        if found is not None:
+            return ProtobufFile(found)
         return ProtobufFile(compiled(schema.text, schema.references))
     if schema.path.endswith(".proto"):
         return ProtobufFile(compiled_file(schema.path), path=schema.path)

@@ -8,7 +8,8 @@
 | parquet | row groups of about 64 MiB |
 
 In jsonl, `timestamp` is epoch milliseconds or null, `timestamp_type` Kafka's name, `headers` a list of [key, value]; keys and
-values are text (`utf8`: bytes that are not UTF-8 become U+FFFD, and are counted) or base64, which keeps every byte.
+values are text (`utf8`: bytes that are not UTF-8 become U+FFFD, and are counted) or base64, which keeps every byte. A value that
+was decoded into JSON is JSON; for one that could not be decoded, `value` is null and `value_undecoded` has its bytes in base64.
 
 The writers do not depend on the source of the records. pyarrow is imported only for its formats.
 """
@@ -17,14 +18,20 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from tidelog.cli.printing import terminal
 from tidelog.cli.printing.layout import NOTHING, TIMESTAMP_TYPES, csv_lines, show_bytes, table
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+FORM = "_form"
+"""The suffix of the columns that say what `key` and `value` are, where they were decoded (`cli/records/decoded_records.py`)."""
+
+RAW, TEXT, JSON, UNDECODED = range(4)
 
 ROWS_AT_A_TIME = 1024
 """Rows turned into Python objects at once; a batch may have many more."""
@@ -34,6 +41,21 @@ ROW_GROUP_BYTES = 64 << 20
 CSV_HEADER = ("topic", "partition", "offset", "time", "key", "value", "headers")
 
 TEXT_HEADER = ("time", "partition", "offset", "key", "value", "headers")
+
+
+class DecodedText(bytes):
+    """A key or value as text, in UTF-8."""
+
+
+class DecodedJson(DecodedText):
+    """A key or value as JSON."""
+
+
+class Undecoded(bytes):
+    """A key or value that could not be decoded."""
+
+
+_FORMS: dict[int, type[bytes]] = {RAW: bytes, TEXT: DecodedText, JSON: DecodedJson, UNDECODED: Undecoded}
 
 
 class RecordRow(NamedTuple):
@@ -59,6 +81,8 @@ class Encoding:
     def __call__(self, data: bytes | None) -> str | None:
         if data is None:
             return None
+        if isinstance(data, DecodedText):
+            return data.decode()
         if self.is_base64:
             return b64encode(data).decode("ascii")
         try:
@@ -76,45 +100,77 @@ class Encoding:
 
 
 def write_text(
-    batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, *, with_header: bool, with_topic: bool = False
+    batches: Iterable[pa.RecordBatch],
+    out: BinaryIO,
+    encoding: Encoding,
+    *,
+    with_header: bool,
+    with_topic: bool = False,
+    to_stdout: bool = True,
 ) -> None:
     """Write a line for each record, for people."""
     header = ("topic", *TEXT_HEADER) if with_topic else TEXT_HEADER
-    for line in table(header if with_header else None, _text_cells(batches, encoding, with_topic)):
+    styles = ["", terminal.DIM] if with_topic else [terminal.DIM]
+    cells = _text_cells(batches, encoding, with_topic)
+    for line in table(header if with_header else None, cells, styles=styles, to_stdout=to_stdout):
         # Header names may contain invalid Unicode; a line must still be printed.
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
 
-def write_jsonl(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding) -> None:
-    """Write a JSON object for each record."""
+def write_jsonl(
+    batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, also: Mapping[str, object] | None = None
+) -> None:
+    """Write a JSON object for each record; `also` are more fields for all of them."""
+    also = also or {}
     # UTF-8 rather than escapes, because there are many records.
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     for row in record_rows(batches):
-        line = encode(
-            {
-                "topic": row.topic,
-                "partition": row.partition,
-                "offset": row.offset,
-                "timestamp": row.timestamp,
-                "timestamp_type": TIMESTAMP_TYPES[row.timestamp_type],
-                "key": encoding(row.key),
-                "value": encoding(row.value),
-                "headers": [[header["key"], encoding(header["value"])] for header in row.headers],
-            }
-        )
+        fields = {
+            "topic": row.topic,
+            "partition": row.partition,
+            "offset": row.offset,
+            "timestamp": row.timestamp,
+            "timestamp_type": TIMESTAMP_TYPES[row.timestamp_type],
+            "key": encoding(row.key),
+            "value": encoding(row.value),
+            "headers": [[header["key"], encoding(header["value"])] for header in row.headers],
+            **also,
+        }
+        if type(row.key) in _DECODED or type(row.value) in _DECODED:
+            line = "{" + ",".join(_members(row, fields, encode)) + "}"
+        else:
+            line = encode(fields)
         out.write(line.encode() + b"\n")
 
 
-def write_csv(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding) -> None:
-    """Write a header and a line for each record; headers as JSON, nulls as empty cells."""
+_DECODED = (DecodedJson, Undecoded)
+
+
+def _members(row: RecordRow, fields: Mapping[str, object], encode: Callable[[object], str]) -> Iterator[str]:
+    """Yield the members of a line: decoded JSON as it is, bytes that were not decoded in base64 beside a null."""
+    for name, value in fields.items():
+        data = row.key if name == "key" else row.value if name == "value" else None
+        if isinstance(data, DecodedJson):
+            yield f'"{name}":{data.decode()}'
+        elif isinstance(data, Undecoded):
+            yield f'"{name}":null,"{name}_undecoded":"{b64encode(data).decode("ascii")}"'
+        else:
+            yield f"{encode(name)}:{encode(value)}"
+
+
+def write_csv(
+    batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, also: Mapping[str, object] | None = None
+) -> None:
+    """Write a header and a line for each record; headers as JSON, nulls as empty cells. `also` are more cells for all of them."""
+    also = also or {}
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
     def cells() -> Iterator[Sequence[object]]:
-        yield CSV_HEADER
+        yield *CSV_HEADER, *also
         for row in record_rows(batches):
             headers = encode([[header["key"], encoding(header["value"])] for header in row.headers]) if row.headers else None
             time = None if row.timestamp is None else format_time(row.timestamp)
-            yield row.topic, row.partition, row.offset, time, encoding(row.key), encoding(row.value), headers
+            yield row.topic, row.partition, row.offset, time, encoding(row.key), encoding(row.value), headers, *also.values()
 
     for line in csv_lines(cells()):
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
@@ -155,10 +211,17 @@ def record_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
         for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
             part = batch.slice(start, ROWS_AT_A_TIME)
             columns = [
-                # Python's datetime ends with the year 9999, timestamps do not.
-                (part.column(name).cast(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
+                # Python's datetime ends with the year 9999, timestamps do not. A cast would import pyarrow.compute.
+                (part.column(name).view(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
                 for name in RecordRow._fields
             ]
+            for side in ("key", "value"):
+                if side + FORM in part.schema.names:
+                    place = RecordRow._fields.index(side)
+                    forms = part.column(side + FORM).to_pylist()
+                    columns[place] = [
+                        None if data is None else _FORMS[form](data) for data, form in zip(columns[place], forms, strict=True)
+                    ]
             yield from map(RecordRow._make, zip(*columns, strict=True))
 
 
@@ -174,4 +237,6 @@ def _text_cells(batches: Iterable[pa.RecordBatch], encoding: Encoding, with_topi
 
 
 def _show_base64(data: bytes | None) -> str:
+    if isinstance(data, DecodedText):
+        return show_bytes(data)
     return "<null>" if data is None else b64encode(data).decode("ascii")
