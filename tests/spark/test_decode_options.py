@@ -88,6 +88,11 @@ def test_failfast_names_the_record(folder: str) -> None:
         rows(options)
 
 
+def test_failfast_passes_what_is_right(folder: str) -> None:
+    found = rows(parse(folder, decode="hex", mode="FAILFAST", columns="value"), StringType())
+    assert len(found) == len(VALUES)
+
+
 def test_default_columns() -> None:
     columns = parse(decode="json", keyDecode="utf8", schema="id BIGINT").columns
     assert columns == (
@@ -110,6 +115,7 @@ def test_default_columns() -> None:
         ({"decode": "jsn"}, "option decode: no such format: jsn .did you mean json"),
         ({"schema": "id BIGINT"}, "option schema needs the option decode"),
         ({"decode": "json", "keySchema": "STRING"}, "option keySchema needs the option keyDecode"),
+        ({"decode": "avro", "schema": "id BIGINT"}, "option schema: the type of avro follows from its schema"),
         ({"mode": "FAILFAST"}, "option mode needs the option decode"),
         ({"decode": "raw", "schema.registry.url": "http://localhost"}, "option schema.registry.url needs the option decode"),
         ({"decode": "json", "mode": "DROPMALFORMED"}, "option mode: permissive or failfast expected"),

@@ -125,7 +125,6 @@ def command(shell: str) -> None:
     zsh, in ~/.zshrc, after compinit:       eval "$(tidelog completion zsh)"
     fish, in ~/.config/fish/config.fish:    tidelog completion fish | source
     """  # noqa: D301
-
     found = get_completion_class(shell)
     assert found is not None
     print_lines([found(click.get_current_context().find_root().command, {}, "tidelog", VARIABLE).source().rstrip("\n")])

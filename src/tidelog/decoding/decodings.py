@@ -138,7 +138,7 @@ class Decodings:
 
             return Utf8Decoder() if name == "utf8" else HexDecoder()
         if name == "internal":
-            from tidelog.decoding.internal_values import InternalDecoder
+            from tidelog.decoding.internal.values import InternalDecoder
 
             return InternalDecoder(topic, side)
         if name == "msgpack":

@@ -49,8 +49,8 @@ class ObjectDecoder(Decoder):
         return self.type
 
     def fix(self, kind: pa.DataType) -> None:
-        self.is_exact = self.is_exact and kind == self.type
-        self.type = kind  # Objects of any schema are converted to it.
+        if not self.is_exact:
+            self.type = kind
 
     def decode(self, column: pa.Array) -> Decoded:
         column = as_binary(column)

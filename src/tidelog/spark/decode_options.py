@@ -81,6 +81,10 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
             if _FILE.fullmatch(schema):
                 # Workers have their own working folders: relative paths refer to the driver's.
                 files[side] = str(Path(schema).absolute())
+            elif name in ("avro", "protobuf"):
+                raise InvalidArgumentError(
+                    f"option {schema_option}: the type of {name} follows from its schema", found=schema, expected="a schema file"
+                )
             else:
                 ddl[side] = schema
     registry = {name.removeprefix(REGISTRY): value for name, value in given.items() if name.startswith(REGISTRY)}

@@ -218,7 +218,7 @@ class TypedColumns:
             if topic not in by_topic:
                 by_topic[topic] = decodings.topic(topic, self.types, self.readers.get(topic, {}))
             found = by_topic[topic].decode(batch)
-            if self.decode.fails_fast and by_topic[topic].undecoded:
+            if self.decode.fails_fast and by_topic[topic].undecoded.total():
                 raise _failure(by_topic[topic], found)
             yield self._cast(found.select(names))
         undecoded = sum((decoding.undecoded for decoding in by_topic.values()), Counter[str]())

@@ -19,7 +19,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import TIMESTAMP_TYPES, json_line, one_line, show_bytes, show_time, table
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar
-from tidelog.decoding.internal_topics import InternalRecords
+from tidelog.decoding.internal.records import InternalRecords
 from tidelog.errors import CorruptBatchError, CorruptDataError, SegmentChangedError
 from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile

@@ -1,4 +1,4 @@
-"""Decodes the records of Kafka's internal topics (`internal_topics`). The columns are JSON texts: each kind of record has other
+"""Decodes the records of Kafka's internal topics (`records`). The columns are JSON texts: each kind of record has other
 fields.
 """
 
@@ -9,7 +9,7 @@ import json
 import pyarrow as pa
 
 from tidelog.decoding.decoder import SLICE_ROWS, Decoded, Decoder, as_binary, slices, with_failures
-from tidelog.decoding.internal_topics import InternalRecords
+from tidelog.decoding.internal.records import InternalRecords
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
 
