@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import shutil
@@ -129,3 +130,16 @@ def test_dump(tmp_path: Path) -> None:
     moved = tmp_path / file.name
     file.rename(moved)
     assert "decoded_key" not in run_ok("dump", moved, "--records", "--json").stdout
+
+
+def test_cat(tmp_path: Path) -> None:
+    write(tmp_path, OFFSETS_TOPIC, RECORDS)
+    write(tmp_path, "events", [(None, b"v")])
+    ran = run_ok("cat", tmp_path, OFFSETS_TOPIC, "--format", "jsonl")
+    rows = ran.json_lines
+    assert rows[0]["value"]["data"]["offset"] == 348
+    assert rows[1]["key"]["data"]["group"] == "readers"
+    assert any("3 values are of an unknown version, or malformed" in note for note in ran.notes)
+    raw = run_ok("cat", tmp_path, OFFSETS_TOPIC, "--format", "jsonl", "--encoding", "base64").json_lines
+    assert base64.b64decode(raw[0]["key"]) == KEY
+    assert run_ok("cat", tmp_path, "events", "--format", "jsonl").json_lines[0]["value"] == "v"
