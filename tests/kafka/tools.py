@@ -20,10 +20,10 @@ _COMPLAINTS = re.compile(
 _RECORD_LINE = re.compile(r"^(\| offset|baseOffset):")
 
 
-def dump_log_segments(files: Sequence[Path], *options: str, timeout_s: float = 120) -> str:
-    """Run DumpLogSegments 3.9.1 over .log, .index, .timeindex, .txnindex or .snapshot files; return what it prints."""
+def dump_log_segments(files: Sequence[Path], *options: str, timeout_s: float = 120, release: str = _RELEASE) -> str:
+    """Run DumpLogSegments over .log, .index, .timeindex, .txnindex or .snapshot files; return what it prints."""
     arguments = ["--files", ",".join(map(str, files)), *options]
-    return run_java(classpath(_RELEASE), "kafka.tools.DumpLogSegments", arguments, timeout_s=timeout_s)
+    return run_java(classpath(release), "kafka.tools.DumpLogSegments", arguments, timeout_s=timeout_s)
 
 
 def complaints(dump: str) -> list[str]:

@@ -76,6 +76,11 @@ VALUES = {
     "isolationLevel": "read_committed",
     "kafka.security.protocol": "SSL",
     "path": "/data",
+    "decode": "json",
+    "keyDecode": "json",
+    "schema": "id BIGINT",
+    "keySchema": "id BIGINT",
+    "mode": "FAILFAST",
     "startTime": "2013-07-10",
     "endTime": "2013-07-11",
     "timeZone": "Europe/Berlin",
@@ -180,6 +185,8 @@ def judge(
         others = {key: text for key, text in others.items() if key not in BROKERS} | {"path": "/data"}
     if name == "timeZone":
         others = others | {"startTime": "2013-07-10"}
+    if name in ("schema", "keySchema", "mode"):
+        others = others | {"decode": "json", "keyDecode": "json"}
     given = others | {name.replace("<property>", "segment.bytes"): value}
     if word == "refused" or "anything else is refused" in remark:
         with pytest.raises(InvalidArgumentError, match=re.escape(name) + r"\b|" + re.escape(name.lower()) + r"\b"):

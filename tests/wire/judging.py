@@ -23,6 +23,7 @@ RENAMED = {
     "MemberAssignment": "Assignment",
     "PartitionDataResult": "PartitionData",
     "PartitionSnapshotResult": "PartitionSnapshot",
+    "TargetTaskIds": "TaskIds",
     "TopicDataResult": "TopicData",
     "TopicSnapshotResult": "TopicSnapshot",
     "VoterListener": "Listener",

@@ -5,6 +5,7 @@
 | `decodings` | what a person wrote (`json`, `orders=avro`) → a decoder for each topic's keys and values; the entry point |
 | `topic_decoding` | applies the decoders of one topic to Arrow batches of records |
 | `decoder` | the interface of all decoders |
+| `internal` | records of Kafka's internal topics, as its own tools print them |
 | `plain`, `json_values`, `msgpack_values`, `avro_values`, `protobuf_values`, `auto` | one decoder each |
 | `objects`, `json_text` | Python objects → Arrow columns → JSON texts |
 

@@ -43,12 +43,19 @@ class Decoder(ABC):
     """Whether the texts of `display` are JSON, without line breaks."""
     reads_header_ids = False
     """Whether a schema's id may be in a record's header (`framing`)."""
+    reads_keys = False
+    """Whether values can only be decoded with their keys: the column is then a struct of `key` and `value`."""
     type: pa.DataType = None
     """The type of the columns that `decode` returns; None until `learn` has been called, if it depends on the values."""
 
     def learn(self, column: pa.Array) -> pa.DataType:
         """Determine the type by a sample, usually the first batch, unless it is already known. Return the type."""
         return self.type
+
+    def fix(self, kind: pa.DataType) -> None:
+        """Make `kind` the type of the columns, unless the decoder has its own."""
+        if self.type is None:
+            self.type = kind
 
     @abstractmethod
     def decode(self, column: pa.Array) -> Decoded:
@@ -57,6 +64,11 @@ class Decoder(ABC):
     @abstractmethod
     def display(self, column: pa.Array) -> Decoded:
         """Return a column of texts (`string`), complete and for people."""
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with values that could not be decoded, after "are"."""
+        return f"not {self.name}"
 
     def notices(self) -> list[str]:
         """Return notices about what `decode` left out, one sentence each, for example fields that the type lacks."""

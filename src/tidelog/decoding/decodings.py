@@ -6,27 +6,34 @@
 | `orders=avro` | the values of the topic `orders` (in `key_texts`: its keys); `order*=avro` those of several topics |
 | `orders.key=utf8`, `orders.value=avro` | its keys, its values |
 
-The most specific text applies: a topic's name before a pattern before neither; of equals, the last.
+`internal` decodes Kafka's internal topics, `raw` leaves bytes as they are. With `decodes_internal`, internal topics are decoded
+unless a text applies to them. The most specific text applies: a topic's name before a pattern before neither; of equals, the
+last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tidelog.decoding.topic_decoding import SIDES, TopicDecoding
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
 from tidelog.near_names import did_you_mean
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidelog.decoding.decoder import Decoder
-    from tidelog.decoding.registry import SchemaRegistry
+    from tidelog.decoding.registry import Schema, SchemaRegistry
+
+_NONE: Final[Mapping[str, Any]] = {}
 
 Decode: TypeAlias = "str | Mapping[str, str] | Iterable[str] | Decodings"
 """What `tidelog.scan` accepts."""
 
-FORMATS: Final = ("utf8", "json", "avro", "protobuf", "msgpack", "hex", "auto")
+FORMATS: Final = ("utf8", "json", "avro", "protobuf", "msgpack", "hex", "auto", "internal", "raw")
 
 _WILDCARDS = frozenset("*?[")
 
@@ -47,7 +54,15 @@ class _Rule(NamedTuple):
 class Decodings:
     """How to decode each topic's keys and values; `topic` returns the decoders of one topic."""
 
-    def __init__(self, rules: Iterable[_Rule], schemas: Iterable[_Rule] = (), registry: SchemaRegistry | None = None) -> None:
+    def __init__(
+        self,
+        rules: Iterable[_Rule],
+        schemas: Iterable[_Rule] = (),
+        registry: SchemaRegistry | None = None,
+        *,
+        decodes_internal: bool = False,
+    ) -> None:
+        self._decodes_internal = decodes_internal
         self._rules = tuple(rules)
         self._schemas = tuple(schemas)
         self._given_registry = registry
@@ -66,6 +81,7 @@ class Decodings:
         key_texts: Iterable[str] = (),
         schemas: Iterable[str] = (),
         registry: SchemaRegistry | str | Mapping[str, str] | None = None,
+        decodes_internal: bool = False,
     ) -> Decodings:
         """Parse texts as above. Raises InvalidArgumentError for an unknown format or property.
 
@@ -79,7 +95,7 @@ class Decodings:
 
             url, properties = (registry, {}) if isinstance(registry, str) else (None, registry)
             registry = SchemaRegistry.from_environment(url, properties)
-        return cls(rules, [_rule(one, "value") for one in schemas], registry)
+        return cls(rules, [_rule(one, "value") for one in schemas], registry, decodes_internal=decodes_internal)
 
     @classmethod
     def of(cls, decode: Decode) -> Decodings:
@@ -96,26 +112,35 @@ class Decodings:
         return cls.parse(decode)
 
     def __bool__(self) -> bool:
-        return bool(self._rules)
+        return bool(self._rules) or self._decodes_internal
 
-    def topic(self, topic: str) -> TopicDecoding:
+    def topic(self, topic: str, types: Mapping[str, pa.DataType] = _NONE, readers: Mapping[str, Schema] = _NONE) -> TopicDecoding:
         """Return new decoders for a topic's keys and values, none for a side that no text names.
 
+        By side, `types` are the types of the columns, and `readers` the schemas to read with; else decoders determine both.
         Raises InvalidArgumentError for a missing or malformed schema, MissingPackageError without the extra `decode`.
         """
         decoders = {}
         for side in SIDES:
             name = _applying(self._rules, topic, side)
-            if name is not None:
-                decoders[side] = self._decoder(name, topic, side)
+            if name is None and self._decodes_internal and topic in (*INTERNAL_TOPICS, METADATA_TOPIC):
+                name = "internal"
+            if name not in (None, "raw"):
+                decoder = decoders[side] = self._decoder(name, topic, side, readers.get(side))
+                if side in types:
+                    decoder.fix(types[side])
         return TopicDecoding(topic, decoders)
 
-    def _decoder(self, name: str, topic: str, side: str) -> Decoder:
+    def _decoder(self, name: str, topic: str, side: str, reader: Schema | None = None) -> Decoder:
         # Each decoder's module is imported only if it is used.
         if name in ("utf8", "hex"):
             from tidelog.decoding.plain import HexDecoder, Utf8Decoder
 
             return Utf8Decoder() if name == "utf8" else HexDecoder()
+        if name == "internal":
+            from tidelog.decoding.internal.values import InternalDecoder
+
+            return InternalDecoder(topic, side)
         if name == "msgpack":
             from tidelog.decoding.msgpack_values import MsgpackDecoder
 
@@ -124,9 +149,9 @@ class Decodings:
             from tidelog.decoding.auto import AutoDecoder
 
             return AutoDecoder(self._registry(), topic, side)
-        return self._by_schema(name, topic, side)
+        return self._by_schema(name, topic, side, reader)
 
-    def _by_schema(self, name: str, topic: str, side: str) -> Decoder:
+    def _by_schema(self, name: str, topic: str, side: str, latest: Schema | None) -> Decoder:
         """Return the decoder of a format that has schemas.
 
         A schema file decodes values alone, without the environment's registry; with a registry that is given, it says how to read
@@ -140,6 +165,7 @@ class Decodings:
         text = _applying(self._schemas, topic, side)
         reader = None if text is None else schema_file(text, name)
         registry = self._registry() if reader is None else self._given_registry
+        reader = reader or latest
         if registry is not None:
             others = JsonDecoder() if name == "json" else None
             return FramedDecoder(name, registry, topic=topic, side=side, reader=reader, others=others)

@@ -44,7 +44,7 @@ class FramedDecoder(Decoder):
         self._topic = topic
         self._side = side
         self._reader = reader
-        self._as_text = False
+        self._as_text = self._is_fixed = False
         self._own: dict[bytes, tuple[Decoder, str | None] | None] = {}
         self._resolved: dict[bytes, Decoder | None] = {}
         self._refused: dict[str, None] = {}
@@ -66,6 +66,16 @@ class FramedDecoder(Decoder):
             if self._others is not None:
                 self._others.type = self.type
         return self.type
+
+    def fix(self, kind: pa.DataType) -> None:
+        self.type = kind
+        if self._reader is not None:
+            decoder = make_decoder(self._reader)[0]
+            decoder.fix(kind)
+            self.type = decoder.type
+        if self._others is not None:
+            self._others.fix(self.type)
+        self._is_fixed = True
 
     def decode(self, column: pa.Array) -> Decoded:
         column = as_binary(column)
@@ -148,6 +158,8 @@ class FramedDecoder(Decoder):
         if key in self._resolved:
             return self._resolved[key]
         found = self._decoder(key, self._reader)
+        if found is not None and self._is_fixed:
+            found[0].fix(self.type)
         decoder = None if found is None or found[0].type != self.type else found[0]
         if len(self._resolved) < MAX_KEYS:
             self._resolved[key] = decoder

@@ -52,6 +52,10 @@ class ObjectDecoder(Decoder):
             self.type = infer_type(objects)
         return self.type
 
+    def fix(self, kind: pa.DataType) -> None:
+        if not self.is_exact:
+            self.type = kind
+
     def decode(self, column: pa.Array) -> Decoded:
         column = as_binary(column)
         kind = self.learn(column)

@@ -11,9 +11,9 @@ import base64
 import datetime
 import decimal
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
-from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -52,13 +52,6 @@ def plain(value: Any) -> object:
     return str(value)
 
 
-_NULL: Final = type(None)
-_FLOATS: Final = frozenset({_NULL, int, float})
-_INTEGERS: Final = frozenset({_NULL, int})
-_TIMES: Final = frozenset({_NULL, int, datetime.datetime})
-"""Avro's times are integers."""
-_OTHERS: Final = frozenset({_NULL, bool, bytes, int, datetime.datetime, decimal.Decimal})
-
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=plain).encode
 
 
@@ -96,6 +89,14 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str] | No
     that the type lacks; None if the objects are known to have only fields of the type.
     """
     try:
+        if extra is not None and objects and _is_like(objects[0], kind):
+            # Arrow's own inference is cheaper than the check, and usually finds the same type.
+            found = pa.array(objects)
+            if found.type == kind:
+                return found, []
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    try:
         if extra is not None:
             _check(objects, kind, extra, "")
         return pa.array(objects, kind), []
@@ -106,17 +107,26 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str] | No
     for row, value in enumerate(objects):
         try:
             one = conform(value, kind, extra)
-            pa.array([one], kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, OverflowError, ArithmeticError):
             failed.append(row)
             one = None
         fitting.append(one)
-    return pa.array(fitting, kind), failed
+    try:
+        return pa.array(fitting, kind), failed
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    for row, one in enumerate(fitting):
+        try:
+            pa.array([one], kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            failed.append(row)
+            fitting[row] = None
+    return pa.array(fitting, kind), sorted(failed)
 
 
-def conform(value: Any, kind: pa.DataType, extra: set[str] | None = None, path: str = "") -> object:
+def conform(value: Any, kind: pa.DataType, extra: set[str] | None, path: str = "") -> object:
     """Return an object that has exactly this type. Raises ValueError or TypeError if it does not fit. Adds to `extra` the names
-    of fields that the type lacks.
+    of fields that the type lacks, after `path`.
     """
     if value is None:
         return None
@@ -125,23 +135,80 @@ def conform(value: Any, kind: pa.DataType, extra: set[str] | None = None, path: 
     if pa.types.is_struct(kind):
         if not isinstance(value, dict):
             raise TypeError("not an object")
-        fields = {field.name: field.type for field in kind}
         if extra is not None and len(extra) < MAX_EXTRA:
-            extra.update(f"{path}{name}" for name in value.keys() - fields.keys())
-        return {name: conform(value.get(name), one, extra, f"{path}{name}.") for name, one in fields.items()}
+            extra.update(f"{path}{name}" for name in value.keys() - kind.names)
+        return {field.name: conform(value.get(field.name), field.type, extra, f"{path}{field.name}.") for field in kind}
     if pa.types.is_list(kind):
         if not isinstance(value, list):
             raise TypeError("not a list")
         return [conform(one, kind.value_type, extra, path) for one in value]
     if pa.types.is_map(kind):
-        return [(conform(name, kind.key_type), conform(one, kind.item_type, extra, path)) for name, one in dict(value).items()]
-    if type(value) not in _accepted(kind):
-        raise TypeError("of another type")
-    return float(value) if pa.types.is_floating(kind) else value
+        names = [conform(name, kind.key_type, extra, path) for name in dict(value)]
+        return list(zip(names, [conform(one, kind.item_type, extra, path) for one in dict(value).values()], strict=True))
+    if pa.types.is_floating(kind):
+        return float(_number(value))
+    if pa.types.is_decimal(kind):
+        return decimal.Decimal(str(_number(value)))
+    if isinstance(value, str):
+        if pa.types.is_timestamp(kind):
+            return datetime.datetime.fromisoformat(value)
+        if pa.types.is_date(kind):
+            return datetime.date.fromisoformat(value)
+        if pa.types.is_binary(kind):
+            return base64.b64decode(value, validate=True)
+    if not _is_accepted({type(value)}, kind):
+        raise TypeError(f"not {kind}")
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
+        raise TypeError("not a number")
+    return value
+
+
+def _is_like(value: object, kind: pa.DataType) -> bool:
+    """Whether Arrow may infer this type for objects like this one."""
+    if isinstance(value, dict):
+        if not pa.types.is_struct(kind) or list(value) != kind.names:
+            return False
+        return all(_is_like(one, field.type) for one, field in zip(value.values(), kind, strict=True))
+    return type(value) is _INFERRED.get(kind)
+
+
+_INFERRED: Final = {pa.int64(): int, pa.float64(): float, pa.string(): str, pa.bool_(): bool}
+
+
+def _is_accepted(types: set[type], kind: pa.DataType) -> bool:
+    """Whether Arrow converts objects of these types to a type that is not nested without changing them. It would also take a
+    number for a time, and cut off fractions.
+    """
+    accepted = _accepted(kind)
+    return accepted is None or types <= accepted
+
+
+@lru_cache(256)
+def _accepted(kind: pa.DataType) -> frozenset[type] | None:
+    return next((accepted for is_kind, accepted in _ACCEPTED if is_kind(kind)), None)
+
+
+_ACCEPTED: Final[Sequence[tuple[Callable[[pa.DataType], bool], frozenset[type]]]] = (
+    (pa.types.is_integer, frozenset({int})),
+    (pa.types.is_floating, frozenset({int, float})),
+    (pa.types.is_binary, frozenset({bytes})),
+    (pa.types.is_timestamp, frozenset({datetime.datetime})),
+    (pa.types.is_date, frozenset({datetime.date})),
+    (pa.types.is_time, frozenset({datetime.time})),
+    (pa.types.is_decimal, frozenset({decimal.Decimal, int})),
+    (pa.types.is_duration, frozenset({datetime.timedelta})),
+)
+"""The types of the objects that Arrow converts to a type without changing them."""
 
 
 def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str) -> None:
-    """Raise TypeError for what Arrow would convert in silence: text to a list, a fraction to an integer. Collect extra names."""
+    """Raise TypeError for what Arrow would change in silence: text to a list, 1.5 to 1, a number to a time. Collect extra
+    names.
+    """
     if pa.types.is_struct(kind):
         objects = [one for one in objects if one is not None]
         if not set(map(type, objects)) <= {dict}:
@@ -151,7 +218,7 @@ def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str
             extra.update(f"{path}{name}" for name in more)
         for field in kind:
             if not _is_safe(field.type):
-                _check(_values(objects, field.name), field.type, extra, f"{path}{field.name}.")
+                _check([one.get(field.name) for one in objects], field.type, extra, f"{path}{field.name}.")
     elif pa.types.is_list(kind):
         objects = [one for one in objects if one is not None]
         if not set(map(type, objects)) <= {list}:
@@ -162,31 +229,13 @@ def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str
         objects = [one for one in objects if one is not None]
         if not _is_safe(kind.item_type):
             _check(list(chain.from_iterable(one.values() for one in objects)), kind.item_type, extra, path)
-    elif not set(map(type, objects)) <= _accepted(kind):
-        raise TypeError("of another type")
-
-
-def _values(objects: Sequence[Any], name: str) -> list[Any]:
-    try:
-        return list(map(itemgetter(name), objects))
-    except KeyError:
-        return [one.get(name) for one in objects]
+    elif not _is_accepted({*map(type, objects)} - {type(None)}, kind):
+        raise TypeError(f"not {kind}")
 
 
 def _is_safe(kind: pa.DataType) -> bool:
-    """Whether Arrow itself refuses objects of another type."""
+    """Whether Arrow itself refuses all objects of other types."""
     return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind))
-
-
-def _accepted(kind: pa.DataType) -> frozenset[type]:
-    """Return the types of objects for a column, apart from nested ones; Arrow would convert others in silence."""
-    if pa.types.is_floating(kind):
-        return _FLOATS
-    if pa.types.is_integer(kind):
-        return _INTEGERS
-    if pa.types.is_timestamp(kind):
-        return _TIMES
-    return _OTHERS
 
 
 def extra_notice(extra: Iterable[str]) -> list[str]:

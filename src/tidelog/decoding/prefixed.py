@@ -33,6 +33,10 @@ class PrefixedDecoder(Decoder):
             self.type = self._inner.learn(self._payload(column))
         return self.type
 
+    def fix(self, kind: pa.DataType) -> None:
+        self._inner.fix(kind)
+        self.type = self._inner.type
+
     def decode(self, column: pa.Array) -> Decoded:
         column = as_binary(column)
         self.learn(column)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -33,6 +33,12 @@ class TopicDecoding:
     def needs_headers(self) -> bool:
         """Whether the decoders need the column `headers`, which may have the schemas' ids."""
         return any(one.reads_header_ids for one in self.decoders.values())
+
+    def columns_to_read(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns `names` and those without which they cannot be decoded."""
+        needs_keys = any(one.reads_keys for name, one in self.decoders.items() if name in names)
+        needed = [*(["key"] if needs_keys else []), *(["headers"] if self.needs_headers else [])]
+        return (*names, *(one for one in needed if one not in names))
 
     def learn(self, batch: pa.RecordBatch) -> None:
         """Determine the types by a sample, usually the first batch; `decode` does so by its first batch otherwise."""
@@ -69,7 +75,7 @@ class TopicDecoding:
             count = self.undecoded[name]
             if count:
                 what = f"1 {name} is" if count == 1 else f"{count:,} {name}s are"
-                lines.append(f"{self.topic}: {what} not {decoder.name}: shown as bytes")
+                lines.append(f"{self.topic}: {what} {decoder.fault}: shown as bytes")
             lines += [f"{self.topic}: {name}: {one}" for one in decoder.notices()]
         return lines
 
@@ -78,6 +84,8 @@ class TopicDecoding:
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         column = as_binary(batch.column(name))
+        if self.decoders[name].reads_keys:
+            return pa.StructArray.from_arrays([as_binary(batch.column("key")), column], ["key", "value"])
         if self.decoders[name].reads_header_ids and "headers" in batch.schema.names:
             return with_header_ids(column, batch.column("headers"), name)
         return column

@@ -64,7 +64,7 @@ _ASSIGNMENTS: _Kinds = {
 _READ = _GROUPS | _MEMBERS | _TARGETS | _ASSIGNMENTS
 
 PASSED_OVER = frozenset({4, 7, 9, 12, 13, 15, 16, 18, 20, 21, 22, 23})
-"""Key versions of the records that are skipped, because nothing in them is shown; see the modules of `wire.coordinator`."""
+"""Key versions of the records that are skipped, because groups are described without them; see `wire.coordinator`."""
 
 
 class TopicIdPartition(NamedTuple):

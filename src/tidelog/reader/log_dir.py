@@ -1,8 +1,8 @@
 """A data folder (one entry of Kafka's ``log.dirs``): its partitions and their checkpoints (spec §1, §7).
 
-Not treated as partitions: folders named ``-delete``, ``-stray`` or ``-future``, the metadata log, the remote index cache, and
-folders without a file of a log. A damaged checkpoint counts as empty, as in Kafka, with a notice. Listing reads only names;
-partitions are opened on request.
+Not treated as partitions: folders named ``-delete``, ``-stray`` or ``-future``, the remote index cache, and folders without a
+file of a log. The metadata log is read by its name, but not listed. A damaged checkpoint counts as empty, as in Kafka, with a
+notice. Listing reads only names; partitions are opened on request.
 
 `missing_partitions` are those that a checkpoint lists and that have no folder:
 
@@ -128,7 +128,8 @@ class LogDir:
 
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions in order. Raises UnknownTopicOrPartitionError."""
-        found = sorted(key.partition for key in self._partitions if key.topic == topic)
+        among = self._metadata_partitions if topic == METADATA_TOPIC else self._partitions
+        found = sorted(key.partition for key in among if key.topic == topic)
         if not found:
             lost = len(self.missing_partitions(topic))
             hint = near_topics(topic, self.topics())
@@ -139,7 +140,8 @@ class LogDir:
 
     def directory(self, topic: str, partition: int) -> Path:
         """Return a partition's folder. Raises UnknownTopicOrPartitionError."""
-        if TopicPartition(topic, partition) not in self._partitions:
+        key = TopicPartition(topic, partition)
+        if key not in self._partitions and key not in self._metadata_partitions:
             known = ", ".join(str(number) for number in self.partitions(topic))
             if any(lost.partition == partition for lost in self.missing_partitions(topic)):
                 known += "; a checkpoint names it: it is missing"
@@ -308,6 +310,11 @@ class LogDir:
     @cached_property
     def _partitions(self) -> set[TopicPartition]:
         return set(_partitions_among(self.path, self._names))
+
+    @cached_property
+    def _metadata_partitions(self) -> set[TopicPartition]:
+        keys = (TopicPartition(METADATA_TOPIC, partition) for partition in range(2))
+        return {key for key in keys if self._holds_a_log(names.log_dir_name(*key))}
 
     def _holds_a_log(self, name: str) -> bool:
         return _holds_a_log(self.path / name)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidelog.client.connections.addresses import with_config
 from tidelog.clock import Clock
 from tidelog.decoding.decodings import Decode, Decodings
-from tidelog.decoding.topic_decoding import TopicDecoding
+from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.reader.time_map_file import AnyPath
@@ -129,7 +129,7 @@ def scan(
         raise
     report = ScanReport() if report is None else report
     if decoding is not None:
-        read_names = (*names, "headers") if decoding.needs_headers and "headers" not in names else names
+        read_names = decoding.columns_to_read(names)
         rows = _read(scan_plan, read_names, batch_rows, views, report, reading)
         return _decoded(rows, names, scan_schema(read_names, views=views), decoding, report)
     batches = _read(scan_plan, names, batch_rows, views, report, reading)
@@ -168,7 +168,8 @@ def _decoded(
     first = next(batches, None)
     decoding.learn(pa.RecordBatch.from_pylist([], schema=schema) if first is None else first)
     decoded_schema = decoding.schema(schema)
-    wanted = [*names, *(name for name in decoded_schema.names if name not in schema.names)]
+    added = [name for name in decoded_schema.names if name not in schema.names and name.removesuffix(UNDECODED) in names]
+    wanted = [*names, *added]
 
     def rows() -> Iterator[pa.RecordBatch]:
         for batch in batches if first is None else chain([first], batches):

@@ -11,14 +11,17 @@
 | timestampType | int | int32 | timestamp_type | never; -1 none, 0 CreateTime, 1 LogAppendTime |
 | headers | array<struct<key: string, value: binary>> | list<struct> | headers | the record has no headers, as in the connector |
 | createTime | timestamp | timestamp[us, UTC] | create_time | unknown |
+| keyUndecoded, valueUndecoded | binary | binary | key_undecoded, value_undecoded | the key or value was decoded, or is null |
 
-Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` is Tidelog's. Spark checks only the
+Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` and the last ones are Tidelog's.
+With the options `decode` and `keyDecode`, the value and the key have other types (`typed_columns`). Spark checks only the
 schema of a split's first Arrow batch, so every batch goes through `spark_batch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,17 +60,19 @@ _TYPES: dict[str, tuple[DataType, pa.DataType, str]] = {
         "headers",
     ),
     "createTime": (TimestampType(), _TIMESTAMP, "create_time"),
+    "keyUndecoded": (BinaryType(), pa.binary(), "key_undecoded"),
+    "valueUndecoded": (BinaryType(), pa.binary(), "value_undecoded"),
 }
 
 
-def spark_schema(columns: Sequence[str]) -> StructType:
-    """Return the DataFrame schema of these columns, in their order."""
-    return StructType([StructField(name, _TYPES[name][0]) for name in columns])
+def spark_schema(columns: Sequence[str], typed: Mapping[str, DataType] = MappingProxyType({})) -> StructType:
+    """Return the DataFrame schema of these columns, in their order; `typed` has other types of key and value."""
+    return StructType([StructField(name, typed.get(name, _TYPES[name][0])) for name in columns])
 
 
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema that Spark derives from `spark_schema(columns)`."""
-    return pa.schema([pa.field(name, _TYPES[name][1]) for name in columns])
+def arrow_schema(columns: Sequence[str], typed: Mapping[str, pa.DataType] = MappingProxyType({})) -> pa.Schema:
+    """Return the Arrow schema that Spark derives from `spark_schema`; `typed` has other types of key and value."""
+    return pa.schema([pa.field(name, typed.get(name, _TYPES[name][1])) for name in columns])
 
 
 def scan_columns(columns: Sequence[str]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from tidelog.model import EARLIEST, LATEST, Isolation, TopicPartition
 from tidelog.near_names import did_you_mean
 from tidelog.sources import opening
 from tidelog.sources.opening import Kind
+from tidelog.spark.decode_options import DECODE_OPTIONS, REGISTRY, SIDES, DecodeOptions, parse_decode_options
 from tidelog.spark.java_pattern import compile_java_pattern
 from tidelog.spark.option_values import (
     BROKERS,
@@ -78,7 +79,7 @@ OPTIONS: dict[str, str] = {
     "timeMapDir": "a folder of time maps, used before those beside the segments",
     "skipDamaged": "skip damaged batches and log them",
     "failOnDataLoss": "true: an offset outside the log is an error; false: read what is left",
-}
+} | DECODE_OPTIONS
 """All supported options, each with a one-line description."""
 
 STREAM_OPTIONS: dict[str, str] = {
@@ -105,7 +106,7 @@ IGNORED = (*_IGNORED_EVERYWHERE, *STREAM_OPTIONS)
 """Options that are accepted with a notice but have no effect: options of streams, or of the connector's use of brokers."""
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "createTime")
-"""All available columns, in the connector's order; Tidelog's additional column is last."""
+"""All available columns, in the connector's order; Tidelog's additional column is last. Decoding adds others."""
 
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
 _PATHS = "paths"  # Spark's own name for the argument of load([...]).
@@ -153,6 +154,7 @@ class ReadOptions:
     time_map_dir: str | None
     skip_damaged: bool
     notices: tuple[str, ...]
+    decode: DecodeOptions | None = None
 
 
 def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool = False) -> ReadOptions:
@@ -171,6 +173,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
             if name.lower() in given:
                 raise InvalidArgumentError(f"option {name}: a stream has no end; spark.read reads up to one")
         clock = _NoClock()
+    decode = parse_decode_options(given)
     starting = _bound(given, "starting", "startingOffsets", LATEST if is_stream else EARLIEST, is_stream=is_stream)
     ending = _bound(given, "ending", "endingOffsets", LATEST)
     _check_bounds(starting, ending)
@@ -193,13 +196,14 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
         error_without_match=choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
         start_ms=start_ms,
         end_ms=end_ms,
-        columns=_columns(given),
+        columns=_columns(given, decode),
         isolation=_isolation(given),
         min_partitions=positive(given, "minPartitions"),
         fail_on_data_loss=boolean(given, "failOnDataLoss", True) is not False,
         time_map_dir=folder(given, "timeMapDir") if "timemapdir" in given else None,
         skip_damaged=boolean(given, "skipDamaged", False) is True,
         notices=(*notices, *_doubts(given, starting, ending)),
+        decode=decode,
     )
 
 
@@ -277,7 +281,11 @@ def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tu
     harmless = {name.lower(): name for name in (_IGNORED_EVERYWHERE if is_stream else IGNORED)}
     ignored, unknown = [], []
     for key in given:
-        if key == _ISOLATION_OF_CLIENT or (kind.is_cluster and (key == BROKERS or is_of_connections(key))):
+        if (
+            key == _ISOLATION_OF_CLIENT
+            or key.startswith(REGISTRY)
+            or (kind.is_cluster and (key == BROKERS or is_of_connections(key)))
+        ):
             continue
         if key in harmless or key.startswith(CLIENT):
             ignored.append(harmless.get(key, key))
@@ -408,21 +416,25 @@ def _per_partition(option: str, text: str, expected: str) -> dict[TopicPartition
     return values
 
 
-def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
+def _columns(given: Mapping[str, str], decode: DecodeOptions | None) -> tuple[str, ...]:
     headers = boolean(given, "includeHeaders", None)
+    available = (*COLUMNS, *(() if decode is None else decode.added_columns))
     if "columns" not in given:
-        return tuple(name for name in COLUMNS if name != "createTime" and (name != "headers" or headers))
-    by_name = {name.lower(): name for name in COLUMNS}
+        return tuple(name for name in available if name != "createTime" and (name != "headers" or headers))
+    by_name = {name.lower(): name for name in available}
     names: list[str] = []
     for text in given["columns"].split(","):
         name = by_name.get(text.strip().lower())
         if name is None:
-            raise InvalidArgumentError(f"option columns: {text.strip()!r} is none of {', '.join(COLUMNS)}")
+            raise InvalidArgumentError(f"option columns: {text.strip()!r} is none of {', '.join(available)}")
         if name in names:
             raise InvalidArgumentError(f"option columns: {name} is named twice")
         names.append(name)
     if headers is False and "headers" in names:
         raise InvalidArgumentError("option columns asks for headers, option includeHeaders says false")
+    for side, (_, _, undecoded_name) in SIDES.items():
+        if undecoded_name in names and side not in names:
+            raise InvalidArgumentError(f"option columns: {undecoded_name} needs the column {side}")
     if headers and "headers" not in names:
         names.append("headers")
     return tuple(names)

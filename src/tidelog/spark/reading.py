@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from tidelog.errors import TidelogError
 from tidelog.sources.arrow import coalesce
 from tidelog.sources.scan_report import ScanReport
 from tidelog.spark.columns import arrow_schema, spark_batch
+from tidelog.spark.typed_columns import TypedColumns
 
 BATCH_ROWS = 65_536
 """The rows of an Arrow batch: enough to make the cost per batch small, and not so many that it needs much memory."""
@@ -19,12 +20,14 @@ _log = logging.getLogger("tidelog.spark")
 
 
 def spark_rows(
-    rows: Iterator[pa.RecordBatch], columns: Sequence[str], report: ScanReport, where: object
+    rows: Iterator[pa.RecordBatch], columns: TypedColumns, report: ScanReport, where: object
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a scan's batches with exactly the schema that Spark expects; then log the notices of `report` about `where`."""
-    schema = arrow_schema(columns)
+    """Yield a scan's batches, of `columns.names_to_read`, with exactly the schema that Spark expects; then log the notices of
+    `report` about `where`.
+    """
+    schema = arrow_schema(columns.columns, columns.types)
     try:
-        for batch in coalesce(rows, BATCH_ROWS):
+        for batch in coalesce(columns.decoded(rows, where), BATCH_ROWS):
             yield spark_batch(batch, schema)
     except TidelogError as error:
         raise error.with_traceback(None) from None  # This does the same as `plainly`, which does not support generators.

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.spark.tasks import Task
+    from tidelog.spark.typed_columns import Readers, TypedColumns
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -54,23 +55,29 @@ class TidelogDataSource(DataSource):
     """Whether the session was registered; otherwise PySpark has found the source by itself, and reads rows."""
 
     _parsed: ReadOptions | None = None
+    _readers: Readers | None = None
 
     @classmethod
     def name(cls) -> str:
         return "tidelog"
 
     @short_errors
-    def schema(self) -> StructType:
-        """Check the options and return the schema. Spark calls this at `load()` and keeps the source in its state after that."""
-        from tidelog.spark.columns import spark_schema
+    def schema(self) -> StructType | str:
+        """Check the options and return the schema. Spark calls this at `load()`, unless the user gives a schema, and keeps the
+        source in its state after that.
+        """
+        from tidelog.spark.typed_columns import newest_schemas, typed_schema
 
-        return spark_schema(self._columns())
+        options = self._read_options()
+        self._readers = newest_schemas(options)
+        return typed_schema(options, self._readers)
 
     @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
+        from tidelog.spark.typed_columns import typed_columns
+
         options = self._options()
-        _check_schema(schema, options.columns)
-        return TidelogReader(options, self.default_parallelism, self.is_registered)
+        return TidelogReader(options, self.default_parallelism, self.is_registered, typed_columns(schema, options, self._readers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """Return the stream reader. If streams are not supported, return a reader that raises the reason when it is first
@@ -83,15 +90,16 @@ class TidelogDataSource(DataSource):
         if refusal is not None:
             return refused_stream(refusal)
         from tidelog.spark.stream.stream_reader import TidelogStreamReader
+        from tidelog.spark.typed_columns import typed_columns
 
         try:
             options = parse_stream_options(self.options)
-            _check_schema(schema, options.read.columns)
+            columns = typed_columns(schema, options.read, self._readers)
         except InvalidArgumentError as error:
             return refused_stream(error)
         if not self.is_registered:
             _warn_of_rows()
-        return TidelogStreamReader(options, self.default_parallelism)
+        return TidelogStreamReader(options, self.default_parallelism, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from tidelog.spark.sink.writers import batch_writer
@@ -103,17 +111,17 @@ class TidelogDataSource(DataSource):
 
         return stream_writer(self.options, schema)
 
-    def _columns(self) -> tuple[str, ...]:
-        """Return the columns. It is unknown here whether this is a batch or a stream, so an option is refused only if neither
-        accepts it.
+    def _read_options(self) -> ReadOptions:
+        """Return the options of the load. It is unknown here whether this is a batch or a stream, so an option is refused only
+        if neither accepts it.
         """
         from tidelog.spark.stream.stream_options import parse_stream_options
 
         try:
-            return self._options().columns
+            return self._options()
         except InvalidArgumentError as error:
             try:
-                return parse_stream_options(self.options).read.columns
+                return parse_stream_options(self.options).read
             except InvalidArgumentError as other:
                 is_stream = any(name.lower() in map(str.lower, self.options) for name in STREAM_OPTIONS)
                 raise (other if is_stream else error) from None
@@ -127,23 +135,20 @@ class TidelogDataSource(DataSource):
         return self._parsed
 
 
-def _check_schema(schema: StructType, columns: tuple[str, ...]) -> None:
-    from tidelog.spark.columns import spark_schema
-
-    fixed = spark_schema(columns)
-    if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in fixed]:
-        raise InvalidArgumentError(
-            "format tidelog has a fixed schema; choose columns with the option columns",
-            found=schema.simpleString(),
-            expected=fixed.simpleString(),
-        )
-
-
 class TidelogReader(DataSourceReader):
     """Plans tasks, and reads one. Immutable: overriding `pushFilters` would make results depend on earlier queries."""
 
-    def __init__(self, options: ReadOptions, default_parallelism: int | None, is_registered: bool = True) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        default_parallelism: int | None,
+        is_registered: bool = True,
+        columns: TypedColumns | None = None,
+    ) -> None:
+        from tidelog.spark.typed_columns import TypedColumns
+
         self.options = options
+        self.columns = columns or TypedColumns(options.columns)
         self.default_parallelism = default_parallelism
         self.is_registered = is_registered
 
@@ -167,11 +172,10 @@ class TidelogReader(DataSourceReader):
         """Return the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
         from tidelog.sources.reader_resources import ReaderResources
         from tidelog.sources.scan_report import ScanReport
-        from tidelog.spark.columns import scan_columns
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
 
         task: Task = partition.value
-        names, report = scan_columns(self.options.columns), ScanReport()
+        names, report = self.columns.names_to_read(), ScanReport()
 
         def rows() -> Iterator[pa.RecordBatch]:
             with ReaderResources() as reading:
@@ -179,7 +183,7 @@ class TidelogReader(DataSourceReader):
                     yield from split.read(names, batch_rows=BATCH_ROWS, report=report, reading=reading)
 
         where = f"{task[0]} to {task[-1]}" if len(task) > 1 else "".join(map(str, task))
-        return spark_rows(rows(), self.options.columns, report, where)
+        return spark_rows(rows(), self.columns, report, where)
 
 
 def _warn_of_rows() -> None:

@@ -25,6 +25,7 @@ from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.cli.records.cat_options import BINARY_FORMATS, CatOptions, cat_options, span_ms
 from tidelog.cli.records.offset_option import parse_offset
 from tidelog.cli.time_options import echo_moment, zone_in_use
+from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
 from tidelog.sources.opening import open_source
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from tidelog.cli.records.decoded_records import DecodedRecords
     from tidelog.cli.records.reading import Reading
+    from tidelog.decoding.decodings import Decodings
     from tidelog.sources.scan_plan import ScanPlan
     from tidelog.sources.split import Split
 
@@ -51,7 +53,7 @@ def command(options: CatOptions) -> None:
     offsets = None if options.offset is None else parse_offset(options.offset)
     every_ms, lateness_ms = span_ms("--every", options.every), span_ms("--max-lateness", options.max_lateness)
     format_name = options.resolved_format()
-    decodings = decodings_in_use()
+    decodings = decodings_in_use() or _of_internal_topics(options, format_name)
     if decodings is not None:
         from tidelog.cli.records.decoded_records import DecodedRecords
     decoder = None if decodings is None else DecodedRecords(decodings)
@@ -116,6 +118,21 @@ def command(options: CatOptions) -> None:
         notices.print_line(f"{options.output}: {written:,} record{'' if written == 1 else 's'}")
     if not reading.report.is_complete:
         raise click.exceptions.Exit(INCOMPLETE)
+
+
+def _of_internal_topics(options: CatOptions, format_name: str) -> Decodings | None:
+    """Return what decodes internal topics, if one is named and its records are shown as text."""
+    internal = {*INTERNAL_TOPICS, METADATA_TOPIC}
+    if (
+        not internal & set(options.topics)
+        or format_name in BINARY_FORMATS
+        or options.encoding == "base64"
+        or options.format_string
+    ):
+        return None
+    from tidelog.decoding.decodings import Decodings
+
+    return Decodings.parse(decodes_internal=True)
 
 
 def _selected(options: CatOptions, reading: Reading, plans: list[ScanPlan[Split]], bar: ProgressBar) -> Iterable[pa.RecordBatch]:

@@ -19,10 +19,12 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import TIMESTAMP_TYPES, json_line, one_line, show_bytes, show_time, table
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar
+from tidelog.decoding.internal.records import InternalRecords
 from tidelog.errors import CorruptBatchError, CorruptDataError, SegmentChangedError
 from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.metadata.json_form import try_show_value
+from tidelog.model import INTERNAL_TOPICS
 from tidelog.reader.metadata_log import ASIDE_DIR, METADATA_DIR, read_snapshot
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, compute_crc, read_header
 from tidelog.records.compression import Bytes
@@ -119,20 +121,24 @@ class Walk:
 
 def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
     """Print the batches of a .log file. If there is damage, print everything that can be shown, then raise CorruptDataError."""
+    internal = _internal_records(path)
     with ReadOnlyFile(path, fallbacks=()) as file:
         walk = Walk(file)
         with ProgressBar(f"dump {path.name}", walk.size_bytes) as bar:
             batches = walk.batches(bar.advance)
             if as_json:
-                print_lines(_json_lines(walk, batches, with_records))
+                print_lines(_json_lines(walk, batches, with_records, internal))
             elif with_records:
-                print_lines(_lines_with_records(walk, batches))
+                print_lines(_lines_with_records(walk, batches, internal))
             else:
                 rows = (_batch_cells(header, is_sound) for header, is_sound in batches)
                 print_lines(table(_BATCH_HEADER, rows, spare=_SPARE))
         is_snapshot = path.name.endswith(".checkpoint")
         if not is_snapshot:
             walk.print_rest()
+    if internal is not None:
+        for text in internal.notices():
+            notices.note(text)
     if walk.damaged:
         plural = "es do" if walk.damaged > 1 else " does"
         raise CorruptBatchError(
@@ -224,28 +230,32 @@ def _batch_row(header: BatchHeader, is_sound: bool) -> Row:
     }
 
 
-def _json_lines(walk: Walk, batches: Iterator[tuple[BatchHeader, bool]], with_records: bool) -> Iterator[str]:
+def _json_lines(
+    walk: Walk, batches: Iterator[tuple[BatchHeader, bool]], with_records: bool, internal: InternalRecords | None
+) -> Iterator[str]:
     yield json_line({"type": "file", "path": str(walk.path), "kind": "log", "bytes": walk.size_bytes})
     for header, is_sound in batches:
         yield json_line(_batch_row(header, is_sound))
         if with_records and is_sound:
             for record in walk.records(header):
-                yield json_line(_record_row(header, record, walk.path))
+                yield json_line(_record_row(header, record, walk.path, internal))
 
 
-def _record_row(header: BatchHeader, record: Record, path: Path) -> Row:
+def _record_row(header: BatchHeader, record: Record, path: Path, internal: InternalRecords | None) -> Row:
     row: Row = {"type": "record", "offset": record.offset, "timestamp": record.timestamp}
     if header.is_control:
         return {**row, "type": "control", **_control_facts(header, record, path)}
     if _is_metadata(path):
         return {**row, "metadata": try_show_value(record.value or b"")}
-    return {
-        **row,
+    row |= {
         "timestamp_type": TIMESTAMP_TYPES[record.timestamp_type],
         "key": _base64(record.key),
         "value": _base64(record.value),
         "headers": [[key, _base64(value)] for key, value in record.headers],
     }
+    if internal is not None:
+        row |= {"decoded_key": internal.key(record.key), "decoded_value": internal.value(record.key, record.value)}
+    return row
 
 
 def _control_facts(header: BatchHeader, record: Record, path: Path) -> Row:
@@ -257,6 +267,12 @@ def _control_facts(header: BatchHeader, record: Record, path: Path) -> Row:
     return facts
 
 
+def _internal_records(path: Path) -> InternalRecords | None:
+    """Return the decoder of a coordinator's records, by the name of the file's folder; None for all other files."""
+    topic = path.absolute().parent.name.rpartition("-")[0]
+    return InternalRecords(topic) if topic in INTERNAL_TOPICS else None
+
+
 def _is_metadata(path: Path) -> bool:
     """Whether a file belongs to KRaft's metadata log: a segment or a snapshot."""
     return path.parent.name in (METADATA_DIR, ASIDE_DIR) or path.name.endswith(".checkpoint")
@@ -266,12 +282,14 @@ def _base64(data: Bytes | None) -> str | None:
     return None if data is None else b64encode(data).decode()
 
 
-def _lines_with_records(walk: Walk, batches: Iterator[tuple[BatchHeader, bool]]) -> Iterator[str]:
+def _lines_with_records(
+    walk: Walk, batches: Iterator[tuple[BatchHeader, bool]], internal: InternalRecords | None
+) -> Iterator[str]:
     for header, is_sound in batches:
         yield one_line(_batch_sentence(header, is_sound))
         if is_sound:
             records = walk.records(header)
-            for line in table(None, (_record_cells(header, record, walk.path) for record in records)):
+            for line in table(None, (_record_cells(header, record, walk.path, internal) for record in records)):
                 yield f"    {line}"
 
 
@@ -288,14 +306,20 @@ def _batch_sentence(header: BatchHeader, is_sound: bool) -> str:
     )
 
 
-def _record_cells(header: BatchHeader, record: Record, path: Path) -> list[object]:
+def _record_cells(header: BatchHeader, record: Record, path: Path, internal: InternalRecords | None) -> list[object]:
     if header.is_control:
         facts = _control_facts(header, record, path)
         words = " ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
         return [record.offset, show_time(record.timestamp), words]
     if _is_metadata(path):
         return [record.offset, show_time(record.timestamp), json_line(try_show_value(record.value or b""))]
-    cells: list[object] = [record.offset, show_time(record.timestamp), show_bytes(record.key), show_bytes(record.value)]
+    key, value = (None, None) if internal is None else (internal.key(record.key), internal.value(record.key, record.value))
+    cells: list[object] = [
+        record.offset,
+        show_time(record.timestamp),
+        show_bytes(record.key) if key is None else json_line(key),
+        show_bytes(record.value) if value is None else json_line(value),
+    ]
     if record.headers:
         cells.append(" ".join(f"{key}={show_bytes(value)}" for key, value in record.headers))
     return cells

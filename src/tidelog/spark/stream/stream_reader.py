@@ -50,6 +50,8 @@ with imported_from("spark", "PySpark"):
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.spark.typed_columns import TypedColumns
+
 NO_LIMIT = 2**62
 """The limit that is returned to Spark if none is set in offsets. Not "all available", with which `once` would ignore all limits.
 """
@@ -65,8 +67,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     connections.
     """
 
-    def __init__(self, options: StreamOptions, default_parallelism: int | None) -> None:
+    def __init__(self, options: StreamOptions, default_parallelism: int | None, columns: TypedColumns | None = None) -> None:
+        from tidelog.spark.typed_columns import TypedColumns
+
         self.options = options
+        self.columns = columns or TypedColumns(options.read.columns)
         self.default_parallelism = default_parallelism
         self._source: Source | None = None
         self._target: dict[TopicPartition, Ends] | None = None
@@ -160,12 +165,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task as Arrow batches with exactly the schema that Spark expects."""
         from tidelog.sources.scan_report import ScanReport
-        from tidelog.spark.columns import scan_columns
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
 
-        columns, report = self.options.read.columns, ScanReport()
-        rows = read_task(partition.value, scan_columns(columns), BATCH_ROWS, report)
-        return spark_rows(rows, columns, report, partition.value.splits[0])
+        report = ScanReport()
+        rows = read_task(partition.value, self.columns.names_to_read(), BATCH_ROWS, report)
+        return spark_rows(rows, self.columns, report, partition.value.splits[0])
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
         """Return the log ends that were known when the last batch was planned. Spark computes the lag from them and the

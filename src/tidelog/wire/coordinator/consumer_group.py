@@ -3,13 +3,12 @@
 | key | record |
 |---|---|
 | 3 | the group: its epoch, which grows when members or topics change |
+| 4 | the subscribed topics' partitions and their racks (Kafka 3.7 to 4.0) |
 | 5 | a member: its client and its subscription |
 | 6 | the epoch of the target assignment |
 | 7 | a member's target assignment |
 | 8 | a member's current assignment and epoch |
-
-The keys 4 (the topics' metadata, until Kafka 4.0) and 16 (topics that match a regular expression) contain nothing about members
-and are not read.
+| 16 | the topics that match a subscription's regular expression |
 """
 
 from __future__ import annotations
@@ -26,6 +25,26 @@ class ConsumerGroupMetadataKey(Message, versions="3"):
 class ConsumerGroupMetadataValue(Message, versions="0", flexible="0+"):
     epoch: int = int32()
     metadata_hash: int = int64(tag=0)
+
+
+class ConsumerGroupPartitionMetadataKey(Message, versions="4"):
+    group_id: str = string()
+
+
+class PartitionMetadata(Struct):
+    partition: int = int32()
+    racks: list[str] = array(string)
+
+
+class TopicMetadata(Struct):
+    topic_id: uuid.UUID = uuid16()
+    topic_name: str = string()
+    num_partitions: int = int32()
+    partition_metadata: list[PartitionMetadata] = array(PartitionMetadata)
+
+
+class ConsumerGroupPartitionMetadataValue(Message, versions="0", flexible="0+"):
+    topics: list[TopicMetadata] = array(TopicMetadata)
 
 
 class ConsumerGroupMemberMetadataKey(Message, versions="5"):
@@ -64,6 +83,20 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message, versions="0", flexible
     assignment_timestamp: int = int64(tag=0)
 
 
+class ConsumerGroupTargetAssignmentMemberKey(Message, versions="7"):
+    group_id: str = string()
+    member_id: str = string()
+
+
+class TopicPartition(Struct):
+    topic_id: uuid.UUID = uuid16()
+    partitions: list[int] = array(int32)
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message, versions="0", flexible="0+"):
+    topic_partitions: list[TopicPartition] = array(TopicPartition)
+
+
 class TopicPartitions(Struct):
     topic_id: uuid.UUID = uuid16()
     partitions: list[int] = array(int32)
@@ -81,3 +114,14 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible=
     state: int = int8()
     assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
     partitions_pending_revocation: list[TopicPartitions] = array(TopicPartitions)
+
+
+class ConsumerGroupRegularExpressionKey(Message, versions="16"):
+    group_id: str = string()
+    regular_expression: str = string()
+
+
+class ConsumerGroupRegularExpressionValue(Message, versions="0", flexible="0+"):
+    topics: list[str] = array(string)
+    version: int = int64()
+    timestamp: int = int64()

@@ -4,10 +4,12 @@
 |---|---|
 | 10 | a member: its client and its subscription |
 | 11 | the group: its epoch |
-| 14 | a member's assignment |
+| 12 | the epoch of the target assignment |
+| 13 | a member's target assignment |
+| 14 | a member's current assignment |
+| 15 | the topics with share partitions whose state is initialized, being initialized, or being deleted |
 
-The keys 9, 12, 13 and 15 (the topics' metadata, the target assignment, the share partitions with state) are not read: members
-adopt a new assignment at once, and `__share_group_state` has the share partitions.
+The key 9, and values with other fields, were written only by the early access versions of Kafka 3.9 and 4.0; they are not read.
 """
 
 from __future__ import annotations
@@ -38,6 +40,29 @@ class ShareGroupMetadataValue(Message, versions="0", flexible="0+"):
     metadata_hash: int = int64()
 
 
+class ShareGroupTargetAssignmentMetadataKey(Message, versions="12"):
+    group_id: str = string()
+
+
+class ShareGroupTargetAssignmentMetadataValue(Message, versions="0", flexible="0+"):
+    assignment_epoch: int = int32()
+    assignment_timestamp: int = int64(tag=0)
+
+
+class ShareGroupTargetAssignmentMemberKey(Message, versions="13"):
+    group_id: str = string()
+    member_id: str = string()
+
+
+class TopicPartition(Struct):
+    topic_id: uuid.UUID = uuid16()
+    partitions: list[int] = array(int32)
+
+
+class ShareGroupTargetAssignmentMemberValue(Message, versions="0", flexible="0+"):
+    topic_partitions: list[TopicPartition] = array(TopicPartition)
+
+
 class TopicPartitions(Struct):
     topic_id: uuid.UUID = uuid16()
     partitions: list[int] = array(int32)
@@ -53,3 +78,24 @@ class ShareGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="0+
     previous_member_epoch: int = int32()
     state: int = int8()
     assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
+
+
+class TopicPartitionsInfo(Struct):
+    topic_id: uuid.UUID = uuid16()
+    topic_name: str = string()
+    partitions: list[int] = array(int32)
+
+
+class TopicInfo(Struct):
+    topic_id: uuid.UUID = uuid16()
+    topic_name: str = string()
+
+
+class ShareGroupStatePartitionMetadataKey(Message, versions="15"):
+    group_id: str = string()
+
+
+class ShareGroupStatePartitionMetadataValue(Message, versions="0", flexible="0+"):
+    initializing_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
+    initialized_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
+    deleting_topics: list[TopicInfo] = array(TopicInfo)

@@ -7,6 +7,7 @@ have added them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import TypeVar
 
@@ -31,11 +32,15 @@ def version_of(data: Bytes) -> int:
     return version
 
 
-def decode_versioned(cls: type[M], data: Bytes) -> M:
-    """Decode a stored message. Raises ProtocolError for an unknown version or malformed bytes."""
-    version = version_of(data)
+def stored_decoder(cls: type[M], version: int) -> Callable[[Bytes, int], M]:
+    """Return the reader of a stored message in a version: `read(data, position)`. Raises ProtocolError for an unknown version."""
     if version not in cls.VERSIONS:
         raise ProtocolError(
             f"{cls.__name__} is stored in an unknown version", found=version, expected=f"{cls.VERSIONS[0]} to {cls.VERSIONS[-1]}"
         )
-    return decoder(cls, version, exact=False)(data, _VERSION.size)
+    return decoder(cls, version, exact=False)
+
+
+def decode_versioned(cls: type[M], data: Bytes) -> M:
+    """Decode a stored message. Raises ProtocolError for an unknown version or malformed bytes."""
+    return stored_decoder(cls, version_of(data))(data, _VERSION.size)

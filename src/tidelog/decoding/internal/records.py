@@ -1,0 +1,54 @@
+"""Kafka's internal topics: keys and values as JSON with Kafka's names, as its own tools print them.
+
+| topic | key | value |
+|---|---|---|
+| `__consumer_offsets`, `__transaction_state`, `__share_group_state` | `{"type": 1, "data": …}` | `{"version": 3, "data": …}` |
+| `__cluster_metadata` | none | `{"type": "TOPIC_RECORD", "version": 0, "data": …}` |
+
+`wire/coordinator/json_form` and `metadata/json_form` have the details. A record of an unknown kind or version, as a newer Kafka
+may write, and malformed bytes are no errors: their keys and values are counted, and their readers show the bytes.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import ProtocolError
+from tidelog.metadata.json_form import show_known_value
+from tidelog.model import METADATA_TOPIC
+from tidelog.wire.codec import Bytes
+from tidelog.wire.coordinator.json_form import show_key, show_value
+from tidelog.wire.json_form import Json
+
+
+class InternalRecords:
+    """Decodes the records of an internal topic or of ``__cluster_metadata``, and counts what it cannot decode."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.undecoded = 0
+
+    def notices(self) -> list[str]:
+        """Return a notice with the number of keys and values that were not decoded."""
+        if not self.undecoded:
+            return []
+        what = "1 key or value is" if self.undecoded == 1 else f"{self.undecoded:,} keys or values are"
+        return [f"{self.topic}: {what} of an unknown version, or malformed; shown as bytes"]
+
+    def key(self, key: Bytes | None) -> Json | None:
+        """Return a key as JSON; None for null, and for one that cannot be decoded."""
+        try:
+            if self.topic == METADATA_TOPIC:
+                return None
+            return show_key(self.topic, key)
+        except ProtocolError:
+            self.undecoded += 1
+            return None
+
+    def value(self, key: Bytes | None, value: Bytes | None) -> Json | None:
+        """Return the value of the record with this key as JSON; None for null, and for one that cannot be decoded."""
+        try:
+            if self.topic == METADATA_TOPIC:
+                return None if value is None else show_known_value(value)
+            return show_value(self.topic, key, value)
+        except ProtocolError:
+            self.undecoded += 1
+            return None

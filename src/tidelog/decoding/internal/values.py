@@ -1,0 +1,55 @@
+"""Decodes the records of Kafka's internal topics (`records`). The columns are JSON texts: each kind of record has other
+fields.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from tidelog.decoding.decoder import SLICE_ROWS, Decoded, Decoder, as_binary, slices, with_failures
+from tidelog.decoding.internal.records import InternalRecords
+from tidelog.errors import InvalidArgumentError
+from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
+
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class InternalDecoder(Decoder):
+    """Keys or values of an internal topic. A column of values is a struct of `key` and `value` if the decoder `reads_keys`.
+
+    Raises InvalidArgumentError for another topic.
+    """
+
+    name = "internal"
+    type = pa.string()
+
+    def __init__(self, topic: str, side: str) -> None:
+        if topic not in (*INTERNAL_TOPICS, METADATA_TOPIC):
+            expected = ", ".join(sorted((*INTERNAL_TOPICS, METADATA_TOPIC)))
+            raise InvalidArgumentError("internal decodes internal topics only", found=topic, expected=expected)
+        self.reads_keys = side == "value" and topic != METADATA_TOPIC
+        self._is_key = side == "key"
+        self._records = InternalRecords(topic)
+
+    def decode(self, column: pa.Array) -> Decoded:
+        keys = as_binary(column.field("key")) if self.reads_keys else None
+        column = as_binary(column.field("value") if self.reads_keys else column)
+        failed: set[int] = set()
+        texts: list[str | None] = []
+        for first, values in slices(column, failed):
+            if self._is_key:
+                found = list(map(self._records.key, values))
+            else:
+                of_slice = [None] * len(values) if keys is None else keys.slice(first, SLICE_ROWS).to_pylist()
+                found = list(map(self._records.value, of_slice, values))
+            texts += [None if one is None else _to_json(one) for one in found]
+            failed.update(first + row for row, one in enumerate(found) if one is None and values[row] is not None)
+        return with_failures(column, pa.array(texts, pa.string()), failed)
+
+    display = decode
+
+    @property
+    def fault(self) -> str:
+        return "of an unknown version, or malformed"

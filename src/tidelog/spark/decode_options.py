@@ -1,0 +1,102 @@
+"""The options by which keys and values become typed columns.
+
+| option | value |
+|---|---|
+| decode, keyDecode | the format of values, of keys: `json`, `avro`, `protobuf`, ... (`tidelog.decoding`); else they are binary |
+| schema, keySchema | the column's type as DDL, `id BIGINT, carrier STRING`, or a schema file; else the registry's newest schema |
+| schema.registry.… | the schema registry, by the names of Confluent's clients |
+| mode | `PERMISSIVE`: what cannot be decoded is null, and its bytes are in `valueUndecoded`; `FAILFAST`: an error |
+
+Nothing here imports PySpark or touches a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidelog.decoding.decodings import FORMATS
+from tidelog.errors import InvalidArgumentError
+from tidelog.near_names import did_you_mean
+from tidelog.spark.option_values import choice
+
+DECODE_OPTIONS: dict[str, str] = {
+    "decode": f"the format of the values, which become a typed column: {', '.join(FORMATS)}",
+    "keyDecode": "the same for the keys",
+    "schema": "the type of the column value, as DDL: id BIGINT, carrier STRING; or a schema file (.avsc, .proto)",
+    "keySchema": "the same for the keys",
+    "mode": "PERMISSIVE: what cannot be decoded is null, and its bytes are in valueUndecoded or keyUndecoded; FAILFAST: an error",
+}
+REGISTRY = "schema.registry."
+"""Prefix of options for the schema registry."""
+
+UNDECODED = ("keyUndecoded", "valueUndecoded")
+"""The columns of bytes that could not be decoded."""
+
+SIDES = {"key": ("keyDecode", "keySchema", UNDECODED[0]), "value": ("decode", "schema", UNDECODED[1])}
+"""By side: the options of format and schema, and the column of bytes that could not be decoded."""
+
+_FILE = re.compile(r"\S+\.(avsc|proto|desc|pb|json)(#[\w.]+)?", re.ASCII | re.IGNORECASE)
+_ONE_TYPE = re.compile(r"\s*\w+\s*(<.*|\(.*|)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """How keys and values are decoded; all by side."""
+
+    formats: Mapping[str, str]
+    ddl: Mapping[str, str]
+    """Types as Spark's DDL."""
+    files: Mapping[str, str]
+    """Schema files, by absolute paths; `#Message` may follow."""
+    registry: Mapping[str, str] = field(repr=False)
+    """The registry's properties, credentials among them."""
+    fails_fast: bool
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """The columns of bytes that could not be decoded."""
+        return tuple(undecoded for side, (_, _, undecoded) in SIDES.items() if side in self.formats and not self.fails_fast)
+
+
+def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
+    """Parse the options, by their names in lower case; None without a format. Raises InvalidArgumentError, naming the option."""
+    formats: dict[str, str] = {}
+    ddl: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for side, (format_option, schema_option, _) in SIDES.items():
+        name = given.get(format_option.lower(), "raw").strip().lower()
+        if name not in FORMATS:
+            raise InvalidArgumentError(
+                f"option {format_option}: no such format: {name}{did_you_mean(name, FORMATS)}", expected=", ".join(FORMATS)
+            )
+        schema = given.get(schema_option.lower(), "").strip()
+        if schema and name == "raw":
+            raise InvalidArgumentError(f"option {schema_option} needs the option {format_option}")
+        if name != "raw":
+            formats[side] = name
+        if schema:
+            if _FILE.fullmatch(schema):
+                # Workers have their own working folders: relative paths refer to the driver's.
+                files[side] = str(Path(schema).absolute())
+            elif name in ("avro", "protobuf"):
+                raise InvalidArgumentError(
+                    f"option {schema_option}: the type of {name} follows from its schema", found=schema, expected="a schema file"
+                )
+            else:
+                ddl[side] = schema
+    registry = {name.removeprefix(REGISTRY): value for name, value in given.items() if name.startswith(REGISTRY)}
+    for name in ["mode"] if "mode" in given else [f"{REGISTRY}{one}" for one in registry]:
+        if not formats:
+            raise InvalidArgumentError(f"option {name} needs the option decode or keyDecode")
+    if not formats:
+        return None
+    mode = choice(given, "mode", ("permissive", "failfast"))
+    return DecodeOptions(formats, ddl, files, registry, mode == "failfast")
+
+
+def column_ddl(text: str) -> str:
+    """Return the DDL of a column's type: of a struct if `text` lists columns."""
+    return text if _ONE_TYPE.fullmatch(text) else f"STRUCT<{text}>"

@@ -1,0 +1,101 @@
+"""Typed columns in Spark: JSON by DDL, and Avro that Confluent's serializer wrote, by a registry and by a schema file."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.kafka.schema_registry import schema_registry, why_no_registry
+from tests.sources.logs import TOPIC, LogBuilder
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "note", "type": ["null", "string"], "default": None},
+    ],
+}
+AT_MS = 1_373_446_800_000
+JSON = [b'{"id":%d,"at":"2013-07-10T09:00:00Z"}' % number for number in range(20)]
+JSON[7] = b"{broken"
+DDL = "id BIGINT, at TIMESTAMP"
+
+
+def write(folder: Path, values: Sequence[bytes | None]) -> str:
+    builder = LogBuilder(folder, segment_bytes=400)
+    for value in values:
+        builder.append([(AT_MS, b"UA", value)])
+    builder.close()
+    return str(builder.data_dir)
+
+
+@pytest.fixture
+def load(spark: SparkSession) -> Callable[..., DataFrame]:
+    return lambda folder, **options: spark.read.format("tidelog").options(path=folder, subscribe=TOPIC, **options).load()
+
+
+def test_json_in_batches_and_streams(spark: SparkSession, load: Callable[..., DataFrame], tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", JSON)
+    frame = load(folder, decode="json", schema=DDL, keyDecode="utf8")
+    assert frame.select("key", "value.id").filter("value.id >= 18").collect() == [("UA", 18), ("UA", 19)]
+    assert frame.filter("valueUndecoded IS NOT NULL").select("offset", "valueUndecoded").collect() == [(7, b"{broken")]
+    assert frame.selectExpr("unix_millis(value.at)").distinct().count() == 2
+    given = spark.read.format("tidelog").schema("offset BIGINT, value STRUCT<id: INT>")
+    summed = given.options(path=folder, subscribe=TOPIC, decode="json", columns="offset,value").load().selectExpr("sum(value.id)")
+    assert summed.collect() == [(sum(range(20)) - 7,)]
+    with pytest.raises(Exception, match=f"InvalidRecordError: {TOPIC}-0 offset 7: the value is not json"):
+        load(folder, decode="json", schema=DDL, mode="FAILFAST").count()
+    stream = spark.readStream.format("tidelog").options(
+        path=folder, subscribe=TOPIC, startingOffsets="earliest", decode="json", schema=DDL
+    )
+    query = stream.load().writeStream.format("memory").queryName("typed").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert spark.sql("SELECT count(*), sum(value.id), count(valueUndecoded) FROM typed").collect() == [(20, 183, 1)]
+
+
+@pytest.mark.skipif(why_no_registry() is not None, reason=str(why_no_registry()))
+def test_avro_by_registry_and_by_file(load: Callable[..., DataFrame], tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+        from confluent_kafka.schema_registry.avro import AvroSerializer
+        from confluent_kafka.serialization import MessageField, SerializationContext
+    with schema_registry() as url, SchemaRegistryClient({"url": url}) as client:
+        where = SerializationContext(TOPIC, MessageField.VALUE, [])
+        old = AvroSerializer(client, json.dumps(ORDER))
+        values = [old({"id": number, "at": AT_MS, "note": None}, where) for number in range(10)]
+        folder = write(tmp_path / "data", [*values, None, b"plain"])
+        options = {"decode": "avro", "schema.registry.url": url}
+        frame = load(folder, **options)
+        newer = {**ORDER, "fields": [*ORDER["fields"], {"name": "channel", "type": "string", "default": "web"}]}  # type: ignore[misc]
+        AvroSerializer(client, json.dumps(newer))({"id": 1, "at": AT_MS, "note": "n", "channel": "app"}, where)
+        # A DataFrame keeps the type with which it was loaded.
+        assert frame.select("value").schema[0].dataType.simpleString() == "struct<id:bigint,at:timestamp,note:string>"
+        assert frame.selectExpr("sum(value.id)", "count(value)", "count(valueUndecoded)").collect() == [(45, 10, 1)]
+        assert load(folder, **options).selectExpr("value.channel").distinct().count() == 2
+        file = tmp_path / "order.avsc"
+        file.write_text(json.dumps(ORDER))
+        by_file = load(folder, decode="avro", schema=str(file))
+        assert by_file.selectExpr("sum(value.id)", "count(value)", "count(valueUndecoded)").collect() == [(45, 10, 1)]
+        with pytest.raises(Exception, match="the registry has no subject orders-key"):
+            load(folder, keyDecode="avro", **{"schema.registry.url": url})
+
+
+def test_internal_topics(spark: SparkSession) -> None:
+    options = {
+        "path": "tests/golden/kafka-3.9.1/log",
+        "subscribe": "__transaction_state",
+        "decode": "internal",
+        "keyDecode": "internal",
+    }
+    frame = spark.read.format("tidelog").options(**options).load()
+    ids = frame.selectExpr("get_json_object(key, '$.data.transactionalId') id", "get_json_object(value, '$.version') version")
+    assert ids.filter("id IS NULL OR version <> '0'").count() == 0
+    assert frame.count() == 111
