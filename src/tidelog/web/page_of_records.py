@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tidelog.web.context import Answer
@@ -31,10 +32,18 @@ class Page:
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """Add the records of a batch; return False when the page is full, perhaps before the end of the batch."""
-        for row, size in rows(batch.slice(0, self.room), is_hex=self._is_hex):
+        return self.add_rows(self.rows(batch.slice(0, self.room)))
+
+    def rows(self, batch: pa.RecordBatch, numbers: Iterable[int] | None = None) -> Iterator[tuple[Answer, int]]:
+        """Yield the rows `numbers` of a batch (None for all) as they are sent, each with its size."""
+        return rows(batch, numbers, is_hex=self._is_hex)
+
+    def add_rows(self, found: Iterable[tuple[Answer, int]]) -> bool:
+        """Add records as they are sent; return False when the page is full."""
+        for row, size in found:
+            if not self.room:
+                break
             self.records.append(row)
             self.last_offset = int(row["offset"])
             self._bytes += size
-            if not self.room:
-                break
         return self.room > 0

@@ -13,7 +13,7 @@ A value of any length costs no more than `limit` bytes here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidelog.web.context import Answer, known_ms, plain
@@ -64,30 +64,27 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def rows(batch: pa.RecordBatch, *, is_hex: bool = False, limit: int = CELL_BYTES) -> Iterator[tuple[Answer, int]]:
-    """Yield the records of a batch, each with its size in the answer. Only `limit` bytes of each key and value are taken.
-
-    A batch whose values were cut before has their sizes in columns (`cut_batch`).
+def rows(
+    batch: pa.RecordBatch, numbers: Iterable[int] | None = None, *, is_hex: bool = False, limit: int = CELL_BYTES
+) -> Iterator[tuple[Answer, int]]:
+    """Yield the rows `numbers` of a batch (None for all), each with its size in the answer. Only `limit` bytes of each key and
+    value are taken.
     """
     import pyarrow as pa
 
-    partitions, offsets = batch.column("partition").to_pylist(), batch.column("offset").to_pylist()
-    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
-    types = batch.column("timestamp_type").to_pylist()
+    partitions, offsets, types = (batch.column(name) for name in ("partition", "offset", "timestamp_type"))
+    times = batch.column("timestamp").cast(pa.int64())
     keys, values, headers = (batch.column(name) for name in ("key", "value", "headers"))
-    sizes = {name: batch.column(f"{name}_size") for name in ("key", "value") if f"{name}_size" in batch.schema.names}
-    for row in range(batch.num_rows):
+    for row in range(batch.num_rows) if numbers is None else numbers:
         key, key_size = beginning(keys[row], limit)
         value, value_size = beginning(values[row], limit)
-        if sizes:
-            key_size, value_size = sizes["key"][row].as_py() or 0, sizes["value"][row].as_py() or 0
         shown, header_bytes = _headers(headers[row])
         yield (
             {
-                "partition": partitions[row],
-                "offset": plain(offsets[row]),
-                "timestamp_ms": known_ms(times[row]),
-                "timestamp_type": types[row],
+                "partition": partitions[row].as_py(),
+                "offset": plain(offsets[row].as_py()),
+                "timestamp_ms": known_ms(times[row].as_py()),
+                "timestamp_type": types[row].as_py(),
                 "key": cell(key, key_size, is_hex=is_hex),
                 "value": cell(value, value_size, is_hex=is_hex),
                 "headers": shown,
@@ -95,18 +92,6 @@ def rows(batch: pa.RecordBatch, *, is_hex: bool = False, limit: int = CELL_BYTES
             },
             ROW_BYTES + len(key or b"") + len(value or b"") + header_bytes,
         )
-
-
-def cut_batch(batch: pa.RecordBatch, limit: int = CELL_BYTES) -> pa.RecordBatch:
-    """Return a batch whose keys and values are cut, with their sizes in columns: it holds none of the log's bytes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    for name in ("key", "value"):
-        columns[f"{name}_size"] = pc.binary_length(columns[name]).cast(pa.int64())
-        columns[name] = pc.binary_slice(columns[name], 0, limit)
-    return pa.RecordBatch.from_pydict(columns)
 
 
 def beginning(scalar: Any, limit: int) -> tuple[bytes | None, int]:
