@@ -75,6 +75,7 @@ def in_time_order(
         first = First(page, cursor)
         for batch in _window(source, wanted, TimeRange(cursor.time_ms, end), report, job, started):
             first.add(batch)
+            del batch  # The next one may be as large: one at a time.
         if not page.add_rows(first.sorted()):
             shown = page.records[-1]
             return str(TimeCursor(int(shown["timestamp_ms"]), shown["partition"], int(shown["offset"])))
@@ -93,8 +94,7 @@ def _window(
     for number in wanted.partitions(source):
         request = replace(wanted.request_for(number, None), time=window)
         for split in pieces(source, request, report):
-            for batch in split.read(views=not wanted.filters, report=report, reading=source.reading):
-                yield from filtered([batch], wanted.filters)
+            yield from filtered(split.read(views=not wanted.filters, report=report, reading=source.reading), wanted.filters)
             job.check()
             if time.monotonic() - started > MOST_S:
                 raise InvalidArgumentError(

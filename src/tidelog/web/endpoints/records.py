@@ -54,11 +54,11 @@ def in_offset_order(source: Source, wanted: Wanted, page: Page, after: str | Non
             if job.is_late():
                 return f"{number}.{max(first, split.first_offset)}"
             for batch in split.read(views=not wanted.filters, report=report, reading=source.reading):
-                for kept in filtered([batch], wanted.filters):
-                    if not page.add(kept):
-                        return f"{number}.{page.last_offset + 1}"
+                if not all(page.add(kept) for kept in filtered([batch], wanted.filters)):
+                    return f"{number}.{page.last_offset + 1}"
                 if job.is_late():
                     return f"{number}.{batch.column('offset')[-1].as_py() + 1}"
+                del batch  # The next one may be as large: one at a time.
     return None
 
 
