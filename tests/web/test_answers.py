@@ -52,7 +52,9 @@ def test_counts_and_cuts_of_ranges(golden: Answers, topic: str) -> None:
         number = part["partition"]
         exact = {one[2] for one in scanned(topic, start=start, end=end, partitions=[number])}
         log = LogDir(KAFKA_3).log(topic, number)
-        first, until = (log.log_end_offset if one is None else one.offset for one in (find_offset(log, start), find_offset(log, end)))
+        first, until = (
+            log.log_end_offset if one is None else one.offset for one in (find_offset(log, start), find_offset(log, end))
+        )
         within = {one[2] for one in scanned(topic, offsets={number: (first, max(first, until))})}
         assert (part["start_offset"], part["end_offset"]) == (first, max(first, until))
         sizes = (len(exact), len(within), len(exact - within), len(within - exact))
@@ -138,12 +140,14 @@ def test_segments_have_the_bounds_of_their_records(golden: Answers) -> None:
         assert not found["pending"]
         latest = -1
         for one in found["segments"]:
-            times = [time for time, _, offset in scanned(topic, partitions=[0]) if one["base_offset"] <= offset < one["end_offset"]]
+            times = [
+                time for time, _, offset in scanned(topic, partitions=[0]) if one["base_offset"] <= offset < one["end_offset"]
+            ]
             timed = [time for time in times if time is not None]
             if one["base_offset"] >= found["segments"][0]["base_offset"] and timed and topic != "deleted-prefix":
                 assert (one["min_ms"], one["max_ms"], one["has_map"]) == (min(timed), max(timed), True)
                 assert one["late"] == (min(timed) < latest)
-                latest = max(latest, max(timed))
+                latest = max(latest, *timed)
         few = golden.ask("segments", topic=topic, partition=0, width=2)
         assert len(few["segments"]) <= 2 and sum(one["count"] for one in few["segments"]) == found["total"]
         assert sum(one["bytes"] for one in few["segments"]) == sum(one["bytes"] for one in found["segments"])

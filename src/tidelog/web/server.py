@@ -66,6 +66,7 @@ class PageServer:
             lifespan="off",
             loop="asyncio",
             log_config=None,
+            log_level="critical",  # What a client does wrong is its own affair; errors are in the answers.
             access_log=False,
             server_header=False,
             proxy_headers=False,
