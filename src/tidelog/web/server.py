@@ -86,7 +86,12 @@ class PageServer:
 
 
 def _return_memory() -> None:
-    """Have large buffers returned to the system when they are freed, where glibc is the allocator: it keeps them otherwise."""
+    """Have large buffers returned to the system when they are freed: allocators keep them otherwise. For glibc; elsewhere it does
+    nothing.
+    """
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, 256 * 1024)

@@ -102,13 +102,15 @@ def _by_maps(context: Context, source: Source, key: TopicPartition, span: TimeRa
         until = max(first, until)
         everything = TimeRange(0, ALL_TIMES_MS)
         found = []
-        for bounds in ((span, 0, MAX_OFFSET), (everything, first, until), (span, first, until)):
+        # No record below the first offset is in the range: that is how it was found.
+        for bounds in ((span, until, MAX_OFFSET), (everything, first, until), (span, first, until)):
             one = _count(context, log, *bounds, limit_bytes, job)
             if one is None:
                 return None
             found.append(one)
-    (exact, _), (within, _), (inside, _) = found
-    return Cut(first, until, exact, within, min(inside, exact, within), all(is_exact for _, is_exact in found))
+    (lost, _), (within, _), (inside, _) = found
+    inside = min(inside, within)
+    return Cut(first, until, inside + lost, within, inside, all(is_exact for _, is_exact in found))
 
 
 def _offset(log: Log, time_ms: int) -> int:
