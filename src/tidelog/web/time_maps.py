@@ -31,7 +31,7 @@ KEPT_MAPS = 50_000
 KEPT_BOUNDS = 50_000
 
 BUILT_BYTES = 8 << 20
-BUILT_S = 0.2
+BUILT_S = 1.0
 """A segment without a map, or the part after it, is mapped in memory if it has at most these bytes, unless the job has already
 run for that long.
 """

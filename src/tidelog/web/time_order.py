@@ -17,6 +17,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import READ_COMMITTED
+from tidelog.reader.log_dir import LogDir
 from tidelog.sources.bounds import TimeRange
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.selection.filters import filtered
@@ -73,7 +75,7 @@ def in_time_order(
         if given.end_ms is not None:
             end = given.end_ms if end is None else min(end, given.end_ms)
         first = First(page, cursor)
-        for batch in _window(source, wanted, TimeRange(cursor.time_ms, end), report, job, started):
+        for batch in _window(context, source, wanted, TimeRange(cursor.time_ms, end), report, job, started):
             first.add(batch)
             del batch  # The next one may be as large: one at a time.
         if not page.add_rows(first.sorted()):
@@ -89,9 +91,11 @@ def in_time_order(
 
 
 def _window(
-    source: Source, wanted: Wanted, window: TimeRange, report: ScanReport, job: Job, started: float
+    context: Context, source: Source, wanted: Wanted, window: TimeRange, report: ScanReport, job: Job, started: float
 ) -> Iterator[pa.RecordBatch]:
     for number in wanted.partitions(source):
+        if source.log_dir is not None and _is_outside(context, source.log_dir, wanted, number, window, report, job):
+            continue
         request = replace(wanted.request_for(number, None), time=window)
         for split in pieces(source, request, report):
             yield from filtered(split.read(views=not wanted.filters, report=report, reading=source.reading), wanted.filters)
@@ -101,6 +105,30 @@ def _window(
                     f"the order of time needs the whole range: not read within {MOST_S:.0f} s",
                     expected="a shorter range, the order of offsets, or time maps (tidelog index rebuild)",
                 )
+
+
+def _is_outside(
+    context: Context, log_dir: LogDir, wanted: Wanted, number: int, window: TimeRange, report: ScanReport, job: Job
+) -> bool:
+    """Return whether maps show that a partition has no record in a window: a topic may have thousands of partitions. What is
+    missing from it is reported as by a scan.
+    """
+    if wanted.request.isolation == READ_COMMITTED:
+        return False
+    with log_dir.log(wanted.request.topic, number) as log:
+        for segment in log.segments:
+            found = None if not segment.size_bytes else context.maps.map_of(segment, job)
+            end = segment.end_position
+            segment.close()
+            if end and (found is None or found.time_map.covered_bytes < end):
+                return False
+            if found is not None:
+                known = found.time_map
+                if known.blocks_in_time(range(known.blocks), window.start_ms, window.end_ms):
+                    return False
+        new = [one for one in log.missing() if one not in report.missing]
+        report.missing += tuple(new)
+    return True
 
 
 def _window_end(context: Context, source: Source, wanted: Wanted, start_ms: int, records: int, job: Job) -> int | None:

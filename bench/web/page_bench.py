@@ -14,7 +14,7 @@
 A drag is repeated for ranges of a minute to the whole log; medians and the slowest are shown, and the server's processor time,
 which other programs do not change. The memory after a page of records of 100 MB each is shown, too: a batch is read whole.
 
-    python -m bench.page_bench [--rounds 5] [--records 10000000] [--keep FOLDER] [--json]
+    python -m bench.web.page_bench [--rounds 5] [--records 10000000] [--keep FOLDER] [--json]
 
 Its files are in bench/out and are removed at the end, unless a folder is given.
 """
@@ -46,7 +46,7 @@ from tidelog.records.batch import read_header
 from tidelog.records.builder import binary_column, build_batch_v2_from_columns
 from tidelog.storage.segment.log_segment import LogSegment
 
-OUT = Path(__file__).parent / "out" / "page"
+OUT = Path(__file__).parents[1] / "out" / "page"
 FIRST_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 RECORDS_A_BATCH = 150
