@@ -1,0 +1,100 @@
+// Records as they arrive. Only the newest are kept, and they are drawn a few times a second, however many come.
+
+import { address } from "./api.js";
+import { el, put } from "./dom.js";
+import { Filters, filtersOf } from "./filters.js";
+import { count, counted } from "./format.js";
+import { recordRow, recordTable } from "./record_rows.js";
+import { change } from "./state.js";
+
+const KEPT = 200;
+const DRAW_MS = 250;
+
+export function tailPart(root, topic) {
+  const filters = new Filters(["order"]);
+  const state = el("p", { class: "quiet", role: "status" }, "Connecting …");
+  const pause = el("button", { type: "button", "data-key": " ", "aria-pressed": "false", onclick: () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", String(paused));
+    pause.textContent = paused ? "Go on" : "Pause";
+    draw();
+  } }, "Pause");
+  const { node, body } = recordTable(`New records of ${topic.wanted.topic}`);
+  const empty = el("p", { class: "empty" }, "Nothing new yet. Records appear here as they are written, the newest first.");
+  put(root, filters.root, el("div", { class: "bar" }, pause, state), empty, node);
+  node.hidden = true;
+
+  let events = null;
+  let shown = null;
+  let paused = false;
+  let fresh = [];
+  let params = {};
+  let seenSoFar = 0;
+  let dropped = 0;
+  let problem = "";
+  let timer = 0;
+
+  function draw() {
+    const words = [counted(seenSoFar, "new record")];
+    if (dropped) words.push(`${count(dropped)} more came faster than they could be sent, and are not shown`);
+    if (paused) words.push(`paused, ${count(fresh.length)}${fresh.length === KEPT ? " or more" : ""} wait`);
+    if (problem) words.push(problem);
+    const text = words.join(" · ");
+    if (state.textContent !== text) state.textContent = text;
+    if (paused || fresh.length === 0) return;
+    const rows = fresh.map((record) => recordRow(record, params, (one) => change({ part: undefined, record: `${one.partition}:${one.offset}`, start: undefined, end: undefined, after: undefined })));
+    fresh = [];
+    body.prepend(...rows.reverse());
+    while (body.childElementCount > KEPT) body.lastElementChild.remove();
+    empty.hidden = true;
+    node.hidden = false;
+  }
+
+  function listen(wanted) {
+    events?.close();
+    problem = "";
+    events = new EventSource(address("tail", wanted));
+    events.addEventListener("open", () => { problem = ""; });
+    events.addEventListener("record", (event) => {
+      const records = [JSON.parse(event.data)].flat();
+      seenSoFar += records.length;
+      fresh.push(...records.slice(-KEPT));
+      if (fresh.length > KEPT) fresh = fresh.slice(-KEPT);
+    });
+    events.addEventListener("beat", (event) => {
+      dropped = Number(JSON.parse(event.data || "{}").dropped ?? 0);
+    });
+    events.addEventListener("problem", (event) => {
+      const { what, found, expected } = JSON.parse(event.data);
+      problem = [what, found && `found ${found}`, expected && `expected ${expected}`].filter(Boolean).join(", ");
+    });
+    events.addEventListener("error", () => {
+      if (!problem) problem = events.readyState === EventSource.CLOSED ? "the server has ended this, or did not accept the search" : "the connection is lost; trying again";
+    });
+  }
+
+  return {
+    update(now) {
+      params = now;
+      filters.update(now);
+      const { order, ...of } = filtersOf(now);
+      const wanted = { ...topic.wanted, ...of };
+      const key = JSON.stringify(wanted);
+      if (key === shown) return;
+      shown = key;
+      fresh = [];
+      seenSoFar = 0;
+      dropped = 0;
+      put(body);
+      empty.hidden = false;
+      node.hidden = true;
+      listen(wanted);
+      clearInterval(timer);
+      timer = setInterval(draw, DRAW_MS);
+    },
+    close() {
+      clearInterval(timer);
+      events?.close();
+    },
+  };
+}
