@@ -52,10 +52,10 @@ def command(options: CatOptions) -> None:
         ) as out,
         ExitStack() as stack,
     ):
-        from tidelog.cli.records.filters import filters_for
         from tidelog.cli.records.reading import Reading, announce
         from tidelog.cli.records.topic_names import named_topics
         from tidelog.sources.plan import scan_request
+        from tidelog.sources.selection.filters import filters_for
 
         filters = filters_for(
             options.keys, options.expressions, options.headers, options.where, ignores_case=options.ignores_case
@@ -101,8 +101,8 @@ def command(options: CatOptions) -> None:
 
 
 def _selected(options: CatOptions, reading: Reading, plans: list[ScanPlan[Split]], bar: ProgressBar) -> Iterable[pa.RecordBatch]:
-    from tidelog.cli.records.filters import limited
-    from tidelog.cli.records.sorting import by_time, sorted_by_time
+    from tidelog.sources.selection.filters import limited
+    from tidelog.sources.selection.sorting import by_time, sorted_by_time
 
     if options.tail is not None:
         last = reading.last(plans, options.tail, bar)
@@ -159,7 +159,7 @@ def _follow(
     written: int,
 ) -> None:
     """Write records as they arrive, up to `-n` in all."""
-    from tidelog.cli.records.filters import limited
+    from tidelog.sources.selection.filters import limited
 
     for batch in reading.following(plans, bar):
         if options.count is not None and written >= options.count:

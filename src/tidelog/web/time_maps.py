@@ -1,0 +1,113 @@
+"""The time maps of segments, kept while their files are unchanged. Only maps that agree with the log are returned.
+
+A map that is not bound to its log (in a copy of a folder) is compared with the log once, which reads the headers of all its
+batches. `Bounds` are a segment's times; without a map they come from its ends and its time index.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import NamedTuple
+
+from tidelog.errors import CorruptIndexError
+from tidelog.formats.time_map import TimeMap
+from tidelog.model import NO_TIMESTAMP
+from tidelog.reader.segment import Segment
+from tidelog.reader.segment_time import largest_timestamp
+from tidelog.reader.time_map_file import TimeMaps, check_blocks, note_unused, time_map_path
+from tidelog.web.jobs import Job
+
+KEPT_BLOCKS = 300_000
+"""The most blocks of maps that are kept, some 60 bytes each."""
+
+KEPT_BOUNDS = 50_000
+
+CHECKED_BLOCKS = 512
+"""How many blocks are compared with the log before the job's time is looked at."""
+
+
+class Bounds(NamedTuple):
+    """The times of a segment's records (ms, -1 for none)."""
+
+    min_ms: int
+    """The smallest timestamp; without a map that of the first record."""
+    max_ms: int
+    first_ms: int
+    has_map: bool
+
+
+class KnownMaps:
+    """What is known about the times of segments. For several threads."""
+
+    def __init__(self) -> None:
+        self._maps: OrderedDict[object, TimeMap | None] = OrderedDict()
+        self._bounds: OrderedDict[object, Bounds] = OrderedDict()
+        self._blocks = 0
+        self._lock = Lock()
+
+    def map_of(self, segment: Segment, job: Job) -> TimeMap | None:
+        """Return the map of a segment; None if there is none that agrees, or the job's time ends before that is known."""
+        stamp = _stamp(segment)
+        with self._lock:
+            if stamp in self._maps:
+                self._maps.move_to_end(stamp)
+                return self._maps[stamp]
+        found = None
+        for one in TimeMaps().find(segment):
+            try:
+                if not one.is_bound and not _is_checked(segment, one.time_map, one.path, job):
+                    return None
+            except CorruptIndexError as error:
+                note_unused(segment, one.path, error)
+                continue
+            found = one.time_map
+            break
+        with self._lock:
+            self._maps[stamp] = found
+            self._blocks += found.blocks if found is not None else 1
+            while self._blocks > KEPT_BLOCKS and len(self._maps) > 1:
+                _, old = self._maps.popitem(last=False)
+                self._blocks -= old.blocks if old is not None else 1
+        return found
+
+    def bounds_of(self, segment: Segment, job: Job) -> Bounds:
+        """Return the times of a segment. Raises what reading raises."""
+        stamp = _stamp(segment)
+        kept = self._bounds.get(stamp)
+        if kept is not None:
+            return kept
+        header = next(segment.headers(), None)
+        first = NO_TIMESTAMP if header is None else header.max_timestamp if header.magic < 2 else header.base_timestamp
+        found = self.map_of(segment, job)
+        if found is not None and found.covered_bytes >= segment.end_position:
+            timed = [block for block in range(found.blocks) if found.min_timestamps[block] <= found.max_timestamps[block]]
+            least = min((found.min_timestamps[block] for block in timed), default=NO_TIMESTAMP)
+            most = max((found.max_timestamps[block] for block in timed), default=NO_TIMESTAMP)
+            bounds = Bounds(least, most, first, has_map=True)
+        else:
+            bounds = Bounds(first, largest_timestamp(segment).timestamp, first, has_map=False)
+        with self._lock:
+            self._bounds[stamp] = bounds
+            while len(self._bounds) > KEPT_BOUNDS:
+                self._bounds.popitem(last=False)
+        return bounds
+
+
+def _is_checked(segment: Segment, time_map: TimeMap, path: object, job: Job) -> bool:
+    for start in range(0, time_map.blocks, CHECKED_BLOCKS):
+        if job.is_late():
+            return False
+        blocks = range(start, min(time_map.blocks, start + CHECKED_BLOCKS))
+        check_blocks(time_map, blocks, segment.file, str(path), position=time_map.positions[start])
+    return True
+
+
+def _stamp(segment: Segment) -> object:
+    """Return what changes with a segment and its map."""
+    try:
+        stat = time_map_path(segment.log_path).stat()
+        beside: object = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    except OSError:
+        beside = None
+    return (segment.identity, segment.base_offset, segment.size_bytes, segment.modified_ms, segment.is_last, beside)
