@@ -52,11 +52,13 @@ const SECOND = 1000;
 const DAY = 86_400_000;
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200].map((one) => one * SECOND), ...[1, 2, 7, 14, 28].map((one) => one * DAY)];
 
-/** Whole stretches of time that cover what is drawn, of a length that people use, at most `most` of them. */
-export function buckets(axis, most) {
-  const least = axis.span / most;
+const BAR_PX = 6;
+
+/** Whole stretches of time that cover what is drawn, of a length that people use, each at least a bar wide. */
+export function bucketsOf(axis) {
+  const least = axis.span / Math.max(10, Math.min(1900, Math.floor(axis.width / BAR_PX)));
   const step = STEPS.find((one) => one >= least) ?? Math.ceil(least / (28 * DAY)) * 28 * DAY;
   const start = bounded(Math.floor(axis.from / step) * step);
   const number = Math.max(1, Math.ceil((axis.to - start) / step));
-  return { start, end: start + number * step, buckets: number };
+  return { start, end: bounded(start + number * step), buckets: number };
 }

@@ -1,12 +1,11 @@
 // How many records each stretch of time has, drawn by uPlot.
 
 import { asker, isAborted } from "./api.js";
-import { buckets } from "./axis.js";
+import { bucketsOf } from "./axis.js";
 import { el, put } from "./dom.js";
-import { bytes, chosenZone, count, counted, span, tick, time } from "./format.js";
+import { chosenZone, count, counted, span, tick, time } from "./format.js";
 
-const HEIGHT = 132;
-const BAR_PX = 6;
+const HEIGHT = 142;
 
 let library = null;
 
@@ -49,7 +48,7 @@ export class Counts {
     this.axis = axis;
     this.note.textContent = this.answer ? this.note.textContent : "Counting …";
     try {
-      this.answer = await this.ask("counts", { ...wanted, ...buckets(axis, Math.max(10, Math.min(1900, Math.floor(axis.width / BAR_PX)))) });
+      this.answer = await this.ask("counts", { ...wanted, ...bucketsOf(axis) });
       await this.draw();
     } catch (error) {
       if (isAborted(error)) return;
@@ -71,7 +70,7 @@ export class Counts {
 
   async draw() {
     const uPlot = await uPlotLoaded();
-    const { start_ms: start, step_ms: step, counts, exact, why, read_bytes: read } = this.answer;
+    const { start_ms: start, step_ms: step, counts, exact, why } = this.answer;
     const axis = this.axis;
     const text = colour("--chart-text");
     const grid = { stroke: colour("--chart-line"), width: 1 };
@@ -87,7 +86,7 @@ export class Counts {
       cursor: { show: false },
       scales: { x: { time: true, range: [axis.from, axis.to] }, y: { range: [0, Math.max(1, highest)] } },
       axes: [
-        { stroke: text, grid, ticks: grid, font: "12px system-ui", size: 40, space: 90, values: (_, at) => at.map((ms, index) => tick(ms, at[1] - at[0] || step, at[index - 1])) },
+        { stroke: text, grid, ticks: grid, font: "12px system-ui", size: 48, space: 90, values: (_, at) => at.map((ms, index) => tick(ms, at[1] - at[0] || step, at[index - 1]).slice(0, axis.x(ms) > axis.left + axis.width - 36 ? 5 : undefined)) },
         { stroke: text, grid, ticks: { show: false }, font: "12px system-ui", size: axis.left, space: 34, incrs: [1, 2, 5].flatMap((one) => Array.from({ length: 16 }, (_, power) => one * 10 ** power)).sort((one, other) => one - other), values: (_, at) => at.map((value) => short.format(value)) },
       ],
       tzDate: (ms) => uPlot.tzDate(new Date(ms), chosenZone()),
@@ -96,7 +95,7 @@ export class Counts {
     this.chart?.destroy();
     put(this.plot);
     this.chart = new uPlot(options, [counts.map((_, at) => start + at * step), counts], this.plot);
-    this.plot.setAttribute("aria-label", `Records over time: ${counted(total, "record")} from ${time(axis.from, "second")} to ${time(axis.to, "second")}, at most ${count(highest)} in ${span(step)}`);
-    put(this.note, `${span(step)} a bar`, exact === false && ` · estimated${why ? `: ${why}` : ""}`, read ? ` · ${bytes(read)} read` : "");
+    this.plot.setAttribute("aria-label", `Records over time: ${counted(total, "record")} from ${time(axis.from, "second")} to ${time(axis.to, "second")}, at most ${count(highest)} in ${span(step)}${exact === false ? `, estimated: ${why.join(", ")}` : ""}`);
+    put(this.note, `${span(step)} a bar`, exact === false && el("span", { title: why.join(", ") }, " · estimated"));
   }
 }

@@ -49,20 +49,20 @@ export function tick(ms, step, before) {
 const UNITS = [
   ["d", 86_400_000],
   ["h", 3_600_000],
-  ["min", 60_000],
+  ["m", 60_000],
   ["s", 1000],
   ["ms", 1],
 ];
 
-/** A span of ms in at most two units: `2 h 5 min`. */
+/** A span of ms in at most two units: `2h 5m`. */
 export function span(ms) {
   if (ms === null || ms === undefined) return "–";
   let left = Math.abs(Math.round(Number(ms)));
-  if (left === 0) return "0 s";
+  if (left === 0) return "0s";
   const parts = [];
   for (const [unit, size] of UNITS) {
     if (left >= size && parts.length < 2 && !(unit === "ms" && parts.length)) {
-      parts.push(`${count(Math.floor(left / size))} ${unit}`);
+      parts.push(`${count(Math.floor(left / size))}${unit}`);
       left %= size;
     } else if (parts.length) break;
   }
@@ -78,13 +78,13 @@ export function count(value) {
 /** `1 record`, `2 records`. */
 export const counted = (value, noun) => `${count(value)} ${noun}${Number(value) === 1 ? "" : "s"}`;
 
-/** Bytes in powers of 1000, three digits. */
+/** A size: `999 B`, `1.5 KiB`. */
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   let left = Number(value);
-  for (const unit of ["B", "kB", "MB", "GB", "TB"]) {
-    if (left < 1000 || unit === "TB") return `${left < 10 && unit !== "B" ? left.toFixed(1) : Math.round(left)} ${unit}`;
-    left /= 1000;
+  for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
+    if (left < 1024 || unit === "TiB") return unit === "B" ? `${count(left)} B` : `${left.toFixed(1)} ${unit}`;
+    left /= 1024;
   }
   return "";
 }

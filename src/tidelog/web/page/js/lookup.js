@@ -41,22 +41,22 @@ function slotMark(step) {
 const VERDICTS = { "too early": "too early", "below log start": "below the log's start", "no timestamps": "without timestamps", searched: "searched", "no match": "no match after all", match: "has it" };
 
 function segmentsStep(steps) {
-  const found = steps.length - 1;
-  const last = steps[found];
-  const mark = [found / (found + 1), 1];
-  const passed = steps.slice(0, -1).filter((one) => one.verdict === "too early").length;
+  const last = steps.at(-1);
+  const number = steps.reduce((sum, one) => sum + one.count, 0);
+  const passed = steps.filter((one) => one.skipped === "too early").reduce((sum, one) => sum + one.count, 0);
   const words = [
-    el("p", {}, `${counted(steps.length, "segment")} looked at; ${VERDICTS[last.verdict] ?? last.verdict}: `, el("code", {}, name(last.file ?? last.path))),
-    el("p", { class: "quiet" }, passed ? `${counted(passed, "earlier one")} ${passed === 1 ? "has" : "have"} no record that late. ` : "", last.largest_timestamp >= 0 ? `Its largest timestamp, by the ${last.source}: ${time(last.largest_timestamp)}` : ""),
+    el("p", {}, `${counted(number, "segment")} looked at; ${VERDICTS[last.verdict] ?? last.verdict}: `, el("code", {}, name(last.file))),
+    el("p", { class: "quiet" }, passed ? `${counted(passed, "earlier one")} ${passed === 1 ? "has" : "have"} no record that late. ` : "", last.largest_ms !== null && last.largest_ms !== undefined ? `Its largest timestamp, by the ${last.source}: ${time(last.largest_ms)}` : ""),
   ];
-  return { title: "Segments", words, mark, cuts: cutsOf(found + 1), past: found / (found + 1) };
+  const boxes = Math.min(number, MOST_BOXES);
+  return { title: "Segments", words, mark: [(boxes - 1) / boxes, 1], cuts: cutsOf(boxes), past: (boxes - 1) / boxes };
 }
 
 const DRAWN = {
   time_index: (step) => ({
     title: "Time index",
     words: [
-      el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is early enough: the search begins at the segment's start.` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: ${time(step.timestamp)} → offset ${count(step.offset)}`),
+      el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is early enough: the search begins at the segment's start.` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: ${time(step.ms)} → offset ${count(step.offset)}`),
       el("p", { class: "quiet" }, "The last entry before the time."),
     ],
     mark: slotMark(step), cuts: cutsOf(step.entries),
@@ -73,7 +73,7 @@ const DRAWN = {
     title: "Batches",
     words: [
       el("p", {}, `${counted(step.batches, "batch header").replace("batchs", "batches")} read, ${count(step.opened)} opened`),
-      el("p", { class: "quiet" }, `Positions ${count(step.start_position)} to ${count(step.end_position)} (${bytes(step.end_position - step.start_position)}) of `, el("code", {}, name(step.file ?? step.path))),
+      el("p", { class: "quiet" }, `Positions ${count(step.start_position)} to ${count(step.end_position)} (${bytes(step.end_position - step.start_position)}) of `, el("code", {}, name(step.file))),
     ],
     mark: [Math.max(0, step.batches - 1) / Math.max(1, step.batches), 1], cuts: cutsOf(step.batches), past: Math.max(0, step.batches - 1) / Math.max(1, step.batches),
   }),
@@ -83,7 +83,7 @@ const DRAWN = {
     return {
       title: "Record",
       words: [
-        el("p", {}, `Offset ${count(step.offset)}, ${time(step.timestamp)}`),
+        el("p", {}, `Offset ${count(step.offset)}, ${time(step.ms)}`),
         el("p", { class: "quiet" }, `In the batch of offsets ${count(step.base_offset)} to ${count(step.last_offset)} at position ${count(step.position)}.`),
       ],
       mark: [at / span, (at + 1) / span], cuts: cutsOf(span),
@@ -106,7 +106,7 @@ function drawn(steps) {
   return found;
 }
 
-function picture({ steps, answer, bytes_read: read }, params) {
+function picture({ steps, answer, read_bytes: read }, params) {
   let above = null;
   const items = drawn(steps).map((one, at) => {
     const item = el("li", {}, el("div", { class: "words" }, el("h3", {}, `${at + 1}. ${one.title}`), one.words), el("div", { class: "strip" }, strip(above, one.mark[0], one.mark[1], one.cuts, one.past)));
@@ -117,8 +117,8 @@ function picture({ steps, answer, bytes_read: read }, params) {
   const record = answer && answer.offset !== null && answer.offset !== undefined && answer.offset >= 0;
   const same = kafka && record && Number(kafka.offset) === Number(answer.offset);
   return [
-    el("p", { class: "statement answer", role: "status" }, record ? ["The first record at or after the time is ", el("a", { href: linkWith({ part: undefined, record: `${params.lookup_partition ?? answer.partition ?? 0}:${answer.offset}`, start: undefined, end: undefined }) }, `offset ${count(answer.offset)}`), `, of ${time(answer.timestamp)}.`] : "No record is at or after that time."),
-    el("ol", { class: "steps" }, items),
+    el("p", { class: "statement answer", role: "status" }, record ? ["The first record at or after the time is ", el("a", { href: linkWith({ part: undefined, record: `${params.lookup_partition ?? answer.partition ?? 0}:${answer.offset}`, start: undefined, end: undefined }) }, `offset ${count(answer.offset)}`), `, of ${time(answer.timestamp_ms)}.`] : "No record is at or after that time."),
+    items.length > 0 ? el("ol", { class: "steps" }, items) : el("p", { class: "quiet" }, "Brokers search in their own files: the steps are seen only in a folder."),
     el("p", { class: "quiet" }, read !== undefined && read !== null && `${bytes(read)} read. `, kafka && (same ? "Apache Kafka answers the same." : `Apache Kafka answers ${Number(kafka.offset) < 0 ? "that there is none" : `offset ${count(kafka.offset)}`}.`)),
   ];
 }

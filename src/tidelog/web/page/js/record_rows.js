@@ -45,8 +45,19 @@ export function recordRow(record, params, open) {
 function headersOf(record) {
   const headers = record.headers ?? [];
   if (!headers.length) return null;
-  const items = headers.map(([name, value]) => [el("dt", {}, el("bdi", {}, seen(name))), el("dd", {}, preview(value))]);
+  const items = headers.map(({ key, value }) => [el("dt", {}, el("bdi", {}, seen(key))), el("dd", {}, preview(value))]);
   return el("section", {}, el("h3", {}, "Headers"), el("dl", { class: "facts headers" }, items));
+}
+
+function batchOf(batch) {
+  const facts = [
+    `Offsets ${count(batch.base_offset)} to ${count(batch.last_offset)}, ${bytes(batch.bytes)} at position ${count(batch.position)} of ${batch.file.split("/").slice(-2).join("/")}`,
+    `format ${batch.format}`,
+    batch.codec !== "none" && batch.codec,
+    batch.transactional && "transactional",
+    batch.producer_id !== null && Number(batch.producer_id) >= 0 && `producer ${batch.producer_id}`,
+  ];
+  return el("section", {}, el("h3", {}, "Batch"), el("p", { class: "quiet small" }, facts.filter(Boolean).join(", ")));
 }
 
 /** The row with the whole record, asked for now; `close()` gives it up. */
@@ -57,17 +68,17 @@ export function wholeRecord(record, wanted, filters, close) {
   const node = el("tr", { class: "record-detail" }, room);
   const load = async () => {
     try {
-      const found = await ask("record", params);
+      const { record: found, batch } = await ask("record", params);
       const field = (name, value) =>
         el(
           "section", {},
-          el("h3", {}, name, " ", value && el("span", { class: "quiet" }, bytes(value.size)), value && value.size > 0 && [" ", el("a", { href: address("record", { ...params, raw: name.toLowerCase() }), download: true, "aria-label": `Download the ${name.toLowerCase()}` }, "Download")]),
+          el("h3", {}, name, " ", value && el("span", { class: "quiet" }, bytes(value.size)), value && value.size > 0 && [" ", el("a", { href: address("bytes", { ...wanted, partition: record.partition, offset: record.offset, part: name.toLowerCase() }), download: true, "aria-label": `Download the ${name.toLowerCase()}` }, "Download")]),
           whole(value, `${name} of offset ${record.offset}`),
         );
       put(
         room,
         el("div", { class: "detail-head" }, el("h2", {}, `Partition ${record.partition}, offset ${count(record.offset)}`), el("span", { class: "quiet" }, `${time(found.timestamp_ms)} · ${found.timestamp_type ?? ""}`), el("button", { type: "button", class: "round", "aria-label": "Close the record", "data-key": "Escape", onclick: close }, "×")),
-        field("Key", found.key), field("Value", found.value), headersOf(found),
+        field("Key", found.key), field("Value", found.value), headersOf(found), batch && batchOf(batch),
       );
     } catch (error) {
       if (!isAborted(error)) put(room, shownProblem(error, load));

@@ -66,7 +66,7 @@ export function recordsPart(root, topic) {
   }
 
   const scanned = (found) =>
-    found.scanned_bytes ? el("p", { class: "quiet small" }, `${counted(found.scanned_records ?? 0, "record")} and ${bytes(found.scanned_bytes)} read for this page.`, found.notes ?? "") : null;
+    found.scanned_bytes ? el("p", { class: "quiet small" }, `${counted(found.scanned_records ?? 0, "record")} and ${bytes(found.scanned_bytes)} read for this page.`, (found.notes ?? []).map((note) => ` ${note}.`)) : null;
 
   async function update(params) {
     filters.update(params);

@@ -8,6 +8,7 @@ import { linkWith } from "./state.js";
 const ROW = 26;
 const BEYOND = 4;
 const AT_ONCE = 4;
+const AGAIN_MS = 300; // Segments whose times the server did not have in time are asked for again.
 
 export const isLate = (segment) => Boolean(segment.late);
 
@@ -94,6 +95,7 @@ export class Segments {
       const answer = await ask("segments", { ...this.wanted, partition: row.partition, start: this.axis.from, end: this.axis.to, width: Math.min(1000, this.axis.width) }, signal);
       row.segments = answer.segments;
       this.paint(row, answer.of);
+      if (answer.pending) setTimeout(() => signal.aborted || (row.segments = null, this.waiting.push(at), this.work()), AGAIN_MS);
     } catch (error) {
       if (isAborted(error)) return;
       put(row.picture, el("span", { class: "row-note" }, error.message));

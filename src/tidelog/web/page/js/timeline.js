@@ -1,7 +1,7 @@
 // Counts and segments over one time axis, and the range that is dragged, typed, or moved by keys on it.
 
 import { el, onWidth, put } from "./dom.js";
-import { Axis, bounded, moved, zoomed } from "./axis.js";
+import { Axis, bounded, bucketsOf, moved, zoomed } from "./axis.js";
 import { Counts } from "./counts.js";
 import { time } from "./format.js";
 import { described, Segments } from "./segments.js";
@@ -51,9 +51,10 @@ export class Timeline {
     if (!this.width) return;
     const left = narrow() ? 44 : 56;
     const right = 16;
-    const from = bounded(params.from ?? this.whole.from);
-    const to = bounded(params.to ?? this.whole.to);
-    this.axis = new Axis(from, to, left, this.width - left - right, right);
+    const asked = new Axis(bounded(params.from ?? this.whole.from), bounded(params.to ?? this.whole.to), left, this.width - left - right, right);
+    // The axis begins and ends with a whole bar of the counts.
+    const { start: from, end: to } = bucketsOf(asked);
+    this.axis = new Axis(from, to, left, asked.width, right);
     const drawn = JSON.stringify([from, to, this.width, params.partitions, params.tz]);
     if (drawn !== this.drawn) {
       this.drawn = drawn;

@@ -29,6 +29,22 @@ const PARTS = {
 /** What other views' tables have in the address is not for the next part. */
 const OF_PART = { after: undefined, record: undefined, sort: undefined, desc: undefined, page: undefined };
 
+const known = (values) => values.filter((value) => value !== null && value !== undefined);
+
+/** The topic with the sums of its partitions. */
+function summed(topic) {
+  const all = topic.partitions;
+  const least = known(all.map((one) => one.first_ms));
+  const most = known(all.map((one) => one.last_ms));
+  return {
+    ...topic,
+    records: all.reduce((sum, one) => sum + Number(one.end ?? 0) - Number(one.log_start ?? 0), 0),
+    bytes: all.reduce((sum, one) => sum + Number(one.bytes ?? 0), 0),
+    first_ms: least.length ? least.reduce((one, other) => Math.min(one, other)) : null,
+    last_ms: most.length ? most.reduce((one, other) => Math.max(one, other)) : null,
+  };
+}
+
 function facts(topic) {
   const items = [
     counted(topic.partitions.length, "partition"),
@@ -40,7 +56,8 @@ function facts(topic) {
 }
 
 function notes(topic) {
-  const all = topic.partitions.flatMap((one) => (one.notes ?? []).map((note) => `Partition ${one.partition}: ${note}`));
+  const missing = (topic.missing ?? []).map((one) => `${one} is missing: the folder once had it`);
+  const all = topic.partitions.flatMap((one) => (one.notes ?? []).map((note) => `Partition ${one.partition}: ${note}`)).concat(missing);
   if (!all.length) return null;
   return el("details", { class: "note" }, el("summary", {}, counted(all.length, "note")), el("ul", {}, all.slice(0, 100).map((note) => el("li", {}, note))));
 }
@@ -67,6 +84,18 @@ export const topicView = {
     let part = { name: null, view: null };
     let totalOf = "";
     put(root, el("p", { class: "crumbs" }, el("a", { href: linkTo("topics") }, "Topics")), el("h1", { class: "topic-name" }, params.topic), summary, above, tabs, below);
+
+    /** The topic with all its partitions, which the server gives by the thousand. */
+    async function allPartitions() {
+      const found = await ask("topic", wanted);
+      for (let more = found.more; more; ) {
+        summary.textContent = `Loading … ${count(found.partitions.length)} of ${counted(found.total, "partition")}`;
+        const next = await ask("topic", { ...wanted, after: found.partitions.at(-1).partition });
+        found.partitions.push(...next.partitions);
+        more = next.more;
+      }
+      return found;
+    }
 
     function frame() {
       const whole = { from: bounded(topic.first_ms ?? 0), to: bounded((topic.last_ms ?? -1) + 1) };
@@ -101,7 +130,7 @@ export const topicView = {
     async function update(now) {
       try {
         if (!topic) {
-          topic = await ask("topic", wanted);
+          topic = summed(await allPartitions());
           topic.wanted = wanted;
           summary.textContent = facts(topic);
           frame();
