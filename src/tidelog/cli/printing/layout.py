@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
+from tidelog.sizes import show_size
 from tidelog.times import format_time
 
 NOTHING = "-"
@@ -101,12 +102,7 @@ class Amount(str):
 
 def show_bytes_size(size_bytes: int) -> Amount:
     """Return a size in readable form: 999 B, 1.5 KiB, 12.0 GiB."""
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            break
-        size /= 1024
-    return Amount(f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}")
+    return Amount(show_size(size_bytes))
 
 
 def show_span(milliseconds: int) -> str:
