@@ -73,13 +73,11 @@ def write_hostile(broker: tidelog.Broker) -> None:
 
 def commit(address: str) -> None:
     """Let a group be behind: it has read half of each partition of `orders`."""
-    from kafka import KafkaConsumer, TopicPartition
-    from kafka.structs import OffsetAndMetadata
+    from confluent_kafka import Consumer, TopicPartition
 
-    consumer = KafkaConsumer(bootstrap_servers=address, group_id="billing", enable_auto_commit=False)
-    places = [TopicPartition("orders", number) for number in range(PARTITIONS)]
-    consumer.assign(places)
-    consumer.commit({place: OffsetAndMetadata(ORDERS // PARTITIONS // 2, "", -1) for place in places})
+    half = ORDERS // PARTITIONS // 2
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "billing", "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition("orders", number, half) for number in range(PARTITIONS)], asynchronous=False)
     consumer.close()
 
 
