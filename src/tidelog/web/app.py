@@ -15,12 +15,13 @@ An answer is JSON in ASCII, so that nothing in a record can end a text early. An
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tidelog.errors import (
@@ -34,12 +35,17 @@ from tidelog.errors import (
     TidelogError,
 )
 from tidelog.web.context import Answer, Context
-from tidelog.web.endpoints import counts, records, segments, topics
+from tidelog.web.endpoints import counts, cut, groups, lines, lookup, records, retention, segments, topics
+from tidelog.web.endpoints.export import Export
 from tidelog.web.jobs import Job, Jobs, Lane, Stopped
 from tidelog.web.page_files import page_file
 from tidelog.web.query import Query
+from tidelog.web.streams import exported, tailed
+
+Answers: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 QUICK_S = 20.0
+SEARCH_S = 30.0
 READ_S = 5.0
 """How long a read of records may take; then the answer has what was found, and where to continue."""
 
@@ -59,12 +65,21 @@ ENDPOINTS = {
     "segments": Endpoint(segments.segments),
     "counts": Endpoint(counts.counts, Lane.READ, READ_S),
     "records": Endpoint(records.records, Lane.READ, READ_S),
+    "record": Endpoint(lookup.record, Lane.READ, READ_S),
+    "lookup": Endpoint(lookup.lookup, Lane.READ, READ_S),
+    "cut": Endpoint(cut.cut, Lane.READ, SEARCH_S),
+    "retention": Endpoint(retention.retention, Lane.READ, SEARCH_S),
+    "groups": Endpoint(groups.groups, Lane.READ, SEARCH_S),
+    "lines": Endpoint(lines.lines),
+    "group": Endpoint(groups.group, Lane.READ, SEARCH_S),
 }
 
 
 def make_app(context: Context, jobs: Jobs) -> Starlette:
     """Return the application, without its guard."""
     routes = [Route(f"/api/{name}", _answered(context, jobs, one)) for name, one in ENDPOINTS.items()]
+    streams = {"tail": _tail, "export": _export, "bytes": _bytes}
+    routes += [Route(f"/api/{name}", answer(context, jobs)) for name, answer in streams.items()]
     routes.append(Route("/{path:path}", _page))
     return Starlette(routes=routes)
 
@@ -76,7 +91,7 @@ async def _page(request: Request) -> Response:
     return Response(found[0], media_type=found[1])
 
 
-def _answered(context: Context, jobs: Jobs, endpoint: Endpoint) -> Callable[[Request], Any]:
+def _answered(context: Context, jobs: Jobs, endpoint: Endpoint) -> Answers:
     async def answer(request: Request) -> Response:
         query = Query(request.query_params.multi_items(), context.clock)
         try:
@@ -90,6 +105,59 @@ def _answered(context: Context, jobs: Jobs, endpoint: Endpoint) -> Callable[[Req
         return Response(found, media_type="application/json")
 
     return answer
+
+
+def _tail(context: Context, jobs: Jobs) -> Answers:
+    async def answer(request: Request) -> Response:
+        query = Query(request.query_params.multi_items(), context.clock)
+        events = tailed(context, jobs, query)
+        try:
+            first = await anext(events)
+        except TidelogError as error:
+            return problem(status_of(error), error)
+        return StreamingResponse(_after(first, events), media_type="text/event-stream")
+
+    return answer
+
+
+def _export(context: Context, jobs: Jobs) -> Answers:
+    async def answer(request: Request) -> Response:
+        query = Query(request.query_params.multi_items(), context.clock)
+        try:
+            wanted = Export(context, query)
+            pieces = exported(jobs, wanted.write)
+            first = await anext(pieces, b"")
+        except TidelogError as error:
+            return problem(status_of(error), error)
+        return StreamingResponse(_after(first, pieces), media_type=wanted.media_type, headers=_download(wanted.name))
+
+    return answer
+
+
+def _bytes(context: Context, jobs: Jobs) -> Answers:
+    async def answer(request: Request) -> Response:
+        query = Query(request.query_params.multi_items(), context.clock)
+        try:
+            data, name = await jobs.run(Lane.READ, READ_S, lambda job: lookup.record_bytes(context, query, job), _closed(request))
+        except TidelogError as error:
+            return problem(status_of(error), error)
+        except Stopped:
+            return Response(status_code=499)
+        return Response(data, media_type="application/octet-stream", headers=_download(name))
+
+    return answer
+
+
+async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    async with aclosing(rest):
+        yield first
+        async for piece in rest:
+            yield piece
+
+
+def _download(name: str) -> dict[str, str]:
+    plain_name = "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in name)
+    return {"content-disposition": f'attachment; filename="{plain_name}"'}
 
 
 def _closed(request: Request) -> Callable[[], Any]:

@@ -40,7 +40,8 @@ class Job:
     """One read. `limit_s` bounds its time; a job that is over returns what it has found."""
 
     def __init__(self, limit_s: float) -> None:
-        self._end = time.monotonic() + limit_s
+        self._began = time.monotonic()
+        self._end = self._began + limit_s
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -51,6 +52,10 @@ class Job:
         """Whether the job's time is over; what has been found so far is the answer. Raises Stopped."""
         self.check()
         return time.monotonic() >= self._end
+
+    def is_young(self, seconds: float) -> bool:
+        """Whether the job has run for less than that."""
+        return time.monotonic() - self._began < seconds
 
     def check(self) -> None:
         """Raise Stopped if nobody waits any more."""

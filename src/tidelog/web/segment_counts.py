@@ -13,7 +13,7 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.columns import Columns
 from tidelog.web.grid import Grid
 from tidelog.web.jobs import Job
-from tidelog.web.time_maps import KnownMaps
+from tidelog.web.time_maps import KnownMaps, first_time
 
 MAX_ENTRIES = 500
 """The most entries of a segment's time index that are read."""
@@ -60,10 +60,8 @@ def count_segment(
 def _count_mapped(segment: Segment, known: TimeMap, start_offset: int, end_offset: int, grid: Grid, budget: ReadBudget) -> None:
     start, end, step = grid.start_ms, grid.end_ms, grid.step_ms
     doubtful = []
-    for block in known.blocks_between(start_offset, end_offset):
+    for block in known.blocks_in_time(known.blocks_between(start_offset, end_offset), start, end):
         first, last = known.min_timestamps[block], known.max_timestamps[block]
-        if first >= end or last < start or first > last:
-            continue
         is_whole = known.first_offsets[block] >= start_offset and known.end_offset(block) <= end_offset
         if first >= start and last < end and (first - start) // step == (last - start) // step and is_whole:
             grid.add((first - start) // step, known.records[block] - known.without_timestamp[block])
@@ -122,7 +120,7 @@ def _count_indexed(segment: Segment, position: int, start_offset: int, grid: Gri
     header = next(segment.headers(position), None)
     if header is None:
         return
-    offset, time_ms = header.base_offset, header.base_timestamp if header.magic == 2 else header.max_timestamp
+    offset, time_ms = header.base_offset, first_time(header)
     places = []
     if index is not None and index.entries:
         share = max(1, index.entries // MAX_ENTRIES)

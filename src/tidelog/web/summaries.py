@@ -17,6 +17,7 @@ from tidelog.formats import names
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
+from tidelog.web.time_maps import first_time
 
 KEPT = 20_000
 """The most partitions whose figures are kept, some hundred bytes each."""
@@ -75,7 +76,7 @@ def summarized(log: Log) -> Summary:
         header = next(segment.headers(), None)
         segment.close()
         if header is not None:
-            first = header.base_timestamp if header.magic == 2 else header.max_timestamp
+            first = first_time(header)
             break
     for segment in reversed(log.segments):
         header = segment.valid_end().last_header

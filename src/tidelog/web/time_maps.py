@@ -12,16 +12,24 @@ from typing import NamedTuple
 
 from tidelog.errors import CorruptIndexError
 from tidelog.formats.time_map import TimeMap
+from tidelog.formats.time_map_builder import TimeMapBuilder, add_batches
 from tidelog.model import NO_TIMESTAMP
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_time import largest_timestamp
 from tidelog.reader.time_map_file import TimeMaps, check_blocks, note_unused, time_map_path
+from tidelog.records.batch import BatchHeader
 from tidelog.web.jobs import Job
 
 KEPT_BLOCKS = 300_000
 """The most blocks of maps that are kept, some 60 bytes each."""
 
 KEPT_BOUNDS = 50_000
+
+BUILT_BYTES = 8 << 20
+BUILT_S = 0.2
+"""A segment without a map, or the part after it, is mapped in memory if it has at most these bytes, unless the job has already
+run for that long.
+"""
 
 CHECKED_BLOCKS = 512
 """How many blocks are compared with the log before the job's time is looked at."""
@@ -35,6 +43,11 @@ class Bounds(NamedTuple):
     max_ms: int
     first_ms: int
     has_map: bool
+
+
+def first_time(header: BatchHeader) -> int:
+    """Return the first record's timestamp, as far as the batch's header has it; else the largest one."""
+    return header.max_timestamp if header.magic < 2 or header.has_delete_horizon else header.base_timestamp
 
 
 class KnownMaps:
@@ -53,7 +66,7 @@ class KnownMaps:
             if stamp in self._maps:
                 self._maps.move_to_end(stamp)
                 return self._maps[stamp]
-        found = None
+        found: TimeMap | None = None
         for one in TimeMaps().find(segment):
             try:
                 if not one.is_bound and not _is_checked(segment, one.time_map, one.path, job):
@@ -63,6 +76,14 @@ class KnownMaps:
                 continue
             found = one.time_map
             break
+        unmapped = segment.end_position - (0 if found is None else found.covered_bytes)
+        if 0 < unmapped <= BUILT_BYTES:
+            # Reading it is as quick as looking at its index.
+            if not job.is_young(BUILT_S):
+                return found
+            builder = TimeMapBuilder(segment.base_offset, grown_from=found)
+            add_batches(builder, segment.file, segment.end_position)
+            found = builder.build()
         with self._lock:
             self._maps[stamp] = found
             self._blocks += found.blocks if found is not None else 1
@@ -78,7 +99,7 @@ class KnownMaps:
         if kept is not None:
             return kept
         header = next(segment.headers(), None)
-        first = NO_TIMESTAMP if header is None else header.max_timestamp if header.magic < 2 else header.base_timestamp
+        first = NO_TIMESTAMP if header is None else first_time(header)
         found = self.map_of(segment, job)
         if found is not None and found.covered_bytes >= segment.end_position:
             timed = [block for block in range(found.blocks) if found.min_timestamps[block] <= found.max_timestamps[block]]

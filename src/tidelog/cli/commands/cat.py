@@ -122,23 +122,24 @@ def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBat
             yield batch
 
     from tidelog.cli.printing import record_writers
+    from tidelog.sources.selection import record_files
 
     if format_name in BINARY_FORMATS:
         from tidelog.sources.schema import scan_schema
 
         if format_name == "parquet":
-            record_writers.write_parquet(counted(), scan_schema(), out)
+            record_files.write_parquet(counted(), scan_schema(), out)
         else:
             as_file = options.output not in (None, STDOUT) and not str(options.output).endswith(".arrows")
-            record_writers.write_arrow(counted(), scan_schema(), out, as_file=as_file)
+            record_files.write_arrow(counted(), scan_schema(), out, as_file=as_file)
         return written
-    encoding = record_writers.Encoding(options.encoding or "utf8")
+    encoding = record_files.Encoding(options.encoding or "utf8")
     if options.format_string is not None:
         from tidelog.cli.records.format_string import parse_format, write_formatted
 
         write_formatted(counted(), out, parse_format(options.format_string))
     elif format_name == "jsonl":
-        record_writers.write_jsonl(counted(), out, encoding)
+        record_files.write_jsonl(counted(), out, encoding)
     elif format_name == "csv":
         record_writers.write_csv(counted(), out, encoding)
     else:

@@ -13,9 +13,6 @@ from tidelog.times import format_time
 NOTHING = "-"
 """An empty cell of a table."""
 
-TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-"""Kafka's ids of timestamp types, and their names."""
-
 json_line = json.JSONEncoder(separators=(",", ":")).encode
 """Encodes an object as a line for scripts: compact, and in ASCII, whatever the encoding of standard output."""
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidelog.errors import InvalidArgumentError
+from tidelog.errors import CorruptDataError, InvalidArgumentError
 from tidelog.model import NO_TIMESTAMP
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
@@ -24,6 +24,8 @@ MAX_WIDTH = 4000
 
 LIMIT_S = 0.4
 
+MAX_NOTES = 3
+
 
 def files_of(source: Source) -> LogDir:
     """Return the source's folder. Raises InvalidArgumentError if its files cannot be read."""
@@ -36,8 +38,9 @@ class _Placed(NamedTuple):
     segment: Segment
     end_offset: int
     bounds: Bounds | None
-    """None: not yet known."""
+    """None: not yet known, or damaged."""
     is_late: bool
+    error: str | None
 
 
 def segments(context: Context, query: Query, job: Job) -> Answer:
@@ -50,7 +53,7 @@ def segments(context: Context, query: Query, job: Job) -> Answer:
     shown = [one for one in placed if _overlaps(one.bounds, start, end)]
     share = max(1, -(-len(shown) // width))
     joined = [_joined(shown[first : first + share]) for first in range(0, len(shown), share)]
-    return {"segments": joined, "of": len(shown), "total": total, "pending": any(one.bounds is None for one in shown)}
+    return {"segments": joined, "of": len(shown), "total": total, "pending": any(_is_pending(one) for one in shown)}
 
 
 def _placed(context: Context, found: Sequence[Segment], log_end_offset: int, job: Job) -> list[_Placed]:
@@ -59,14 +62,23 @@ def _placed(context: Context, found: Sequence[Segment], log_end_offset: int, job
     placed = []
     for segment in found:
         is_over = time.monotonic() > until or job.is_late()
-        bounds = None if is_over else context.maps.bounds_of(segment, job)
+        bounds, error = None, None
+        if not is_over:
+            try:
+                bounds = context.maps.bounds_of(segment, job)
+            except CorruptDataError as damage:
+                error = str(damage)
         segment.close()  # A log may have more segments than a process may open files.
         is_late = bounds is not None and NO_TIMESTAMP < bounds.min_ms < latest
         if bounds is not None:
             latest = max(latest, bounds.max_ms)
         end = log_end_offset if segment.next_base_offset is None else segment.next_base_offset
-        placed.append(_Placed(segment, end, bounds, is_late))
+        placed.append(_Placed(segment, end, bounds, is_late, error))
     return placed
+
+
+def _is_pending(one: _Placed) -> bool:
+    return one.bounds is None and one.error is None
 
 
 def _overlaps(bounds: Bounds | None, start: int | None, end: int | None) -> bool:
@@ -91,5 +103,6 @@ def _joined(group: Sequence[_Placed]) -> Answer:
         "has_map": all(one.bounds is not None and one.bounds.has_map for one in group),
         "late": any(one.is_late for one in group),
         "active": group[-1].segment.is_last,
-        "pending": any(one.bounds is None for one in group),
+        "pending": any(_is_pending(one) for one in group),
+        "notes": [one.error for one in group if one.error is not None][:MAX_NOTES],
     }
