@@ -36,8 +36,8 @@ export function exportPart(root, topic) {
     },
     wantedOf,
     draw: (lines) =>
-      LANGUAGES.filter(([key]) => lines[key]).map(([key, name]) =>
+      [...(lines.notes ?? []).map((note) => el("p", { class: "note" }, `Note: ${note}.`)), ...LANGUAGES.filter(([key]) => lines[key]).map(([key, name]) =>
         el("section", { class: "lines" }, el("h3", {}, name, " ", el("button", { type: "button", "aria-label": `Copy the ${name} lines`, onclick: (event) => copy(lines[key], event.currentTarget) }, "Copy")), el("pre", { tabindex: 0, role: "group", "aria-label": name }, lines[key])),
-      ),
+      )],
   });
 }

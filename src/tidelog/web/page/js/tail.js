@@ -32,17 +32,18 @@ export function tailPart(root, topic) {
   let seenSoFar = 0;
   let dropped = 0;
   let problem = "";
+  let isOn = false;
   let timer = 0;
 
   function draw() {
-    const words = [counted(seenSoFar, "new record")];
-    if (dropped) words.push(`${count(dropped)} more came faster than they could be sent, and are not shown`);
-    if (paused) words.push(`paused, ${count(fresh.length)}${fresh.length === KEPT ? " or more" : ""} wait`);
+    const words = [isOn ? counted(seenSoFar, "new record") : "Connecting …"];
+    if (dropped) words.push(`${count(dropped)} more came too fast to be shown`);
+    if (paused) words.push(`paused, ${fresh.length < KEPT ? count(fresh.length) : `${KEPT} and more`} wait`);
     if (problem) words.push(problem);
     const text = words.join(" · ");
     if (state.textContent !== text) state.textContent = text;
     if (paused || fresh.length === 0) return;
-    const rows = fresh.map((record) => recordRow(record, params, (one) => change({ part: undefined, record: `${one.partition}:${one.offset}`, start: undefined, end: undefined, after: undefined })));
+    const rows = fresh.slice(-KEPT).map((record) => recordRow(record, params, (one) => change({ part: undefined, record: `${one.partition}:${one.offset}`, start: undefined, end: undefined, after: undefined })));
     fresh = [];
     body.prepend(...rows.reverse());
     while (body.childElementCount > KEPT) body.lastElementChild.remove();
@@ -54,19 +55,24 @@ export function tailPart(root, topic) {
     events?.close();
     problem = "";
     events = new EventSource(address("tail", wanted));
-    events.addEventListener("open", () => { problem = ""; });
-    events.addEventListener("record", (event) => {
-      const records = [JSON.parse(event.data)].flat();
-      seenSoFar += records.length;
-      fresh.push(...records.slice(-KEPT));
-      if (fresh.length > KEPT) fresh = fresh.slice(-KEPT);
+    events.addEventListener("start", () => {
+      isOn = true;
+      problem = "";
     });
-    events.addEventListener("beat", (event) => {
-      dropped = Number(JSON.parse(event.data || "{}").dropped ?? 0);
+    events.addEventListener("record", (event) => {
+      problem = "";
+      seenSoFar += 1;
+      fresh.push(JSON.parse(event.data));
+      if (fresh.length > 2 * KEPT) fresh = fresh.slice(-KEPT);
+    });
+    events.addEventListener("dropped", (event) => {
+      dropped += Number(JSON.parse(event.data).offsets);
+    });
+    events.addEventListener("beat", () => {
+      problem = "";
     });
     events.addEventListener("problem", (event) => {
-      const { what, found, expected } = JSON.parse(event.data);
-      problem = [what, found && `found ${found}`, expected && `expected ${expected}`].filter(Boolean).join(", ");
+      problem = JSON.parse(event.data).what;
     });
     events.addEventListener("error", () => {
       if (!problem) problem = events.readyState === EventSource.CLOSED ? "the server has ended this, or did not accept the search" : "the connection is lost; trying again";

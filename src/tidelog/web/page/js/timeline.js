@@ -5,7 +5,7 @@ import { Axis, bounded, bucketsOf, moved, zoomed } from "./axis.js";
 import { Counts } from "./counts.js";
 import { time } from "./format.js";
 import { described, Segments } from "./segments.js";
-import { change } from "./state.js";
+import { change, current } from "./state.js";
 
 const DRAG_PX = 4;
 const narrow = () => innerWidth < 560;
@@ -35,14 +35,22 @@ export class Timeline {
     this.rest();
   }
 
+  /** Draw more time than was known before. */
+  widen(whole) {
+    if (whole.from >= this.whole.from && whole.to <= this.whole.to) return;
+    this.whole = { from: Math.min(whole.from, this.whole.from), to: Math.max(whole.to, this.whole.to) };
+    this.update(this.params);
+  }
+
   close() {
     this.stopWidth();
     this.counts.close();
     this.segments.close();
   }
 
+  /** The chosen range, by the address: a key may come before the view has followed the one before. */
   get range() {
-    const { start, end } = this.params;
+    const { start, end } = current().params;
     return start === undefined && end === undefined ? null : { start: Number(start ?? this.axis.from), end: Number(end ?? this.axis.to) };
   }
 
@@ -72,8 +80,8 @@ export class Timeline {
     this.band.style.width = `${Math.max(2, this.axis.x(range.end) - this.axis.x(range.start))}px`;
   }
 
-  choose(range) {
-    change({ start: range?.start, end: range?.end, after: undefined, record: undefined });
+  choose(range, replace = false) {
+    change({ start: range?.start, end: range?.end, after: undefined, record: undefined }, { replace });
   }
 
   x(event) {
@@ -144,8 +152,8 @@ export class Timeline {
     const range = this.range ?? { start: bounded(this.axis.from + this.axis.span * 0.4), end: bounded(this.axis.from + this.axis.span * 0.6) };
     const steps = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
-    if (steps) this.choose(this.range ? moved(range, this.axis, event.shiftKey ? 0 : steps, event.shiftKey ? steps : 0) : range);
-    else if (factor) change(zoomed(this.axis, this.range, factor));
+    if (steps) this.choose(this.range ? moved(range, this.axis, event.shiftKey ? 0 : steps, event.shiftKey ? steps : 0) : range, this.range !== null);
+    else if (factor) change(zoomed(this.axis, this.range, factor), { replace: true });
     else if (event.key === "Escape" && this.range) this.choose(null);
     else return;
     event.preventDefault();

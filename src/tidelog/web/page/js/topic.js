@@ -73,6 +73,7 @@ export const topicView = {
   open(root, params) {
     const ask = asker();
     const total = asker();
+    const extent = asker();
     const wanted = { source: params.source, topic: params.topic };
     const summary = el("p", { class: "quiet facts-line" }, "Loading …");
     const above = el("div", {});
@@ -106,6 +107,16 @@ export const topicView = {
       put(above, timed ? [range.root, timeline.root] : el("p", { class: "empty" }, topic.records ? "No record here has a timestamp: there is no time axis." : "There are no records here yet."), extra.length > 0 && el("div", { class: "extra" }, extra));
     }
 
+    /** The first and last batch of a partition tell its times at once; records in between may be of others. */
+    async function widen() {
+      try {
+        const { start_ms: from, step_ms: step, counts } = await extent("counts", { ...wanted, buckets: 1 });
+        timeline.widen({ from: bounded(from), to: bounded(from + step * counts.length) });
+      } catch (error) {
+        if (!isAborted(error)) console.warn(error.message);
+      }
+    }
+
     async function showTotal(now) {
       const key = JSON.stringify([now.start, now.end, now.partitions]);
       if (key === totalOf || !timeline) return;
@@ -134,6 +145,7 @@ export const topicView = {
           topic.wanted = wanted;
           summary.textContent = facts(topic);
           frame();
+          if (timeline) widen();
         }
       } catch (error) {
         if (isAborted(error)) return;
@@ -162,6 +174,7 @@ export const topicView = {
       close: () => {
         ask.stop();
         total.stop();
+        extent.stop();
         timeline?.close();
         part.view?.close?.();
       },

@@ -45,11 +45,11 @@ export const topicsView = {
         summary.textContent = counted(found.total, "topic");
         if (found.topics.length === 0) put(results, el("p", { class: "empty" }, now.q ? `No topic has “${now.q}” in its name.` : "There are no topics here yet."));
         else {
-          const more = found.more ? () => change({ after: found.more }) : null;
+          const more = found.more ? () => change({ after: wanted.sort === "topic" && !now.desc ? found.topics.at(-1).topic : Number(now.after ?? 0) + found.topics.length }) : null;
           const back = now.after ? () => history.back() : null;
           put(results, table("Topics", COLUMNS, found.topics, { sort: wanted.sort, desc: now.desc, cls: "topics" }), (more || back) && pager(counted(found.topics.length, "topic"), back, more));
         }
-        if (found.topics.some((row) => row.pending)) again = setTimeout(() => update(now), AGAIN_MS);
+        if (found.pending) again = setTimeout(() => update(now), AGAIN_MS);
         else if (now.q) announce(`${counted(found.total, "topic")} found`);
       } catch (error) {
         if (isAborted(error)) return;
