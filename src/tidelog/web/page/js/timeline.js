@@ -23,7 +23,7 @@ export class Timeline {
     this.band = el("div", { class: "band", hidden: true, "aria-hidden": "true" });
     this.line = el("div", { class: "hover-line", hidden: true, "aria-hidden": "true" });
     this.words = el("p", { class: "quiet small hover-words" });
-    this.plots = el("div", { class: "plots", tabindex: 0, role: "group", "aria-label": "Time axis. Arrow keys move the range, Shift and arrow keys change its length, plus and minus zoom, Escape removes it.", onkeydown: (event) => this.key(event) }, this.counts.root, this.segments.root, this.band, this.line);
+    this.plots = el("div", { class: "plots", tabindex: 0, role: "group", "aria-label": "Time axis. Arrow keys move the range, Shift and arrow keys change its length, plus and minus zoom, Escape removes it.", onkeydown: (event) => this.key(event) }, this.counts.root, partitions.length > 0 && this.segments.root, this.band, this.line);
     this.root = el("section", { class: "timeline", "aria-label": "Time" }, this.plots, this.words);
     this.plots.addEventListener("pointerdown", (event) => this.down(event));
     this.plots.addEventListener("pointermove", (event) => this.hover(event));
@@ -138,12 +138,16 @@ export class Timeline {
 
   rest() {
     this.line.hidden = true;
+    const legend = [
+      ["segment", "segment"],
+      ["late", "with late records"],
+      ["active", "active"],
+    ];
+    const hasFiles = this.segments.partitions.length > 0;
     put(
       this.words,
-      el("span", { class: "key-segment" }, "segment"),
-      el("span", { class: "key-late" }, "with late records"),
-      el("span", { class: "key-active" }, "active"),
-      el("span", {}, narrow() ? "Drag for a range." : "Drag for a range; click a segment for its own."),
+      hasFiles && legend.map(([name, text]) => el("span", { class: `key-${name}` }, text)),
+      el("span", {}, hasFiles && !narrow() ? "Drag for a range; click a segment for its own." : "Drag for a range."),
     );
   }
 

@@ -15,14 +15,14 @@ import { change, linkTo, linkWith } from "./state.js";
 import { tailPart } from "./tail.js";
 import { Timeline } from "./timeline.js";
 
-/** Each part: a name, and open(root, topic) → {update(params), close()}. */
+/** Each part: a name, and open(root, topic) → {update(params), close()}; `ofFiles`: brokers cannot tell. */
 const PARTS = {
   records: { name: "Records", open: recordsPart },
   tail: { name: "Live", open: tailPart },
   lookup: { name: "Find a time", open: lookupPart },
   cut: { name: "Cut by offsets", open: cutPart },
-  retention: { name: "Retention", open: retentionPart },
-  segments: { name: "Segments", open: segmentsPart },
+  retention: { name: "Retention", open: retentionPart, ofFiles: true },
+  segments: { name: "Segments", open: segmentsPart, ofFiles: true },
   export: { name: "Export", open: exportPart },
 };
 
@@ -70,7 +70,9 @@ function config(topic) {
 
 export const topicView = {
   key: (params) => params.topic,
-  open(root, params) {
+  open(root, params, server) {
+    const hasFiles = server.sources.find((one) => String(one.id) === params.source)?.kind === "folder";
+    const parts = Object.fromEntries(Object.entries(PARTS).filter(([, one]) => hasFiles || !one.ofFiles));
     const ask = asker();
     const total = asker();
     const extent = asker();
@@ -102,7 +104,7 @@ export const topicView = {
       const whole = { from: bounded(topic.first_ms ?? 0), to: bounded((topic.last_ms ?? -1) + 1) };
       range = new RangeForm();
       const timed = topic.first_ms !== null && topic.first_ms !== undefined;
-      if (timed) timeline = new Timeline(whole, topic.partitions.map((one) => one.partition), wanted);
+      if (timed) timeline = new Timeline(whole, hasFiles ? topic.partitions.map((one) => one.partition) : [], wanted);
       const extra = [notes(topic), config(topic)].filter(Boolean);
       put(above, timed ? [range.root, timeline.root] : el("p", { class: "empty" }, topic.records ? "No record here has a timestamp: there is no time axis." : "There are no records here yet."), extra.length > 0 && el("div", { class: "extra" }, extra));
     }
@@ -157,9 +159,9 @@ export const topicView = {
       range.update(now);
       timeline?.update(now);
       showTotal(now);
-      const name = now.part in PARTS ? now.part : "records";
+      const name = now.part in parts ? now.part : "records";
       const chosen = now.partitions !== undefined && el("span", { class: "chosen" }, `partition ${now.partitions} `, el("button", { type: "button", class: "round", "aria-label": "All partitions", title: "All partitions", onclick: () => change({ partitions: undefined, after: undefined }) }, "×"));
-      put(tabs, Object.entries(PARTS).map(([key, one], at) => el("a", { href: linkWith({ ...OF_PART, part: key === "records" ? undefined : key }), "data-key": at + 1, "aria-current": key === name ? "page" : undefined }, one.name)), chosen);
+      put(tabs, Object.entries(parts).map(([key, one], at) => el("a", { href: linkWith({ ...OF_PART, part: key === "records" ? undefined : key }), "data-key": at + 1, "aria-current": key === name ? "page" : undefined }, one.name)), chosen);
       if (part.name !== name) {
         part.view?.close?.();
         put(below);
