@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from tidelog.errors import SegmentChangedError
@@ -13,7 +12,7 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.columns import Columns
 from tidelog.web.grid import Grid
 from tidelog.web.jobs import Job
-from tidelog.web.time_maps import KnownMaps, first_time
+from tidelog.web.time_maps import KnownMaps, Mapped, first_time
 
 MAX_ENTRIES = 500
 """The most entries of a segment's time index that are read."""
@@ -21,97 +20,119 @@ MAX_ENTRIES = 500
 CHUNK_BYTES = 1 << 20
 
 
-class ReadBudget:
-    """How many bytes, and for how long, may still be read for an exact answer."""
+class Counting:
+    """Counts into a grid. What cannot be counted by maps alone is read at the end, if it is no more than `limit_bytes`."""
 
-    def __init__(self, limit_bytes: int, limit_s: float) -> None:
-        self.left = limit_bytes
+    def __init__(self, maps: KnownMaps, grid: Grid, job: Job, limit_bytes: int) -> None:
         self.read_bytes = 0
-        self._end = time.monotonic() + limit_s
+        self._maps = maps
+        self._grid = grid
+        self._job = job
+        self._left = limit_bytes
+        self._mapped: list[tuple[Segment, Mapped, list[int], int, int]] = []
+        """Blocks with records of several intervals, and the bounds of offsets."""
+        self._unmapped: list[tuple[Segment, int, int, int]] = []
 
-    def take(self, size_bytes: int) -> bool:
-        """Return whether these bytes may be read."""
-        if size_bytes > self.left or time.monotonic() > self._end:
-            return False
-        self.left -= size_bytes
-        self.read_bytes += size_bytes
-        return True
+    def add(self, segment: Segment, start_offset: int, end_offset: int) -> None:
+        """Count the records of a segment with offsets in `[start_offset, end_offset)`, as far as its map tells."""
+        found = self._maps.map_of(segment, self._job)
+        position = 0
+        if found is not None:
+            doubtful = self._by_map(found, start_offset, end_offset)
+            if doubtful:
+                self._left -= sum(found.time_map.end_position(one) - found.time_map.positions[one] for one in doubtful)
+                self._mapped.append((segment, found, doubtful, start_offset, end_offset))
+            position = found.time_map.covered_bytes
+        end = segment.end_position
+        if position < end and segment.base_offset < end_offset:
+            self._left -= end - position
+            self._unmapped.append((segment, position, start_offset, end_offset))
+
+    def _by_map(self, found: Mapped, start_offset: int, end_offset: int) -> list[int]:
+        grid, known = self._grid, found.time_map
+        start, end, step = grid.start_ms, grid.end_ms, grid.step_ms
+        doubtful = []
+        for block in known.blocks_in_time(known.blocks_between(start_offset, end_offset), start, end):
+            first, last = known.min_timestamps[block], known.max_timestamps[block]
+            is_whole = known.first_offsets[block] >= start_offset and known.end_offset(block) <= end_offset
+            if is_whole and first >= start and last < end and (first - start) // step == (last - start) // step:
+                grid.add((first - start) // step, known.records[block] - known.without_timestamp[block])
+            else:
+                doubtful.append(block)
+        return doubtful
+
+    def finish(self) -> None:
+        """Count the rest: exactly if it is little, else as the maps and indexes suggest."""
+        is_read = self._left >= 0
+        for segment, found, blocks, start_offset, end_offset in self._mapped:
+            if is_read:
+                self._read(segment, _runs(found.time_map, blocks), start_offset, end_offset)
+            else:
+                self._grid.why.add("blocks of the time maps have records of several intervals: their numbers are estimated")
+                self._estimate(found, blocks)
+            segment.close()
+        for segment, position, start_offset, end_offset in self._unmapped:
+            if is_read:
+                self._read(segment, [(position, segment.end_position)], start_offset, end_offset)
+            else:
+                self._grid.why.add("segments without a time map are counted by their time index: late records count as on time")
+                _count_indexed(segment, position, start_offset, self._grid)
+            segment.close()
+
+    def _estimate(self, found: Mapped, blocks: list[int]) -> None:
+        """Count one record for each span beside a block's main one, and the others evenly over that."""
+        grid, known = self._grid, found.time_map
+        for block in blocks:
+            others = found.others(block)
+            for low, high in others:
+                grid.spread(low, high, 1)
+            count = known.records[block] - known.without_timestamp[block] - len(others)
+            grid.spread(found.lows[block], found.highs[block], count)
+
+    def _read(self, segment: Segment, runs: Iterable[tuple[int, int]], start_offset: int, end_offset: int) -> None:
+        for start, end in runs:
+            self.read_bytes += end - start
+            _read(segment, start, end, start_offset, end_offset, self._grid)
+            if self._job.is_late():
+                self._grid.why.add("not everything was read in time")
+                return
 
 
-def count_segment(
-    maps: KnownMaps, segment: Segment, start_offset: int, end_offset: int, grid: Grid, budget: ReadBudget, job: Job
-) -> None:
-    """Count the records of a segment with offsets in `[start_offset, end_offset)`."""
-    found = maps.map_of(segment, job)
-    position = 0
-    if found is not None:
-        _count_mapped(segment, found, start_offset, end_offset, grid, budget)
-        position = found.covered_bytes
-    end = segment.end_position
-    if position >= end or segment.base_offset >= end_offset:
-        return
-    if budget.take(end - position):
-        _read(segment, [(position, end)], start_offset, end_offset, grid)
-    else:
-        grid.why.add("segments without a time map were counted by their time index, where late records count as on time")
-        _count_indexed(segment, position, start_offset, grid)
-
-
-def _count_mapped(segment: Segment, known: TimeMap, start_offset: int, end_offset: int, grid: Grid, budget: ReadBudget) -> None:
-    start, end, step = grid.start_ms, grid.end_ms, grid.step_ms
-    doubtful = []
-    for block in known.blocks_in_time(known.blocks_between(start_offset, end_offset), start, end):
-        first, last = known.min_timestamps[block], known.max_timestamps[block]
-        is_whole = known.first_offsets[block] >= start_offset and known.end_offset(block) <= end_offset
-        if first >= start and last < end and (first - start) // step == (last - start) // step and is_whole:
-            grid.add((first - start) // step, known.records[block] - known.without_timestamp[block])
-        else:
-            doubtful.append(block)
-    unread = []
+def _runs(known: TimeMap, blocks: list[int]) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
-    for block in doubtful:
+    for block in blocks:
         begin, finish = known.positions[block], known.end_position(block)
-        if not budget.take(finish - begin):
-            unread.append(block)
-        elif runs and runs[-1][1] == begin and finish - runs[-1][0] <= CHUNK_BYTES:
+        if runs and runs[-1][1] == begin and finish - runs[-1][0] <= CHUNK_BYTES:
             runs[-1] = (runs[-1][0], finish)
         else:
             runs.append((begin, finish))
-    _read(segment, runs, start_offset, end_offset, grid)
-    if unread:
-        grid.why.add("many blocks of the time maps have records of several intervals: theirs are spread evenly")
-    for block in unread:
-        count = known.records[block] - known.without_timestamp[block]
-        grid.spread(known.min_timestamps[block], known.max_timestamps[block], count)
+    return runs
 
 
-def _read(segment: Segment, runs: Iterable[tuple[int, int]], start_offset: int, end_offset: int, grid: Grid) -> None:
+def _read(segment: Segment, position: int, end: int, start_offset: int, end_offset: int, grid: Grid) -> None:
     """Count the records of whole batches by their timestamps. Raises what reading raises."""
     import pyarrow as pa
 
     columns = Columns(grid.start_ms, grid.end_ms, start_offset, min(end_offset, MAX_OFFSET), names=["timestamp"])
-    for start, end in runs:
-        position = start
-        while position < end:
-            data = memoryview(segment.file.read(position, min(CHUNK_BYTES, end - position)))
-            used = 0
-            for header in iter_headers(data, position, segment.log_path):
-                if header.end_position - position > len(data):
-                    break
-                columns.add(header, data, used, segment.log_path)
-                used = header.end_position - position
-            if not used:
-                large = next(segment.headers(position), None)
-                if large is None:
-                    raise SegmentChangedError("a segment became shorter while it was read", path=segment.log_path)
-                columns.add(large, segment.read_batch(large), 0, segment.log_path)
-                used = large.size
-            position += used
-            if columns.rows:
-                rows = columns.rows
-                times = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.timestamps().data)], 0)
-                grid.add_times(times)
-                columns.clear()
+    while position < end:
+        data = memoryview(segment.file.read(position, min(CHUNK_BYTES, end - position)))
+        used = 0
+        for header in iter_headers(data, position, segment.log_path):
+            if header.end_position - position > len(data):
+                break
+            columns.add(header, data, used, segment.log_path)
+            used = header.end_position - position
+        if not used:
+            large = next(segment.headers(position), None)
+            if large is None:
+                raise SegmentChangedError("a segment became shorter while it was read", path=segment.log_path)
+            columns.add(large, segment.read_batch(large), 0, segment.log_path)
+            used = large.size
+        position += used
+        if columns.rows:
+            times = pa.Array.from_buffers(pa.int64(), columns.rows, [None, pa.py_buffer(columns.timestamps().data)], 0)
+            grid.add_times(times)
+            columns.clear()
 
 
 def _count_indexed(segment: Segment, position: int, start_offset: int, grid: Grid) -> None:

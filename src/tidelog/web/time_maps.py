@@ -21,7 +21,9 @@ from tidelog.records.batch import BatchHeader
 from tidelog.web.jobs import Job
 
 KEPT_BLOCKS = 300_000
-"""The most blocks of maps that are kept, some 60 bytes each."""
+"""The most blocks of maps that are kept, some 70 bytes each."""
+
+KEPT_MAPS = 50_000
 
 KEPT_BOUNDS = 50_000
 
@@ -33,6 +35,37 @@ run for that long.
 
 CHECKED_BLOCKS = 512
 """How many blocks are compared with the log before the job's time is looked at."""
+
+
+class Mapped:
+    """A segment's map, and the main span of each block: its widest span without a hole, where most of its records are."""
+
+    __slots__ = ("highs", "lows", "time_map")
+
+    def __init__(self, time_map: TimeMap) -> None:
+        self.time_map = time_map
+        self.lows = time_map.min_timestamps[:]
+        self.highs = time_map.max_timestamps[:]
+        before, behind, ends = time_map.before_holes, time_map.behind_holes, time_map.hole_ends
+        first = 0
+        for block, end in enumerate(ends):
+            if end > first:
+                starts = (self.lows[block], *behind[first:end])
+                stops = (*before[first:end], self.highs[block])
+                self.lows[block], self.highs[block] = max(zip(starts, stops, strict=True), key=_width)
+                first = end
+
+    def others(self, block: int) -> list[tuple[int, int]]:
+        """Return the spans of a block besides its main one: those of late records."""
+        known = self.time_map
+        first, end = known.hole_ends[block - 1] if block else 0, known.hole_ends[block]
+        starts = (known.min_timestamps[block], *known.behind_holes[first:end])
+        stops = (*known.before_holes[first:end], known.max_timestamps[block])
+        return [one for one in zip(starts, stops, strict=True) if one[0] != self.lows[block]]
+
+
+def _width(span: tuple[int, int]) -> int:
+    return span[1] - span[0]
 
 
 class Bounds(NamedTuple):
@@ -54,12 +87,12 @@ class KnownMaps:
     """What is known about the times of segments. For several threads."""
 
     def __init__(self) -> None:
-        self._maps: OrderedDict[object, TimeMap | None] = OrderedDict()
+        self._maps: OrderedDict[object, Mapped | None] = OrderedDict()
         self._bounds: OrderedDict[object, Bounds] = OrderedDict()
         self._blocks = 0
         self._lock = Lock()
 
-    def map_of(self, segment: Segment, job: Job) -> TimeMap | None:
+    def map_of(self, segment: Segment, job: Job) -> Mapped | None:
         """Return the map of a segment; None if there is none that agrees, or the job's time ends before that is known."""
         stamp = _stamp(segment)
         with self._lock:
@@ -80,17 +113,21 @@ class KnownMaps:
         if 0 < unmapped <= BUILT_BYTES:
             # Reading it is as quick as looking at its index.
             if not job.is_young(BUILT_S):
-                return found
+                return None if found is None else Mapped(found)
             builder = TimeMapBuilder(segment.base_offset, grown_from=found)
             add_batches(builder, segment.file, segment.end_position)
             found = builder.build()
+        mapped = None if found is None else Mapped(found)
         with self._lock:
-            self._maps[stamp] = found
-            self._blocks += found.blocks if found is not None else 1
-            while self._blocks > KEPT_BLOCKS and len(self._maps) > 1:
-                _, old = self._maps.popitem(last=False)
-                self._blocks -= old.blocks if old is not None else 1
-        return found
+            self._forget(self._maps.pop(stamp, None))
+            self._maps[stamp] = mapped
+            self._blocks += 0 if found is None else found.blocks
+            while (self._blocks > KEPT_BLOCKS or len(self._maps) > KEPT_MAPS) and len(self._maps) > 1:
+                self._forget(self._maps.popitem(last=False)[1])
+        return mapped
+
+    def _forget(self, old: Mapped | None) -> None:
+        self._blocks -= 0 if old is None else old.time_map.blocks
 
     def bounds_of(self, segment: Segment, job: Job) -> Bounds:
         """Return the times of a segment. Raises what reading raises."""
@@ -100,12 +137,10 @@ class KnownMaps:
             return kept
         header = next(segment.headers(), None)
         first = NO_TIMESTAMP if header is None else first_time(header)
-        found = self.map_of(segment, job)
-        if found is not None and found.covered_bytes >= segment.end_position:
-            timed = [block for block in range(found.blocks) if found.min_timestamps[block] <= found.max_timestamps[block]]
-            least = min((found.min_timestamps[block] for block in timed), default=NO_TIMESTAMP)
-            most = max((found.max_timestamps[block] for block in timed), default=NO_TIMESTAMP)
-            bounds = Bounds(least, most, first, has_map=True)
+        mapped = self.map_of(segment, job)
+        if mapped is not None and mapped.time_map.covered_bytes >= segment.end_position:
+            least, most = min(mapped.time_map.min_timestamps), max(mapped.time_map.max_timestamps)
+            bounds = Bounds(least, most, first, True) if least <= most else Bounds(NO_TIMESTAMP, NO_TIMESTAMP, first, True)
         else:
             bounds = Bounds(first, largest_timestamp(segment).timestamp, first, has_map=False)
         with self._lock:

@@ -1,8 +1,9 @@
 """Pages of records in the order of time, across partitions.
 
 The records after a cursor, by timestamp, partition and offset. A window of time is read exactly, as by `tidelog.scan`, and the
-first records in it are kept. Time maps say how wide the window must be: so wide that blocks with enough records end in it. Then a
-page costs a few blocks, wherever it is. Without maps the window is the rest of the range, because a late record may be anywhere.
+first records in it are kept. Time maps say how wide the window must be: so wide that the main spans of blocks with enough records
+end in it. Then a page costs a few blocks, wherever it is. Without maps the window is the rest of the range, because a late record
+may be anywhere.
 
 Records without a timestamp have no place in this order; the answer counts them.
 """
@@ -32,7 +33,7 @@ MOST_S = 30.0
 """How long one window may take: its records cannot be shown before it has been read whole."""
 
 GROWTH = 8
-"""How much wider the next window is when filters let too few records pass."""
+"""How much wider the next window is when too few records are in one, or pass the filters."""
 
 HELD_ROWS = 16_384
 
@@ -106,25 +107,22 @@ def _window(
 
 
 def _window_end(context: Context, source: Source, wanted: Wanted, start_ms: int, records: int, job: Job) -> int | None:
-    """Return a time so that there are at least `records` in between, from the time maps; None: no such time is known."""
+    """Return a time so that there are about `records` in between, from the time maps; None: no such time is known."""
     if source.log_dir is None:
         return None
     ends: list[tuple[int, int]] = []
     for number in wanted.partitions(source):
         with source.log_dir.log(wanted.request.topic, number) as log:
             for segment in log.segments:
-                known = context.maps.map_of(segment, job)
+                found = context.maps.map_of(segment, job)
                 segment.close()
-                if known is None:
+                if found is None:
                     if segment.is_last:
                         continue
                     return None
-                least, most, counts, without = known.min_timestamps, known.max_timestamps, known.records, known.without_timestamp
-                ends += [
-                    (most[block], counts[block] - without[block])
-                    for block in range(known.blocks)
-                    if start_ms <= least[block] <= most[block]
-                ]
+                counts = found.time_map.records
+                spans = enumerate(zip(found.lows, found.highs, strict=True))
+                ends += [(high, counts[block]) for block, (low, high) in spans if start_ms <= low <= high]
     ends.sort()
     for most_ms, count in ends:
         records -= count

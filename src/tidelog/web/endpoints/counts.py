@@ -3,15 +3,14 @@
 | part of the log | how it is counted | exact |
 |---|---|---|
 | a block of a time map within one interval | by the map | yes |
-| other blocks | their timestamps are read, within `READ_BYTES` | yes |
-| those beyond that | their records are spread over the time that the map gives | no |
-| a segment without a map, up to `READ_BYTES` | its timestamps are read | yes |
-| a larger one | by its time index: offsets between two entries are taken as records of that time | no |
+| other blocks, and segments without a map, up to `READ_BYTES` in all | their timestamps are read | yes |
+| more of them: blocks | by the spans of time that the map gives | no |
+| more of them: segments | by their time index: offsets between two entries are taken as records of that time | no |
 | brokers, a small range | its records are read | yes |
 | brokers, a large range | by the offsets that the brokers find for the intervals' ends | no |
 | with filters, or read_committed | the range is read, as far as the job's time allows | if it was read whole |
 
-`why` says what made an answer inexact.
+`why` says what made an answer inexact. With `exact=1` everything is read that must be, as far as the job's time allows.
 """
 
 from __future__ import annotations
@@ -29,15 +28,12 @@ from tidelog.web.context import Answer, Context, plain
 from tidelog.web.grid import Grid
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
-from tidelog.web.segment_counts import ReadBudget, count_segment
+from tidelog.web.segment_counts import Counting
 from tidelog.web.wanted import Wanted, pieces
 
 MAX_BUCKETS = 2000
 
 READ_BYTES = 24 << 20
-
-READ_S = 0.12
-"""How long timestamps may be read for an exact answer when an inexact one is at hand."""
 
 READ_OFFSETS = 100_000
 """The most records that are fetched from brokers for an exact answer."""
@@ -61,7 +57,7 @@ def counts(context: Context, query: Query, job: Job) -> Answer:
         if end <= start:
             read_bytes = 0
         elif is_plain and source.log_dir is not None:
-            read_bytes = _by_maps(context, source, wanted, grid, job)
+            read_bytes = _by_maps(context, source, wanted, grid, job, 2**62 if query.flag("exact") else None)
         elif is_plain:
             read_bytes = _by_brokers(source, wanted, grid, job)
         else:
@@ -106,21 +102,22 @@ def _extent(context: Context, source: Source, wanted: Wanted, job: Job) -> tuple
     return max(0, min(least, default=0)), max(most, default=-1)
 
 
-def _by_maps(context: Context, source: Source, wanted: Wanted, grid: Grid, job: Job) -> int:
+def _by_maps(context: Context, source: Source, wanted: Wanted, grid: Grid, job: Job, limit_bytes: int | None) -> int:
     assert source.log_dir is not None
-    budget = ReadBudget(READ_BYTES, READ_S)
+    counting = Counting(context.maps, grid, job, READ_BYTES if limit_bytes is None else limit_bytes)
     numbers = wanted.partitions(source)
     for number in numbers:
         with source.log_dir.log(wanted.request.topic, number) as log:
             log.check_names()
             end_offset = _end_offset(log, wanted)
             for segment in log.segments_from(log.log_start_offset):
-                count_segment(context.maps, segment, log.log_start_offset, end_offset, grid, budget, job)
+                counting.add(segment, log.log_start_offset, end_offset)
                 segment.close()
         if job.is_late():
             grid.why.add("not every partition was counted in time")
             break
-    return budget.read_bytes
+    counting.finish()
+    return counting.read_bytes
 
 
 def _end_offset(log: Log, wanted: Wanted) -> int:

@@ -29,7 +29,7 @@ from tidelog.web.context import Answer, Context, plain
 from tidelog.web.grid import Grid
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
-from tidelog.web.segment_counts import ReadBudget, count_segment
+from tidelog.web.segment_counts import Counting
 from tidelog.web.wanted import Wanted, pieces
 
 ALL_TIMES_MS = 2**62
@@ -104,15 +104,16 @@ def _count(context: Context, log: Log, span: TimeRange, start_offset: int, end_o
     """Count the records within both bounds exactly; None if the job's time is over before."""
     assert span.start_ms is not None and span.end_ms is not None
     grid = Grid(span.start_ms, span.end_ms, max(1, span.end_ms - span.start_ms), 1)
-    budget = ReadBudget(2**62, 2**31)
+    counting = Counting(context.maps, grid, job, 2**62)
     first, end = max(start_offset, log.log_start_offset), min(end_offset, log.log_end_offset)
     for segment in log.segments_from(first):
         if first < end and span.start_ms < span.end_ms:
-            count_segment(context.maps, segment, first, end, grid, budget, job)
+            counting.add(segment, first, end)
         segment.close()
         if job.is_late():
             return None
-    return grid.whole()[0]
+    counting.finish()
+    return None if grid.why else grid.whole()[0]
 
 
 def _by_reading(source: Source, wanted: Wanted, key: TopicPartition, span: TimeRange, job: Job) -> Cut | None:
