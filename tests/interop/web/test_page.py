@@ -122,7 +122,7 @@ def test_a_look_up_is_told_step_by_step(visitor: Visitor, folder: Path) -> None:
         expected = tidelog.find_offset(log, T + 9 * HOUR_MS)
     assert expected is not None
     expect(visitor.page.locator(".answer a")).to_have_text(f"offset {expected.offset}")
-    titles = visitor.page.locator(".steps h3").all_inner_texts()
+    titles = visitor.page.locator(".steps h2").all_inner_texts()
     assert [title.partition(" ")[2] for title in titles] == ["Segments", "Time index", "Offset index", "Batches", "Record"]
 
 

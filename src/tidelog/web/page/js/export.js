@@ -37,7 +37,7 @@ export function exportPart(root, topic) {
     wantedOf,
     draw: (lines) =>
       [...(lines.notes ?? []).map((note) => el("p", { class: "note" }, `Note: ${note}.`)), ...LANGUAGES.filter(([key]) => lines[key]).map(([key, name]) =>
-        el("section", { class: "lines" }, el("h3", {}, name, " ", el("button", { type: "button", "aria-label": `Copy the ${name} lines`, onclick: (event) => copy(lines[key], event.currentTarget) }, "Copy")), el("pre", { tabindex: 0, role: "group", "aria-label": name }, lines[key])),
+        el("section", { class: "lines" }, el("h2", {}, name, " ", el("button", { type: "button", "aria-label": `Copy the ${name} lines`, onclick: (event) => copy(lines[key], event.currentTarget) }, "Copy")), el("pre", { tabindex: 0, role: "group", "aria-label": name }, lines[key])),
       )],
   });
 }

@@ -109,7 +109,7 @@ function drawn(steps) {
 function picture({ steps, answer, read_bytes: read }, params) {
   let above = null;
   const items = drawn(steps).map((one, at) => {
-    const item = el("li", {}, el("div", { class: "words" }, el("h3", {}, `${at + 1}. ${one.title}`), one.words), el("div", { class: "strip" }, strip(above, one.mark[0], one.mark[1], one.cuts, one.past)));
+    const item = el("li", {}, el("div", { class: "words" }, el("h2", {}, `${at + 1}. ${one.title}`), one.words), el("div", { class: "strip" }, strip(above, one.mark[0], one.mark[1], one.cuts, one.past)));
     above = one.mark;
     return item;
   });

@@ -23,7 +23,6 @@ export function described(segment) {
 
 export class Segments {
   constructor(partitions, wanted) {
-    this.partitions = partitions;
     this.wanted = wanted;
     this.axis = null;
     this.rows = new Map();
@@ -31,8 +30,17 @@ export class Segments {
     this.under = 0;
     this.given = new AbortController();
     this.room = el("div", { class: "rows-room" });
-    this.root = el("div", { class: "rows", tabindex: partitions.length * ROW > 340 ? 0 : undefined, role: "group", "aria-label": `Segments of ${counted(partitions.length, "partition")} over time`, onscroll: () => this.draw() }, this.room);
+    this.root = el("div", { class: "rows", role: "group", onscroll: () => this.draw() }, this.room);
+    this.grow(partitions);
+  }
+
+  /** Take the partitions that there are; those before stay. */
+  grow(partitions) {
+    this.partitions = partitions;
     this.room.style.height = `${partitions.length * ROW}px`;
+    this.root.setAttribute("aria-label", `Segments of ${counted(partitions.length, "partition")} over time`);
+    if (partitions.length * ROW > 340) this.root.tabIndex = 0;
+    this.draw();
   }
 
   close() {

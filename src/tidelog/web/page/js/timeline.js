@@ -35,6 +35,12 @@ export class Timeline {
     this.rest();
   }
 
+  /** Draw more partitions than were known before. */
+  grow(partitions, whole) {
+    if (this.segments.partitions.length) this.segments.grow(partitions);
+    this.widen(whole);
+  }
+
   /** Draw more time than was known before. */
   widen(whole) {
     if (whole.from >= this.whole.from && whole.to <= this.whole.to) return;

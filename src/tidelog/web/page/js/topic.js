@@ -31,13 +31,11 @@ const OF_PART = { after: undefined, record: undefined, sort: undefined, desc: un
 
 const known = (values) => values.filter((value) => value !== null && value !== undefined);
 
-/** The topic with the sums of its partitions. */
-function summed(topic) {
-  const all = topic.partitions;
+/** What the partitions have together. */
+function sums(all) {
   const least = known(all.map((one) => one.first_ms));
   const most = known(all.map((one) => one.last_ms));
   return {
-    ...topic,
     records: all.reduce((sum, one) => sum + Number(one.end ?? 0) - Number(one.log_start ?? 0), 0),
     bytes: all.reduce((sum, one) => sum + Number(one.bytes ?? 0), 0),
     first_ms: least.length ? least.reduce((one, other) => Math.min(one, other)) : null,
@@ -88,23 +86,24 @@ export const topicView = {
     let totalOf = "";
     put(root, el("p", { class: "crumbs" }, el("a", { href: linkTo("topics") }, "Topics")), el("h1", { class: "topic-name" }, params.topic), summary, above, tabs, below);
 
-    /** The topic with all its partitions, which the server gives by the thousand. */
-    async function allPartitions() {
-      const found = await ask("topic", wanted);
-      for (let more = found.more; more; ) {
-        summary.textContent = `Loading … ${count(found.partitions.length)} of ${counted(found.total, "partition")}`;
-        const next = await ask("topic", { ...wanted, after: found.partitions.at(-1).partition });
-        found.partitions.push(...next.partitions);
-        more = next.more;
+    /** Ask for the partitions after those of the first answer, which the server gives by the thousand. */
+    async function others() {
+      while (topic.more) {
+        summary.textContent = `${counted(topic.total, "partition")} · reading the ${count(topic.partitions.length)}th …`;
+        const next = await ask("topic", { ...wanted, after: topic.partitions.at(-1).partition });
+        topic.partitions.push(...next.partitions);
+        Object.assign(topic, sums(topic.partitions), { more: next.more });
+        timeline?.grow(topic.partitions.map((one) => one.partition), extentOf());
       }
-      return found;
+      summary.textContent = facts(topic);
     }
 
+    const extentOf = () => ({ from: bounded(topic.first_ms ?? 0), to: bounded((topic.last_ms ?? -1) + 1) });
+
     function frame() {
-      const whole = { from: bounded(topic.first_ms ?? 0), to: bounded((topic.last_ms ?? -1) + 1) };
       range = new RangeForm();
       const timed = topic.first_ms !== null && topic.first_ms !== undefined;
-      if (timed) timeline = new Timeline(whole, hasFiles ? topic.partitions.map((one) => one.partition) : [], wanted);
+      if (timed) timeline = new Timeline(extentOf(), hasFiles ? topic.partitions.map((one) => one.partition) : [], wanted);
       const extra = [notes(topic), config(topic)].filter(Boolean);
       put(above, timed ? [range.root, timeline.root] : el("p", { class: "empty" }, topic.records ? "No record here has a timestamp: there is no time axis." : "There are no records here yet."), extra.length > 0 && el("div", { class: "extra" }, extra));
     }
@@ -143,11 +142,10 @@ export const topicView = {
     async function update(now) {
       try {
         if (!topic) {
-          topic = summed(await allPartitions());
-          topic.wanted = wanted;
-          summary.textContent = facts(topic);
+          topic = await ask("topic", wanted);
+          Object.assign(topic, sums(topic.partitions), { wanted });
           frame();
-          if (timeline) widen();
+          others().then(() => timeline && widen()).catch((error) => isAborted(error) || put(summary, shownProblem(error)));
         }
       } catch (error) {
         if (isAborted(error)) return;
