@@ -36,7 +36,7 @@ from tidelog.errors import (
     TidelogError,
 )
 from tidelog.web.context import Answer, Context
-from tidelog.web.endpoints import counts, cut, groups, lines, lookup, records, retention, segments, topics
+from tidelog.web.endpoints import counts, cut, groups, lines, lookup, records, retention, segments, times, topics
 from tidelog.web.endpoints.export import Export
 from tidelog.web.jobs import Job, Jobs, Lane, Stopped
 from tidelog.web.page_files import page_file
@@ -61,6 +61,7 @@ class Endpoint(NamedTuple):
 
 ENDPOINTS = {
     "sources": Endpoint(topics.sources),
+    "time": Endpoint(times.understood),
     "topics": Endpoint(topics.topics),
     "topic": Endpoint(topics.topic),
     "segments": Endpoint(segments.segments),

@@ -41,21 +41,47 @@ def sources(context: Context, query: Query, job: Job) -> Answer:
     return {"sources": found, "version": version("tidelog"), "zone": context.zone or "UTC"}
 
 
+ORDERS = ("topic", "partitions", "records", "bytes", "last_ms")
+
+
 def topics(context: Context, query: Query, job: Job) -> Answer:
-    """Return the topics whose names contain `q`, sorted by name, from the one after `after` on."""
-    wanted, after = (query.text("q") or "").lower(), query.text("after")
+    """Return the topics whose names contain `q`, sorted by one of `ORDERS`, of which `desc` reverses the direction.
+
+    By name `after` is the last name of the page before, else the number of topics before the page. Topics whose figures are not
+    known yet come last; `pending` says that there are some.
+    """
+    order, is_down = query.choice("sort", ORDERS), query.flag("desc")
     limit = query.number("limit", 100, 1, MAX_TOPICS)
+    wanted = (query.text("q") or "").lower()
+    is_by_name = order == "topic" and not is_down
     with context.sources.named(query.text("source")).borrowed() as source:
         listed = sorted(name for name in source.topics() if wanted in name.lower())
-        named = [name for name in listed if after is None or name > after]
-        shown = named[:limit]
-        numbers = source.topics(shown) if shown else {}
-        figures = _figures(context, source, [TopicPartition(name, one) for name in shown for one in numbers.get(name, ())], job)
+        if is_by_name:
+            after = query.text("after")
+            left = [name for name in listed if after is None or name > after]
+            rows = _rows(context, source, left[:limit], job)
+            is_more = len(left) > limit
+        else:
+            found = _rows(context, source, listed, job)
+            known = [row for row in found if row[order] is not None]
+            known.sort(key=lambda row: row[order] if order == "topic" else int(row[order]), reverse=is_down)
+            ranked = known + [row for row in found if row[order] is None]
+            first = query.number("after", 0, 0, 2**31 - 1)
+            rows = ranked[first : first + limit]
+            is_more = len(ranked) > first + limit
+    is_pending = any(row["pending"] for row in (rows if is_by_name else found))
+    return {"topics": rows, "total": len(listed), "more": is_more, "pending": is_pending}
+
+
+def _rows(context: Context, source: Source, names: list[str], job: Job) -> list[Answer]:
+    numbers = source.topics(names) if names else {}
+    keys = [TopicPartition(name, number) for name in names for number in numbers.get(name, ())]
+    figures = _figures(context, source, keys, job)
     answer = []
-    for name in shown:
+    for name in names:
         parts = [figures.get(TopicPartition(name, number)) for number in numbers.get(name, ())]
         answer.append({"topic": name, "internal": name.startswith("__"), "partitions": len(parts), **_totals(parts)})
-    return {"topics": answer, "total": len(listed), "more": len(named) > limit}
+    return answer
 
 
 def topic(context: Context, query: Query, job: Job) -> Answer:

@@ -1,0 +1,64 @@
+// What is searched for and how values are shown: one form for records, live tail and export.
+
+import { choice, el, field } from "./dom.js";
+import { change } from "./state.js";
+
+const SEARCHES = [
+  ["grep", "Search", "regular expression in key or value"],
+  ["key", "Key", "equals"],
+  ["header", "Header", "name=value"],
+  ["where", "Where", "value.total > 100"],
+];
+
+const DECODINGS = [
+  ["", "automatic"],
+  ["utf8", "text"],
+  ["json", "JSON"],
+  ["avro", "Avro"],
+  ["protobuf", "Protobuf"],
+  ["msgpack", "MessagePack"],
+  ["hex", "hex"],
+];
+
+const CHOICES = [
+  ["order", "Order", [["", "by time"], ["offset", "by offset"]]],
+  ["decode", "Values as", DECODINGS],
+  ["key_decode", "Keys as", DECODINGS],
+];
+
+const NAMES = [...SEARCHES, ...CHOICES].map(([name]) => name);
+
+/** The filters of `params`, as the endpoints take them. */
+export function filtersOf(params) {
+  const of = Object.fromEntries(["partitions", ...NAMES].map((name) => [name, params[name]]));
+  return { ...of, order: params.order ?? "time", decode: params.decode ?? "auto", key_decode: params.key_decode ?? "auto" };
+}
+
+/** The form; `without` are names of controls that make no sense here. */
+export class Filters {
+  constructor(without = []) {
+    this.inputs = {};
+    const searches = SEARCHES.filter(([name]) => !without.includes(name)).map(([name, label, hint]) => {
+      this.inputs[name] = el("input", { type: "search", placeholder: hint, autocomplete: "off", spellcheck: "false", "data-search": name === "grep" });
+      return field(label, this.inputs[name]);
+    });
+    const choices = CHOICES.filter(([name]) => !without.includes(name)).map(([name, label, options]) => {
+      this.inputs[name] = choice(options, "", { onchange: () => this.submit() });
+      return field(label, this.inputs[name]);
+    });
+    this.summary = el("summary", {}, "Search and view");
+    const form = el("form", { class: "filters", onsubmit: (event) => (event.preventDefault(), this.submit()) }, searches, choices, el("button", {}, "Search"));
+    this.root = el("details", { class: "filters-box", open: innerWidth > 700 }, this.summary, form);
+  }
+
+  submit() {
+    change({ ...Object.fromEntries(Object.entries(this.inputs).map(([name, input]) => [name, input.value.trim() || undefined])), after: undefined, record: undefined });
+  }
+
+  update(params) {
+    for (const [name, input] of Object.entries(this.inputs)) if (document.activeElement !== input || input.tagName === "SELECT") input.value = params[name] ?? "";
+    const set = NAMES.filter((name) => params[name] && name in this.inputs);
+    this.summary.textContent = set.length ? `Search and view: ${set.map((name) => `${name.replace("_", " ")} ${params[name]}`).join(", ")}` : "Search and view";
+    if (set.some((name) => SEARCHES.some(([one]) => one === name))) this.root.open = true;
+  }
+}
