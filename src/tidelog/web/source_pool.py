@@ -1,7 +1,7 @@
 """The sources of the page. A source is for one thread at a time, so each has a few open instances, which requests borrow.
 
-A borrowed source shows the log's current state. After an error it is closed, so that the next request opens it anew, and finds a
-broker that is back, or a folder that is there again.
+A borrowed source shows the log's current state. After an error it is closed, so that the next request opens another one, and finds
+a broker that is back, or a folder that exists again.
 """
 
 from __future__ import annotations

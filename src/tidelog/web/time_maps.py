@@ -6,7 +6,9 @@ batches. `Bounds` are a segment's times; without a map they come from its ends a
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
+from collections.abc import Iterable
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,16 +60,15 @@ class Mapped:
                 self.lows[block], self.highs[block] = max(zip(starts, stops, strict=True), key=_width)
                 first = end
 
-    def starts(self, first: int, end: int) -> pa.Array:
-        """Return the first timestamps of all spans of blocks `first` to `end`, exclusive: there is a record at each."""
-        import pyarrow as pa
-
+    def starts(self, ranges: Iterable[tuple[int, int]]) -> pa.Array:
+        """Return the first timestamps of all spans of some ranges of blocks, ends exclusive: there is a record at each."""
         from tidelog.web.arrow_numbers import int64s
 
-        known = self.time_map
-        holes = slice(known.hole_ends[first - 1] if first else 0, known.hole_ends[end - 1] if end > first else 0)
-        parts = (known.min_timestamps[first:end], known.behind_holes[holes])
-        return pa.concat_arrays([int64s(one) for one in parts])
+        known, found = self.time_map, array("q")
+        for first, end in ranges:
+            found += known.min_timestamps[first:end]
+            found += known.behind_holes[known.hole_ends[first - 1] if first else 0 : known.hole_ends[end - 1]]
+        return int64s(found)
 
     def spans(self, block: int) -> int:
         """Return the number of a block's spans."""

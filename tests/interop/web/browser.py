@@ -29,7 +29,9 @@ def running_ui(*sources: str | Path) -> Iterator[str]:
             assert process.stdout is not None
             assert process.stderr is not None
             address = process.stdout.readline().strip()
-            assert re.match(r"http://127\.0\.0\.1:\d+/\?token=", address), f"{address}\n{process.stderr.read() if not address else ''}"
+            assert re.match(r"http://127\.0\.0\.1:\d+/\?token=", address), (
+                f"{address}\n{process.stderr.read() if not address else ''}"
+            )
             yield address
         finally:
             process.terminate()
@@ -62,7 +64,10 @@ class Visitor:
         self.page.on("console", self._log)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("dialog", self._dialog)
-        self.page.on("request", lambda request: None if request.url.startswith(self.root) else self.faults.append(f"request: {request.url}"))
+        self.page.on(
+            "request",
+            lambda request: None if request.url.startswith(self.root) else self.faults.append(f"request: {request.url}"),
+        )
         self.page.on("response", self._answered)
         self.page.goto(address)
         expect(self.page.locator("h1")).to_be_visible()

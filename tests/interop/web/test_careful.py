@@ -39,7 +39,9 @@ DESK = {"width": 1280, "height": 900}
 
 
 @pytest.mark.parametrize(("scheme", "size"), [("light", DESK), ("dark", DESK), ("light", PHONE)])
-def test_axe_finds_nothing_and_no_view_is_wider_than_its_window(browser: Browser, address: str, scheme: str, size: dict[str, int]) -> None:
+def test_axe_finds_nothing_and_no_view_is_wider_than_its_window(
+    browser: Browser, address: str, scheme: str, size: dict[str, int]
+) -> None:
     visitor = Visitor(browser, address, color_scheme=scheme, viewport=size)
     found = {}
     for view in VIEWS:
@@ -81,7 +83,11 @@ def test_hostile_values_are_text(visitor: Visitor) -> None:
 def test_hostile_addresses_are_text(visitor: Visitor) -> None:
     page = visitor.page
     script = "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"
-    for view in (f"topic?topic={script}", f"group?group={script}", f"topic?topic=orders&partitions={script}&part={script}&tz={script}&record={script}"):
+    for view in (
+        f"topic?topic={script}",
+        f"group?group={script}",
+        f"topic?topic=orders&partitions={script}&part={script}&tz={script}&record={script}",
+    ):
         visitor.open(view)
         expect(page.locator("main .problem").first).to_be_visible()
         assert page.locator("main img").count() == 0
