@@ -20,7 +20,7 @@ KEPT = 2
 """How many idle instances are kept open; each knows what it has read about the log."""
 
 
-KEPT_LOGS = 500
+KEPT_LOGS = 5000
 """How many open partitions an idle instance keeps."""
 
 

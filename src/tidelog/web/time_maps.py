@@ -33,10 +33,7 @@ KEPT_MAPS = 50_000
 KEPT_BOUNDS = 50_000
 
 BUILT_BYTES = 8 << 20
-BUILT_S = 1.0
-"""A segment without a map, or the part after it, is mapped in memory if it has at most these bytes, unless the job has already
-run for that long.
-"""
+"""A segment without a map, or the part after it, is mapped in memory if it has at most these bytes."""
 
 CHECKED_BLOCKS = 512
 """How many blocks are compared with the log before the job's time is looked at."""
@@ -124,7 +121,7 @@ class KnownMaps:
         unmapped = segment.end_position - (0 if found is None else found.covered_bytes)
         if 0 < unmapped <= BUILT_BYTES:
             # Reading it is as quick as looking at its index.
-            if not job.is_young(BUILT_S):
+            if not job.may_build(unmapped):
                 return None if found is None else Mapped(found)
             builder = TimeMapBuilder(segment.base_offset, grown_from=found)
             add_batches(builder, segment.file, segment.end_position)
