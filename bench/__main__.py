@@ -15,6 +15,7 @@ BENCHMARKS = (
     "topics_bench",
     "scan_bench",
     "time_range_bench",
+    "cli.command_bench",
     "find_bench",
     "pipeline_bench",
     "lookup_bench",
@@ -26,6 +27,7 @@ BENCHMARKS = (
     "broker.compaction_bench",
     "broker.background_bench",
     "stall_bench",
+    "web.page_bench",
 )
 
 

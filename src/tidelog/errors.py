@@ -43,6 +43,7 @@ They form one tree::
     ├── BrokerError                   a broker answered with an error code that has no class here
     │   └── RequestTimedOutError
     ├── BrokerUnreachableError        a broker cannot be reached, or the connection broke (also an OSError)
+    ├── SchemaRegistryError           a schema registry cannot be reached, or refuses (also an OSError)
     ├── SecurityProtocolError         a port uses another security protocol, or lacks the SASL mechanism
     ├── AuthenticationError           either side refuses a password, a certificate or a token
     └── StorageError                  an operation of the file system failed (also an OSError)
@@ -93,6 +94,7 @@ __all__ = [
     "RecordTooLargeError",
     "RecordValidationError",
     "RequestTimedOutError",
+    "SchemaRegistryError",
     "SecurityProtocolError",
     "SegmentChangedError",
     "StorageError",
@@ -357,6 +359,12 @@ class RequestTimedOutError(BrokerError):
 
 class BrokerUnreachableError(TidelogError, OSError):
     """A connection to a broker failed or was lost; `path` is the broker's host:port."""
+
+
+class SchemaRegistryError(TidelogError, OSError):
+    """A schema registry cannot be reached, refuses the credentials, or answers what is no schema; `path` is its URL, without
+    credentials.
+    """
 
 
 class SecurityProtocolError(TidelogError):

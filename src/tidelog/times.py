@@ -9,10 +9,11 @@ What `parse_time` accepts::
     today, yesterday, tomorrow              the start of that day
     last monday                             the latest Monday before today
     yesterday 09:00, last mon 09:00         that day at that time
-    09:00, 09:00:15                         today at that time
+    09:00, 09:00:15, 9am, 9:30 pm           today at that time
     1373414400000                           digits alone: epoch milliseconds
     now                                     the clock's time
-    -3d, -90m, -1h30m, -2w, -45s            that long before now (w d h m s, largest unit first); also now-3d, 3d ago
+    -3d, -90m, -1h30m, -2w, -45s            that long before now (w d h m s ms, largest unit first); also now-3d, 3d ago
+    15 minutes ago, -2 hours, 1h 30min ago  units may be words
     now+15m                                 that long after now
     +15m                                    that long after the start of the range, if there is a range
 
@@ -39,8 +40,8 @@ from tidelog.errors import InvalidArgumentError
 __all__ = ["Time", "format_time", "parse_duration", "parse_time"]
 
 ACCEPTED = (
-    "2013-07-10, 2013-07-10T09:30:00Z, yesterday 09:00, last monday, 09:00 Europe/Berlin, epoch milliseconds, now, "
-    "or a time ago as -3d, -90m, -1h30m"
+    "2013-07-10, 2013-07-10T09:30:00Z, yesterday 09:00, last monday, 9am, 09:00 Europe/Berlin, epoch milliseconds, now, "
+    "or a time ago as -3d, -90m, 2 hours ago"
 )
 """The accepted forms of a time, in one line, for messages and help texts."""
 
@@ -60,19 +61,27 @@ _DAY_MS = 24 * _HOUR_MS
 
 _DAYS_IN_MONTH = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
-_SPAN = r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?"
+_DURATION_UNITS_MS = {
+    "w|weeks?": 7 * _DAY_MS,
+    "d|days?": _DAY_MS,
+    "h|hrs?|hours?": _HOUR_MS,
+    "m|mins?|minutes?": _MINUTE_MS,
+    "s|secs?|seconds?": _SECOND_MS,
+    "ms": 1,
+}
+"""The names of each unit, as an expression → its milliseconds; the largest first."""
+_SPAN = "".join(rf"(?:\ ?(\d+)\ ?(?:{names}))?" for names in _DURATION_UNITS_MS)
 _DURATION = re.compile(_SPAN, re.ASCII)
-_DURATION_UNITS_MS = (7 * _DAY_MS, _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS)
 _RELATIVE = re.compile(rf"(?P<now>now)?\ ?(?P<sign>[-+])\ ?(?P<span>{_SPAN})|(?P<ago>{_SPAN})\ ago", re.IGNORECASE | re.ASCII)
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAYS_FROM_TODAY = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
-_TIME_OF_DAY = r"\d\d?:\d\d (?: :\d\d (?:[.,]\d+)? )?"
+_TIME_OF_DAY = r"(?: \d\d?(?: :\d\d )?\ ?[ap]m | \d\d?:\d\d (?: :\d\d (?:[.,]\d+)? )? )"
 _ZONE = r"(?P<offset>[Zz]|[+-]\d\d(?::?\d\d)?) | \ (?P<zone>[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)"
 _LOCAL = re.compile(
     rf"""(?: (?P<year>[+]?\d{{4,9}})-(?P<month>\d\d)-(?P<day>\d\d) (?: [T\ ] (?P<at>{_TIME_OF_DAY}|\d\d) )?
-           | (?P<word>{"|".join(_DAYS_FROM_TODAY)} | last\ (?P<weekday>[a-z]{{3,9}})) (?: \ (?P<word_at>{_TIME_OF_DAY}|\d\d) )?
+           | (?P<word>{"|".join(_DAYS_FROM_TODAY)} | last\ (?P<weekday>[a-z]{{3,9}})) (?: \ (?P<word_at>{_TIME_OF_DAY}|\d\d?) )?
            | (?P<today_at>{_TIME_OF_DAY})
          )
          (?: \ ?{_ZONE} )?""",
@@ -159,7 +168,7 @@ def doubtful_unit(number: int) -> str | None:
 
 
 def parse_duration(text: str) -> int:
-    """Return a duration in milliseconds: ``7d``, ``1h30m``, ``45s``, or digits alone, which are milliseconds.
+    """Return a duration in milliseconds: ``7d``, ``1h30m``, ``500ms``, or digits alone, which are milliseconds.
 
     Raises InvalidArgumentError for anything else, and for a duration beyond an int64.
     """
@@ -171,7 +180,9 @@ def parse_duration(text: str) -> int:
         span_ms = int(stripped)
     else:
         shown = stripped if len(stripped) <= _MAX_TEXT else f"{stripped[:20]}..."
-        raise InvalidArgumentError("not a span of time", found=repr(shown), expected="7d, 36h, 90m, 1h30m, 45s, or milliseconds")
+        raise InvalidArgumentError(
+            "not a span of time", found=repr(shown), expected="7d, 36h, 90m, 1h30m, 45s, 500ms, or milliseconds"
+        )
     if span_ms > MAX_TIME_MS:
         raise InvalidArgumentError("a span of time is too long", found=stripped, expected=f"at most {MAX_TIME_MS} ms")
     return span_ms
@@ -196,6 +207,8 @@ def _parse_text(text: str, clock: Clock, zone: str | None, start_ms: int | None)
         return _checked(base_ms + (_span_ms(span) if relative["sign"] == "+" else -_span_ms(span)), stripped)
     local = _LOCAL.fullmatch(stripped)
     if local is None:
+        if (word := stripped.lower().partition(" ")[0]) in (*_WEEKDAYS, *(day[:3] for day in _WEEKDAYS)):
+            raise InvalidArgumentError(f"not a time: {text!r}; for the latest {word} before today: {f'last {stripped}'!r}")
         raise InvalidArgumentError(f"not a time: {text!r}; accepted: {ACCEPTED}")
     return _checked(_from_local(local, stripped, clock, zone), stripped)
 
@@ -203,7 +216,7 @@ def _parse_text(text: str, clock: Clock, zone: str | None, start_ms: int | None)
 def _span_ms(text: str) -> int:
     match = _DURATION.fullmatch(text.lower())
     assert match is not None
-    return sum(int(amount or 0) * unit for amount, unit in zip(match.groups(), _DURATION_UNITS_MS, strict=True))
+    return sum(int(amount or 0) * unit for amount, unit in zip(match.groups(), _DURATION_UNITS_MS.values(), strict=True))
 
 
 def _from_local(match: re.Match[str], text: str, clock: Clock, default: str | None) -> int:
@@ -260,6 +273,12 @@ def _calendar_day(year: int, month: int, day: int, text: str) -> int:
 
 
 def _time_of_day_ms(text: str, whole: str) -> int:
+    half = text[-2:].lower() if text[-1] in "mM" else None
+    if half is not None:
+        clock_hour, colon, minute = text[:-2].strip().partition(":")
+        if not 1 <= int(clock_hour) <= 12:
+            raise InvalidArgumentError(f"not a time: {whole!r} names no time of day: hours with am and pm are 1 to 12")
+        text = f"{int(clock_hour) % 12 + (12 if half == 'pm' else 0)}{colon or ':'}{minute or '00'}"
     hour, minute, second, fraction = (*re.split("[:.,]", text), "0", "0", "0")[:4]
     if int(hour) > 23 or int(minute) > 59 or int(second) > 59:
         raise InvalidArgumentError(f"not a time: {whole!r} names no time of day: hours end at 23, minutes and seconds at 59")

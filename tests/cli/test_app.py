@@ -46,14 +46,28 @@ def raising(error: BaseException) -> int:
         (RecursionError("deep"), 1, "tidelog: unexpected RecursionError: deep (TIDELOG_TRACEBACK=1 shows where)\n"),
         (click.ClickException("no"), 1, "tidelog: no\n"),
         (click.UsageError("No such thing."), 2, "tidelog: no such thing.\nTry 'tidelog --help'.\n"),
-        (KeyboardInterrupt(), 130, ""),
-        (click.Abort(), 130, ""),
+        (KeyboardInterrupt(), 130, "tidelog: interrupted\n"),
+        (click.Abort(), 130, "tidelog: interrupted\n"),
         (app.Terminated(), 143, ""),
     ],
 )
 def test_endings(error: BaseException, exit_code: int, stderr: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert raising(error) == exit_code
     assert capsys.readouterr().err == stderr
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_library_that_makes_an_error_of_a_signal(number: signal.Signals, exit_code: int) -> None:
+    """DuckDB raises a RuntimeError, "Query interrupted"."""
+
+    def work() -> None:
+        try:
+            signal.raise_signal(number)
+        except BaseException:
+            raise RuntimeError("Query interrupted") from None
+
+    assert app.run(work) == exit_code
+    assert raising(RuntimeError("by itself")) == 1
 
 
 def test_an_error_is_one_line_whatever_is_in_a_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,6 +208,22 @@ def test_listing_the_commands_imports_none_of_them() -> None:
     assert ran.stderr == "[] False\n"
 
 
+def test_short_commands_import_no_more_than_they_need() -> None:
+    """A first answer takes as long as the imports before it."""
+    heavy = ("pyarrow", "pyarrow.compute", "pyspark", "asyncio", "rich", "duckdb", "click.shell_completion")
+    code = (
+        "import sys\nfrom tidelog.cli.app import cli\n"
+        "try: cli.main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        f"print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    folder = str(ROOT / "tests" / "golden" / "kafka-3.9.1" / "log")
+    for args, needed in ((["ls", folder, "empty"], []), (["cat", folder, "two-partitions", "-n", "1"], ["pyarrow"])):
+        command = [sys.executable, "-c", code, *args]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert ran.stderr == f"{needed}\n"
+
+
 @pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("is_slow", [True, False])
 def test_a_slow_command_says_that_its_kernel_is_interpreted(
@@ -209,3 +239,22 @@ def test_a_slow_command_says_that_its_kernel_is_interpreted(
     assert all(line.startswith("note: ") and "no C compiler" in line for line in said)
     ran = run_ok("--version")
     assert ran.lines[1].startswith("kernel: compiled" if is_compiled else "kernel: interpreted (no C compiler")
+
+
+@pytest.mark.parametrize(
+    ("args", "suggested"),
+    [
+        (["cat", "d", "t", "--limit", "5"], "(did you mean -n?)"),
+        (["cat", "d", "t", "--since", "-1h"], "(did you mean --from?)"),
+        (["cat", "d", "t", "--partitions", "1"], "(did you mean --partition or "),
+        (["cat", "-b", "localhost:9092"], "it is an argument, tidelog cat DIR|HOST:PORT TOPIC..."),
+        (["find", "d", "t", "--time", "now"], "(did you mean --at?)"),
+        (["stat", "d", "--zzz"], "no such option '--zzz'."),
+        (["cat", "d", "t", "-o", "beginning"], "which is --offset"),
+        (["cat", "d", "t", "-o", "-5"], "which is --offset"),
+    ],
+)
+def test_options_of_other_tools_and_misspelt_ones(args: list[str], suggested: str) -> None:
+    ran = run(*args)
+    assert ran.exit_code == 2
+    assert suggested in ran.error

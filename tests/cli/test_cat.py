@@ -330,9 +330,28 @@ def test_an_interrupted_run_leaves_nothing(number: signal.Signals, exit_code: in
         assert os.read(reader, 1)
         process.send_signal(number)
         assert process.stderr is not None
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == (b"tidelog: interrupted\n" if number == signal.SIGINT else b"")
     os.close(reader)
     assert process.returncode == exit_code
+
+
+@pytest.mark.parametrize("has_old", [True, False])
+def test_an_interrupted_run_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_old: bool) -> None:
+    target = tmp_path / "out.jsonl"
+    if has_old:
+        target.write_text("old")
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(record_files, "write_jsonl", interrupted)
+    ran = run("cat", KAFKA_3, "two-partitions", "-o", target)
+    assert ran.exit_code == 130
+    assert ran.stderr.splitlines() == [
+        f"note: {target} {'is unchanged' if has_old else 'was not written'}",
+        "tidelog: interrupted",
+    ]
+    assert [path.read_text() for path in tmp_path.iterdir()] == (["old"] if has_old else [])
 
 
 def on_terminal(command: list[str], stdout: int | None = None) -> tuple[int, str]:
@@ -340,7 +359,7 @@ def on_terminal(command: list[str], stdout: int | None = None) -> tuple[int, str
     import pty
 
     master, slave = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm", "NO_COLOR": "1"}
     out = slave if stdout is None else stdout
     with subprocess.Popen(command, env=environment, stdout=out, stderr=slave, stdin=subprocess.DEVNULL) as process:
         os.close(slave)

@@ -8,9 +8,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -239,16 +241,39 @@ def test_intervals_are_those_of_the_zone() -> None:
 def test_a_bound_on_lateness_is_an_assumption_that_is_stated(everything: list[Row]) -> None:
     window = ["--from", "2020-09-20T12:27", "--to", "+1s"]
     exact = rows(*window)
-    assert rows(*window, "--max-lateness", "1h") == exact
+    assert rows(*window, "--max-lateness", "1h") == [{**row, "assumed_max_lateness_ms": 3_600_000} for row in exact]
     ran = run_ok("cat", KAFKA_3, TOPIC, *window, "--max-lateness", "1s", "--format", "jsonl")
     assert any("were not read, by --max-lateness" in note for note in ran.notes)
-    assert all(row in exact for row in ran.json_lines)
+    assert any("assuming that no record is later than 1s" in note for note in ran.notes)
+    found = ran.json_lines
+    assert {row.pop("assumed_max_lateness_ms") for row in found} == {1000}
+    assert all(row in exact for row in found)
     # Up to the first record that is later than the assumption allows, it is the exact range.
     ends = {
         number: min(row["offset"] for row in everything if row["partition"] == number and row["timestamp"] >= 1_600_604_822_000)
         for number in (0, 1)
     }
-    assert ran.json_lines == [row for row in exact if row["offset"] < ends[row["partition"]]]
+    assert found == [row for row in exact if row["offset"] < ends[row["partition"]]]
+
+
+def test_every_format_states_the_assumption(tmp_path: Path) -> None:
+    asked = (KAFKA_3, TOPIC, "--from", "2020-09-20T12:27", "--to", "+1s", "--max-lateness", "1s")
+    (line,) = csv.DictReader(io.StringIO(run_ok("cat", *asked, "--count", "--format", "csv").stdout, newline=""))
+    assert line["assumed_max_lateness_ms"] == "1000"
+    assert run_ok("cat", *asked, "--count", "--json").json_lines[0]["assumed_max_lateness_ms"] == 1000
+    records = list(csv.DictReader(io.StringIO(run_ok("cat", *asked, "--format", "csv").stdout, newline="")))
+    assert {line["assumed_max_lateness_ms"] for line in records} == {"1000"}
+    for name in ("out.parquet", "out.arrow"):
+        run_ok("cat", *asked, "-o", tmp_path / name)
+    metadata = pq.read_schema(tmp_path / "out.parquet").metadata
+    assert pa.ipc.open_file(tmp_path / "out.arrow").schema.metadata == metadata
+    assert metadata[b"tidelog.assumed_max_lateness_ms"] == b"1000"
+    assert (metadata[b"tidelog.from_ms"], metadata[b"tidelog.to_ms"]) == (b"1600604820000", b"1600604821000")
+    assert json.loads(metadata[b"tidelog.topics"]) == [TOPIC]
+    not_read = json.loads(metadata[b"tidelog.not_read"])
+    assert not_read.keys() == {f"{TOPIC}-0", f"{TOPIC}-1"}
+    run_ok("cat", KAFKA_3, TOPIC, "-o", tmp_path / "all.parquet")
+    assert not [name for name in pq.read_schema(tmp_path / "all.parquet").metadata if b"assumed" in name or b"_ms" in name]
 
 
 # --- formats
@@ -267,7 +292,7 @@ def test_csv(everything: list[Row]) -> None:
 def test_a_format_in_kcats_letters(everything: list[Row]) -> None:
     ran = run_ok("cat", KAFKA_3, TOPIC, "-n", 30, "-f", r"%t/%p/%o %T %K:%S %%\t%k|%h\n")
     for line, row in zip(ran.stdout.split("\n"), everything[:30], strict=False):
-        key = "NULL" if row["key"] is None else row["key"]
+        key = row["key"] or ""
         headers = ",".join(f"{name}={'NULL' if value is None else value}" for name, value in row["headers"])
         lengths = [-1 if text is None else len(text) for text in (row["key"], row["value"])]
         place = f"{TOPIC}/{row['partition']}/{row['offset']}"
@@ -307,6 +332,7 @@ def test_plain_text_in_a_format_stays(text: str) -> None:
         ["--follow", "-o", "x.jsonl"],
         ["--max-lateness", "1m"],
         ["-f", "%s", "--format", "csv"],
+        ["--json", "--format", "csv"],
         ["-n", -1],
         ["--tail", "many"],
     ],

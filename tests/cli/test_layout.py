@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.cli.printing import terminal
 from tidelog.cli.printing.layout import one_line, show_bytes, show_bytes_size, show_time, some, table
 from tidelog.errors import CorruptBatchError
 
@@ -155,3 +158,99 @@ def test_shown_bytes_are_one_harmless_line(data: bytes) -> None:
 @given(st.text())
 def test_messages_are_one_line(text: str) -> None:
     assert len(one_line(text).splitlines()) <= 1
+
+
+# --- on a terminal
+
+
+HEADER = ("topic", "log start", "high watermark", "size", "from")
+ROWS = [["orders", 0, 7, show_bytes_size(2048), "index"], ["returns", 0, 123, show_bytes_size(5), None]]
+
+
+@pytest.fixture
+def columns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The width of the terminal that standard output is, without colours."""
+    width = [80]
+    monkeypatch.setattr(terminal, "stdout_width", lambda: width[0])
+    monkeypatch.setenv("NO_COLOR", "1")
+    return width
+
+
+def shown(spare: tuple[str, ...] = (), **options: Any) -> list[str]:
+    return list(table(HEADER, ROWS, spare=spare, **options))
+
+
+def test_a_table_that_fits_stays(columns: list[int]) -> None:
+    whole = list(table(HEADER, ROWS, to_stdout=False))
+    columns[0] = max(map(len, whole))
+    assert shown() == whole
+
+
+def test_long_headings_get_several_lines(columns: list[int]) -> None:
+    columns[0] = 44
+    lines = shown()
+    assert len(lines) == 4
+    assert all(len(line) <= 44 for line in lines)
+    assert lines[0].split() == ["log", "high"]
+    assert lines[1].split() == ["topic", "start", "watermark", "size", "from"]
+
+
+def test_columns_that_do_not_fit_are_named(columns: list[int]) -> None:
+    columns[0] = 30
+    lines = shown(("from", "high watermark", "log start"))
+    assert "not shown: " in " ".join(lines)
+    assert all(len(one) <= 30 for one in lines)
+    columns[0] = 60
+    assert "not shown" not in " ".join(shown(("from",)))
+
+
+@given(
+    width=st.integers(10, 90),
+    names=st.lists(st.text("ab ", min_size=1, max_size=20).filter(str.strip), min_size=1, max_size=8, unique=True),
+    rows=st.lists(st.lists(st.integers(0, 10**9) | st.text("xyz", max_size=12), max_size=9), max_size=6),
+    data=st.data(),
+)
+def test_tables_fit_if_columns_may_be_left_out(
+    width: int, names: list[str], rows: list[list[object]], data: st.DataObject
+) -> None:
+    spare = tuple(data.draw(st.permutations(names)))[: data.draw(st.integers(0, len(names)))]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(terminal, "stdout_width", lambda: width)
+        patched.setenv("NO_COLOR", "1")
+        lines = list(table(names, rows, spare=spare))
+    whole = list(table(names, rows, to_stdout=False))
+    if max(map(len, whole)) <= width:
+        assert lines == whole
+    if len(spare) == len(names) and max(map(len, rows), default=0) <= len(names):
+        assert all(len(line) <= width for line in lines)
+
+
+def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    pipe, screen = io.StringIO(), Terminal()
+    assert (terminal.shows_colours(pipe), terminal.shows_colours(screen), terminal.shows_colours(None)) == (False, True, False)
+    for name, value, expected in (
+        ("TERM", "dumb", (False, False)),
+        ("CLICOLOR", "0", (False, False)),
+        ("FORCE_COLOR", "0", (False, False)),
+        ("FORCE_COLOR", "1", (True, True)),
+        ("CLICOLOR_FORCE", "1", (True, True)),
+        ("NO_COLOR", "", (True, True)),
+        ("NO_COLOR", "1", (False, False)),
+    ):
+        monkeypatch.setenv(name, value)
+        assert (terminal.shows_colours(pipe), terminal.shows_colours(screen)) == expected, name
+
+
+def test_styles_do_not_change_what_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = list(table(HEADER, ROWS))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    coloured = list(table(HEADER, ROWS, styles=["", terminal.DIM]))
+    assert coloured != plain
+    assert [re.sub(r"\x1b\[\d*m", "", line) for line in coloured] == plain
+    assert list(table(HEADER, ROWS, to_stdout=False)) == plain

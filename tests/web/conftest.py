@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 import tidelog
 from tests.broker.conftest import RunningBroker
 from tests.cli.conftest import KAFKA_3
+from tests.patience import PATIENCE_S
 from tidelog import NewRecord
 from tidelog.client.consumer_groups.groups import commit_offsets
 from tidelog.clock import Clock, ManualClock
@@ -35,6 +37,13 @@ class Answers:
         found = self.client.get(f"/api/{path}", params=parameters)
         assert found.status_code == status, found.text
         return found.json()
+
+    def ask_again(self, path: str, **parameters: Any) -> Any:
+        """Ask until nothing is pending."""
+        until = time.monotonic() + PATIENCE_S
+        while '"pending":true' in self.client.get(f"/api/{path}", params=parameters).text:
+            assert time.monotonic() < until
+        return self.ask(path, **parameters)
 
     def refused(self, path: str, status: int, **parameters: Any) -> dict[str, Any]:
         error = self.ask(path, status, **parameters)["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import Counter
 from typing import Any
 
@@ -52,7 +53,9 @@ def test_counts_and_cuts_of_ranges(golden: Answers, topic: str) -> None:
         number = part["partition"]
         exact = {one[2] for one in scanned(topic, start=start, end=end, partitions=[number])}
         log = LogDir(KAFKA_3).log(topic, number)
-        first, until = (log.log_end_offset if one is None else one.offset for one in (find_offset(log, start), find_offset(log, end)))
+        first, until = (
+            log.log_end_offset if one is None else one.offset for one in (find_offset(log, start), find_offset(log, end))
+        )
         within = {one[2] for one in scanned(topic, offsets={number: (first, max(first, until))})}
         assert (part["start_offset"], part["end_offset"]) == (first, max(first, until))
         sizes = (len(exact), len(within), len(exact - within), len(within - exact))
@@ -116,35 +119,37 @@ def test_the_line_for_the_command_line_runs(golden: Answers) -> None:
 
 def test_topics_and_partitions_are_those_of_stat(golden: Answers) -> None:
     stat = [one for one in run_ok("stat", KAFKA_3, "--json").json_lines if one["type"] == "partition"]
-    found = golden.ask("topics", limit=1000)
+    found = golden.ask_again("topics", limit=1000)
     assert [one["topic"] for one in found["topics"]] == sorted({one["topic"] for one in stat}) and not found["more"]
     for one in found["topics"]:
         parts = [part for part in stat if part["topic"] == one["topic"]]
         assert one["bytes"] == sum(part["bytes"] for part in parts) and one["partitions"] == len(parts)
-        details = golden.ask("topic", topic=one["topic"])["partitions"]
+        details = golden.ask_again("topic", topic=one["topic"])["partitions"]
         for part, shown in zip(parts, details, strict=True):
             names = {"log_start": "log_start_offset", "end": "log_end_offset", "high_watermark": "high_watermark"}
             assert {name: shown[name] for name in names} == {name: part[said] for name, said in names.items()}
             assert (shown["segments"], shown["pending"]) == (part["segments"], False)
-    first = golden.ask("topics", limit=3)
-    following = golden.ask("topics", limit=3, after=first["topics"][-1]["topic"])
+    first = golden.ask_again("topics", limit=3)
+    following = golden.ask_again("topics", limit=3, after=first["topics"][-1]["topic"])
     assert first["more"] and [one["topic"] for one in following["topics"]] == [one["topic"] for one in found["topics"][3:6]]
-    assert {one["topic"] for one in golden.ask("topics", q="ZSTD")["topics"]} == {"v2-zstd-ct", "v2-zstd-lat"}
+    assert {one["topic"] for one in golden.ask_again("topics", q="ZSTD")["topics"]} == {"v2-zstd-ct", "v2-zstd-lat"}
 
 
 def test_segments_have_the_bounds_of_their_records(golden: Answers) -> None:
     for topic in TOPICS:
-        found = golden.ask("segments", topic=topic, partition=0)
+        found = golden.ask_again("segments", topic=topic, partition=0)
         assert not found["pending"]
         latest = -1
         for one in found["segments"]:
-            times = [time for time, _, offset in scanned(topic, partitions=[0]) if one["base_offset"] <= offset < one["end_offset"]]
+            times = [
+                time for time, _, offset in scanned(topic, partitions=[0]) if one["base_offset"] <= offset < one["end_offset"]
+            ]
             timed = [time for time in times if time is not None]
             if one["base_offset"] >= found["segments"][0]["base_offset"] and timed and topic != "deleted-prefix":
                 assert (one["min_ms"], one["max_ms"], one["has_map"]) == (min(timed), max(timed), True)
                 assert one["late"] == (min(timed) < latest)
-                latest = max(latest, max(timed))
-        few = golden.ask("segments", topic=topic, partition=0, width=2)
+                latest = max(latest, *timed)
+        few = golden.ask_again("segments", topic=topic, partition=0, width=2)
         assert len(few["segments"]) <= 2 and sum(one["count"] for one in few["segments"]) == found["total"]
         assert sum(one["bytes"] for one in few["segments"]) == sum(one["bytes"] for one in found["segments"])
 
@@ -214,3 +219,45 @@ def test_one_record(golden: Answers) -> None:
 )
 def test_wrong_requests_are_one_error(golden: Answers, path: str, status: int, given: dict[str, Any]) -> None:
     golden.refused(path, status, **given)
+
+
+def test_values_are_decoded_as_on_the_command_line(tmp_path_factory: pytest.TempPathFactory) -> None:
+    import msgpack
+
+    import tidelog as library
+    from tests.broker.conftest import RunningBroker
+    from tests.web.conftest import answering
+    from tidelog import NewRecord
+    from tidelog.clock import ManualClock
+    from tidelog.web.context import DecodeDefaults
+
+    folder = tmp_path_factory.mktemp("decoded") / "data"
+    running = RunningBroker(folder, ManualClock(NOW), log_retention_ms=-1)
+    try:
+        running.create_topic("packed", 1)
+        with library.connect(running.bootstrap_servers, clock=running.clock) as client:
+            values = [msgpack.packb({"n": at, "text": "<b>" * at}) for at in range(3)]
+            large = msgpack.packb("x" * (2 << 20))
+            broken = [b"\xc1", None, large[: 1 << 19]]
+            client.produce_many("packed", [NewRecord(one, key=b"k", timestamp=NOW) for one in (*values, *broken)])
+    finally:
+        running.stop()
+    with answering(str(folder)) as found:
+        plain = [one["value"] for one in found.ask("records", topic="packed", order="offset")["records"]]
+        page = found.ask("records", topic="packed", order="offset", decode="msgpack")
+        shown = [one["value"] for one in page["records"]]
+        assert [json.loads(one["text"]) for one in shown[:3]] == [{"n": at, "text": "<b>" * at} for at in range(3)]
+        assert all(one["kind"] == "json" and one["decoded"] == "msgpack" for one in shown[:3])
+        assert shown[3] == {**plain[3], "error": "not msgpack"} and shown[4] == plain[4] and shown[5]["error"] == "not msgpack"
+        assert any("not msgpack" in note for note in page["notes"])
+        assert [one["value"]["size"] for one in page["records"]] == [one["size"] for one in plain]
+        hexed = found.ask("records", topic="packed", order="offset", decode="hex", key_decode="hex")["records"][0]
+        assert bytes.fromhex(hexed["value"]["hex"]) == values[0] and hexed["key"]["hex"] == b"k".hex()
+        said = run_ok("cat", folder, "packed", "--decode", "msgpack", "--format", "jsonl").stdout
+        given = {"topic": "packed", "order": "offset", "decode": "msgpack"}
+        assert found.client.get("/api/export", params=given).text == said
+        assert "--decode msgpack" in found.ask("lines", **given)["cli"]
+        found.refused("records", 400, topic="packed", decode="xml")
+        found.context.decode = DecodeDefaults(("packed=msgpack",))
+        again = found.ask("record", topic="packed", partition=0, offset=1)["record"]
+        assert json.loads(again["value"]["text"]) == {"n": 1, "text": "<b>"}

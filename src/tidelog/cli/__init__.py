@@ -4,6 +4,7 @@
 |---|---|
 | `app` | the command group; how every run ends: exit codes, one-line errors, closed pipes |
 | `lazy_group` | commands that are imported when they are called |
+| `completion`, `option_names` | completion in shells; suggestions for unknown options |
 | `options`, `index_options` | arguments and options shared by several commands; parsing of times |
 | `commands/` | one file per command |
 | `job/` | commands that run on Spark |
@@ -14,6 +15,7 @@ Packages below this one and `spark/` get the time from a `Clock` argument. `docs
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
 
@@ -25,4 +27,5 @@ def main() -> NoReturn:
         raise SystemExit(cli.main(prog_name="tidelog"))
     except KeyboardInterrupt:
         # This happens while modules are being imported. `app` handles later interrupts.
+        print("tidelog: interrupted", file=sys.stderr)
         raise SystemExit(130) from None

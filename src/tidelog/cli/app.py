@@ -6,7 +6,7 @@
 | an incomplete answer, or damage that was found or skipped | 3 | notices with the details |
 | an error: damaged data, a missing topic, a full disk | 1 | one line, `tidelog: what (path at byte position)` |
 | an invalid command line | 2 | one line, and how to get help |
-| interrupted (Ctrl-C) | 130 | nothing |
+| interrupted (Ctrl-C) | 130 | one line |
 | the pipe was closed by its reader (`| head`) | 141 | nothing |
 | terminated | 143 | nothing |
 
@@ -37,6 +37,7 @@ COMMANDS = {
     "serve": Entry("tidelog.cli.commands.serve", "Serve a data folder to Kafka clients."),
     "find": Entry("tidelog.cli.commands.find", "Find the offset for a time."),
     "cat": Entry("tidelog.cli.commands.cat", "Read every record of a time range, exactly."),
+    "ls": Entry("tidelog.cli.commands.ls", "List topics and partitions, with sizes and times."),
     "stat": Entry("tidelog.cli.commands.stat", "Show offsets, records, bytes and largest timestamps."),
     "verify": Entry("tidelog.cli.commands.verify", "Check a data folder for what is missing or damaged."),
     "dump": Entry("tidelog.cli.commands.dump", "Show one file of a log, entry by entry."),
@@ -48,8 +49,12 @@ COMMANDS = {
     "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
     "format": Entry("tidelog.cli.commands.format_", "Format a data folder for a broker of a cluster."),
     "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
+    "completion": Entry("tidelog.cli.completion", "Make bash, zsh or fish complete tidelog."),
 }
 """The commands in the order of `tidelog --help`."""
+
+ALIASES = {"topics": "ls"}
+"""Other names of commands; the help does not list them."""
 
 ASK_AGAIN_SECONDS = 0.02
 """How long to wait before raising Terminated again, because a module that is being loaded may swallow it."""
@@ -62,6 +67,10 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_PIPE_CLOSED = 128 + signal.SIGPIPE
 EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+_received: set[signal.Signals] = set()
+"""The signals that ended this run."""
 
 
 class Terminated(BaseException):
@@ -80,8 +89,12 @@ class Program(click.Command):
         **extra: Any,
     ) -> Any:
         prog_name = prog_name or "tidelog"
-        if not standalone_mode or "_TIDELOG_COMPLETE" in os.environ:
-            # Shell completion, or a caller that handles click's exceptions.
+        if "_TIDELOG_COMPLETE" in os.environ:
+            from tidelog.cli.completion import complete
+
+            complete(lambda: super(Program, self).main(args, prog_name, complete_var, **extra))
+        if not standalone_mode:
+            # The caller handles click's exceptions.
             return super().main(args, prog_name, complete_var, standalone_mode=standalone_mode, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
 
@@ -96,6 +109,7 @@ class Application(Program, LazyGroup):
     """The group `tidelog`."""
 
     entries = COMMANDS
+    aliases = ALIASES
 
 
 @click.group("tidelog", cls=Application, context_settings={"help_option_names": ["-h", "--help"]})
@@ -169,7 +183,7 @@ def _run(work: Callable[[], None]) -> int:
         _complain(str(error))
         return EXIT_ERROR
     except (KeyboardInterrupt, click.Abort):
-        return EXIT_INTERRUPTED
+        return _interrupted()
     except Terminated:
         return EXIT_TERMINATED
     except BrokenPipeError:
@@ -183,11 +197,21 @@ def _run(work: Callable[[], None]) -> int:
         _complain("out of memory")
         return EXIT_ERROR
     except Exception as error:
+        # A library may turn the exception that a signal raised into one of its own, as DuckDB does.
+        if signal.SIGINT in _received:
+            return _interrupted()
+        if signal.SIGTERM in _received:
+            return EXIT_TERMINATED
         if os.environ.get("TIDELOG_TRACEBACK"):
             raise
         _complain(f"unexpected {type(error).__name__}: {error} (TIDELOG_TRACEBACK=1 shows where)")
         return EXIT_ERROR
     return 0
+
+
+def _interrupted() -> int:
+    _complain("interrupted")
+    return EXIT_INTERRUPTED
 
 
 def _flushed(exit_code: int) -> int:
@@ -196,6 +220,10 @@ def _flushed(exit_code: int) -> int:
 
 
 def _usage(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption):
+        from tidelog.cli.option_names import no_such_option
+
+        return no_such_option(error)
     message = error.format_message()
     return message[:1].lower() + message[1:]
 
@@ -233,16 +261,25 @@ def _relax_text_streams() -> None:
 
 
 def _raise_when_terminated() -> dict[signal.Signals, Any]:
-    """Make the signal TERM raise Terminated; return the handlers to restore."""
+    """Make the signal TERM raise Terminated, and record TERM and INT; return the handlers to restore."""
+    _received.clear()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _received.add(signal.SIGINT)
+        raise KeyboardInterrupt
 
     def terminate(number: int, frame: FrameType | None) -> None:
+        _received.add(signal.SIGTERM)
         if not _is_importing(frame):
             raise Terminated
         # A module that is being loaded may swallow the exception, and the run would continue: raise it again a little later.
         signal.setitimer(signal.ITIMER_REAL, ASK_AGAIN_SECONDS)
 
+    handlers = {signal.SIGTERM: terminate, signal.SIGALRM: terminate}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        handlers[signal.SIGINT] = interrupt
     try:
-        return {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGALRM)}
+        return {number: signal.signal(number, handler) for number, handler in handlers.items()}
     except ValueError:
         # If this is not the main thread, the surrounding program handles signals.
         return {}

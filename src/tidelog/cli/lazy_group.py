@@ -23,12 +23,13 @@ class LazyGroup(click.Group):
     """A group of the commands `entries`, which its help lists in the same order."""
 
     entries: ClassVar[dict[str, Entry]]
+    aliases: ClassVar[dict[str, str]] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = self.entries.get(cmd_name)
+        entry = self.entries.get(self.aliases.get(cmd_name, cmd_name))
         if entry is None:
             return None
         command: click.Command = import_module(entry.module).command

@@ -17,19 +17,36 @@ from tidelog.sources.opening import kind_of
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tidelog.storage.topics.topic_settings import TopicSettings
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
+def suggest(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return a function of `completion.SUGGESTIONS`; that module is imported only for completion."""
+
+    def suggestions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from tidelog.cli import completion
+
+        return completion.SUGGESTIONS[what](ctx, param, incomplete)
+
+    return suggestions
+
+
 def directory_argument(function: Decorated) -> Decorated:
     """Add DIR, the data folder. The log layer checks that it exists and is a data folder."""
-    return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder)(function)
+    return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder, shell_complete=suggest("source"))(
+        function
+    )
 
 
 def source_argument(function: Decorated) -> Decorated:
     """Add DIR|HOST:PORT, a data folder or brokers. A folder whose name looks like an address is written ./name."""
-    return click.argument("source", metavar="DIR|HOST:PORT", callback=reached)(client_options(function))
+    return click.argument("source", metavar="DIR|HOST:PORT", callback=reached, shell_complete=suggest("source"))(
+        client_options(function)
+    )
 
 
 def brokers_argument(function: Decorated) -> Decorated:
@@ -89,7 +106,13 @@ def note_kafkas_since(settings: TopicSettings) -> None:
 
 def topic_argument(function: Decorated) -> Decorated:
     """Add the required argument TOPIC, exactly one."""
-    return click.argument("topic", metavar="TOPIC")(function)
+    return click.argument("topic", metavar="TOPIC", shell_complete=suggest("topics"))(function)
+
+
+def topics_argument(*, required: bool) -> Callable[[Decorated], Decorated]:
+    """Add the argument TOPIC..., which may be patterns (`records.topic_names`)."""
+    metavar = "TOPIC..." if required else "[TOPIC...]"
+    return click.argument("topics", metavar=metavar, nargs=-1, required=required, shell_complete=suggest("topics"))
 
 
 def partition_option(function: Decorated) -> Decorated:
@@ -114,7 +137,8 @@ def optional_topic(function: Decorated) -> Decorated:
             raise click.UsageError("--partition needs a TOPIC.")
         return function(*args, topic=topic, partitions=partitions, **rest)
 
-    return click.argument("topic", metavar="[TOPIC]", required=False)(partition_option(cast("Decorated", checked)))
+    topic_argument = click.argument("topic", metavar="[TOPIC]", required=False, shell_complete=suggest("topics"))
+    return topic_argument(partition_option(cast("Decorated", checked)))
 
 
 def isolation_option(function: Decorated) -> Decorated:
@@ -155,7 +179,14 @@ def lag_options(function: Decorated) -> Decorated:
             help="Measure the rates over this long before now: 90s, 1h.",
         ),
         group_isolation_option,
-        click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated."),
+        click.option(
+            "--group",
+            "groups",
+            multiple=True,
+            metavar="GROUP",
+            shell_complete=suggest("groups"),
+            help="Only this group; may be repeated.",
+        ),
     ):
         function = option(function)
     return function

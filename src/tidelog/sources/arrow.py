@@ -10,6 +10,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
@@ -105,8 +106,9 @@ def _times(times: TimeBuffers, rows: int) -> pa.Array:
 
 
 def _timestamp_types(columns: Columns, first: int, last: int) -> pa.Array:
-    narrow = pa.py_buffer(columns.timestamp_types(first, last))
-    return pa.Array.from_buffers(pa.int8(), last - first, [None, narrow], 0).cast(pa.int32())
+    # Arrow's cast would import pyarrow.compute, a fifth of the time of a short command.
+    wide = np.frombuffer(columns.timestamp_types(first, last), np.int8).astype(np.int32)
+    return pa.Array.from_buffers(pa.int32(), last - first, [None, pa.py_buffer(wide)], 0)
 
 
 def _binary(binary: BinaryBuffers, rows: int) -> pa.Array:

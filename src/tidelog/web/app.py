@@ -15,6 +15,7 @@ An answer is JSON in ASCII, so that nothing in a record can end a text early. An
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, NamedTuple, TypeAlias
@@ -42,7 +43,7 @@ from tidelog.web.page_files import page_file
 from tidelog.web.query import Query
 from tidelog.web.streams import exported, tailed
 
-Answers: TypeAlias = Callable[[Request], Awaitable[Response]]
+Answers: TypeAlias = Callable[[Request, Query], Awaitable[Response]]
 
 QUICK_S = 20.0
 SEARCH_S = 30.0
@@ -78,11 +79,50 @@ ENDPOINTS = {
 
 def make_app(context: Context, jobs: Jobs) -> Starlette:
     """Return the application, without its guard."""
-    routes = [Route(f"/api/{name}", _answered(context, jobs, one)) for name, one in ENDPOINTS.items()]
-    streams = {"tail": _tail, "export": _export, "bytes": _bytes}
-    routes += [Route(f"/api/{name}", answer(context, jobs)) for name, answer in streams.items()]
-    routes.append(Route("/{path:path}", _page))
-    return Starlette(routes=routes)
+
+    async def tail(request: Request, query: Query) -> Response:
+        events = tailed(context, jobs, query)
+        return StreamingResponse(_after(await anext(events), events), media_type="text/event-stream")
+
+    async def export(request: Request, query: Query) -> Response:
+        wanted = Export(context, query)
+        pieces = exported(jobs, wanted.write)
+        first = await anext(pieces, b"")
+        return StreamingResponse(_after(first, pieces), media_type=wanted.media_type, headers=_download(wanted.name))
+
+    async def whole(request: Request, query: Query) -> Response:
+        data, name = await jobs.run(Lane.READ, READ_S, lambda job: lookup.record_bytes(context, query, job), _closed(request))
+        return Response(data, media_type="application/octet-stream", headers=_download(name))
+
+    def as_json(endpoint: Endpoint) -> Answers:
+        async def answer(request: Request, query: Query) -> Response:
+            def work(job: Job) -> bytes:
+                return to_json(endpoint.answer(context, query, job))
+
+            data = await jobs.run(endpoint.lane, endpoint.limit_s, work, _closed(request))
+            return Response(data, media_type="application/json")
+
+        return answer
+
+    def route(path: str, answers: Answers) -> Route:
+        async def answer(request: Request) -> Response:
+            try:
+                return await answers(request, Query(request.query_params.multi_items(), context.clock))
+            except TidelogError as error:
+                return problem(status_of(error), error)
+            except Stopped:
+                return Response(status_code=499)  # Nobody reads it.
+            except Exception as error:
+                if os.environ.get("TIDELOG_TRACEBACK"):
+                    raise
+                text = f"unexpected {type(error).__name__}: {error} (TIDELOG_TRACEBACK=1 shows where)"
+                return problem(500, TidelogError(text))
+
+        return Route(path, answer)
+
+    streams: dict[str, Answers] = {"tail": tail, "export": export, "bytes": whole}
+    answers = streams | {name: as_json(one) for name, one in ENDPOINTS.items()}
+    return Starlette(routes=[*(route(f"/api/{name}", one) for name, one in answers.items()), Route("/{path:path}", _page)])
 
 
 async def _page(request: Request) -> Response:
@@ -90,63 +130,6 @@ async def _page(request: Request) -> Response:
     if found is None:
         return problem(404, NotFoundError("there is no such path", path=request.url.path))
     return Response(found[0], media_type=found[1])
-
-
-def _answered(context: Context, jobs: Jobs, endpoint: Endpoint) -> Answers:
-    async def answer(request: Request) -> Response:
-        query = Query(request.query_params.multi_items(), context.clock)
-        try:
-            found = await jobs.run(
-                endpoint.lane, endpoint.limit_s, lambda job: to_json(endpoint.answer(context, query, job)), _closed(request)
-            )
-        except TidelogError as error:
-            return problem(status_of(error), error)
-        except Stopped:
-            return Response(status_code=499)
-        return Response(found, media_type="application/json")
-
-    return answer
-
-
-def _tail(context: Context, jobs: Jobs) -> Answers:
-    async def answer(request: Request) -> Response:
-        query = Query(request.query_params.multi_items(), context.clock)
-        events = tailed(context, jobs, query)
-        try:
-            first = await anext(events)
-        except TidelogError as error:
-            return problem(status_of(error), error)
-        return StreamingResponse(_after(first, events), media_type="text/event-stream")
-
-    return answer
-
-
-def _export(context: Context, jobs: Jobs) -> Answers:
-    async def answer(request: Request) -> Response:
-        query = Query(request.query_params.multi_items(), context.clock)
-        try:
-            wanted = Export(context, query)
-            pieces = exported(jobs, wanted.write)
-            first = await anext(pieces, b"")
-        except TidelogError as error:
-            return problem(status_of(error), error)
-        return StreamingResponse(_after(first, pieces), media_type=wanted.media_type, headers=_download(wanted.name))
-
-    return answer
-
-
-def _bytes(context: Context, jobs: Jobs) -> Answers:
-    async def answer(request: Request) -> Response:
-        query = Query(request.query_params.multi_items(), context.clock)
-        try:
-            data, name = await jobs.run(Lane.READ, READ_S, lambda job: lookup.record_bytes(context, query, job), _closed(request))
-        except TidelogError as error:
-            return problem(status_of(error), error)
-        except Stopped:
-            return Response(status_code=499)
-        return Response(data, media_type="application/octet-stream", headers=_download(name))
-
-    return answer
 
 
 async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:

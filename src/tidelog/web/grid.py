@@ -50,9 +50,11 @@ class Grid:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        numbers = times.cast(pa.int64())
-        numbers = numbers.filter(pc.and_(pc.greater_equal(numbers, self.start_ms), pc.less(numbers, self.end_ms)))
-        for entry in pc.divide(pc.subtract(numbers, self.start_ms), self.step_ms).value_counts().to_pylist():
+        from tidelog.web.arrow_numbers import int64
+
+        numbers, start = times.cast(pa.int64()), int64(self.start_ms)
+        numbers = numbers.filter(pc.and_(pc.greater_equal(numbers, start), pc.less(numbers, int64(self.end_ms))))
+        for entry in pc.divide(pc.subtract(numbers, start), int64(self.step_ms)).value_counts().to_pylist():
             self._counts[entry["values"]] += entry["counts"]
 
     def whole(self) -> list[int]:

@@ -3,7 +3,7 @@
 | lane | threads | for |
 |---|---|---|
 | QUICK | 4 | answers from the files' ends and indexes, and what brokers report |
-| READ | 4 | answers that read records: pages of records, counts, cuts |
+| READ | 3 | answers that read records: pages of records, counts, cuts |
 | LONG | 2 | exports |
 
 So long reads never keep the quick answers waiting. A read asks its `Job` between two batches whether it must end: it stops where
@@ -28,7 +28,7 @@ class Lane(Enum):
     """The threads that a job runs on; the value is their number."""
 
     QUICK = "quick", 4
-    READ = "read", 4
+    READ = "read", 3
     LONG = "long", 2
 
 

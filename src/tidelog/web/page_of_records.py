@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.web.context import Answer
-from tidelog.web.values import rows
+from tidelog.web.values import Decoder, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,11 +18,11 @@ MAX_PAGE_BYTES = 4 << 20
 class Page:
     """Up to `limit` records, as they are sent."""
 
-    def __init__(self, limit: int, *, is_hex: bool = False) -> None:
+    def __init__(self, limit: int, decoding: Decoder | None = None) -> None:
         self.limit = limit
         self.records: list[Answer] = []
         self.last_offset = -1
-        self._is_hex = is_hex
+        self._decoding = decoding
         self._bytes = 0
 
     @property
@@ -31,10 +32,18 @@ class Page:
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """Add the records of a batch; return False when the page is full, perhaps before the end of the batch."""
-        for row, size in rows(batch.slice(0, self.room), is_hex=self._is_hex):
+        return self.add_rows(self.rows(batch.slice(0, self.room)))
+
+    def rows(self, batch: pa.RecordBatch, numbers: Sequence[int] | None = None) -> Iterator[tuple[Answer, int]]:
+        """Yield the rows `numbers` of a batch (None for all) as they are sent, each with its size."""
+        return rows(batch, numbers, decoding=self._decoding)
+
+    def add_rows(self, found: Iterable[tuple[Answer, int]]) -> bool:
+        """Add records as they are sent; return False when the page is full."""
+        for row, size in found:
+            if not self.room:
+                break
             self.records.append(row)
             self.last_offset = int(row["offset"])
             self._bytes += size
-            if not self.room:
-                break
         return self.room > 0

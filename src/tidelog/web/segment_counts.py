@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from tidelog.errors import SegmentChangedError
 from tidelog.formats.time_map import TimeMap
@@ -29,8 +30,8 @@ class Counting:
         self._grid = grid
         self._job = job
         self._left = limit_bytes
-        self._mapped: list[tuple[Segment, Mapped, list[int], int, int]] = []
-        """Blocks with records of several intervals, and the bounds of offsets."""
+        self._mapped: list[tuple[Segment, Mapped, list[int], list[int], int, int]] = []
+        """Blocks at an edge of the range, others with records of several intervals, and the bounds of offsets."""
         self._unmapped: list[tuple[Segment, int, int, int]] = []
 
     def add(self, segment: Segment, start_offset: int, end_offset: int) -> None:
@@ -38,36 +39,40 @@ class Counting:
         found = self._maps.map_of(segment, self._job)
         position = 0
         if found is not None:
-            doubtful = self._by_map(found, start_offset, end_offset)
-            if doubtful:
-                self._left -= sum(found.time_map.end_position(one) - found.time_map.positions[one] for one in doubtful)
-                self._mapped.append((segment, found, doubtful, start_offset, end_offset))
+            edges, doubtful = self._by_map(found, start_offset, end_offset)
+            if edges or doubtful:
+                known = found.time_map
+                self._left -= sum(known.end_position(one) - known.positions[one] for one in (*edges, *doubtful))
+                self._mapped.append((segment, found, edges, doubtful, start_offset, end_offset))
             position = found.time_map.covered_bytes
         end = segment.end_position
         if position < end and segment.base_offset < end_offset:
             self._left -= end - position
             self._unmapped.append((segment, position, start_offset, end_offset))
 
-    def _by_map(self, found: Mapped, start_offset: int, end_offset: int) -> list[int]:
+    def _by_map(self, found: Mapped, start_offset: int, end_offset: int) -> tuple[list[int], list[int]]:
         grid, known = self._grid, found.time_map
         start, end, step = grid.start_ms, grid.end_ms, grid.step_ms
-        doubtful = []
+        edges: list[int] = []
+        doubtful: list[int] = []
         for block in known.blocks_in_time(known.blocks_between(start_offset, end_offset), start, end):
             first, last = known.min_timestamps[block], known.max_timestamps[block]
             is_whole = known.first_offsets[block] >= start_offset and known.end_offset(block) <= end_offset
             if is_whole and first >= start and last < end and (first - start) // step == (last - start) // step:
                 grid.add((first - start) // step, known.records[block] - known.without_timestamp[block])
-            else:
+            elif is_whole:
                 doubtful.append(block)
-        return doubtful
+            else:
+                edges.append(block)
+        return edges, doubtful
 
     def finish(self) -> None:
         """Count the rest: exactly if it is little, else as the maps and indexes suggest."""
         is_read = self._left >= 0
-        for segment, found, blocks, start_offset, end_offset in self._mapped:
-            if is_read:
-                self._read(segment, _runs(found.time_map, blocks), start_offset, end_offset)
-            else:
+        for segment, found, edges, blocks, start_offset, end_offset in self._mapped:
+            read = sorted((*edges, *blocks)) if is_read else edges
+            self._read(segment, _runs(found.time_map, read), start_offset, end_offset)
+            if not is_read and blocks:
                 self._grid.why.add("blocks of the time maps have records of several intervals: their numbers are estimated")
                 self._estimate(found, blocks)
             segment.close()
@@ -80,14 +85,18 @@ class Counting:
             segment.close()
 
     def _estimate(self, found: Mapped, blocks: list[int]) -> None:
-        """Count one record for each span beside a block's main one, and the others evenly over that."""
+        """Count one record at the start of each span of time, and a block's other records evenly over its main span."""
         grid, known = self._grid, found.time_map
+        for first, end in _ranges(blocks):
+            grid.add_times(found.starts(first, end))
+        start, end, step = grid.start_ms, grid.end_ms, grid.step_ms
         for block in blocks:
-            others = found.others(block)
-            for low, high in others:
-                grid.spread(low, high, 1)
-            count = known.records[block] - known.without_timestamp[block] - len(others)
-            grid.spread(found.lows[block], found.highs[block], count)
+            count = known.records[block] - known.without_timestamp[block] - found.spans(block)
+            low, high = found.lows[block], found.highs[block]
+            if start <= low and high < end and (low - start) // step == (high - start) // step:
+                grid.add((low - start) // step, count)
+            else:
+                grid.spread(low, high, count)
 
     def _read(self, segment: Segment, runs: Iterable[tuple[int, int]], start_offset: int, end_offset: int) -> None:
         for start, end in runs:
@@ -96,6 +105,13 @@ class Counting:
             if self._job.is_late():
                 self._grid.why.add("not everything was read in time")
                 return
+
+
+def _ranges(blocks: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the runs of adjacent blocks, ends exclusive."""
+    for _, run in groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0]):
+        numbers = [block for _, block in run]
+        yield numbers[0], numbers[-1] + 1
 
 
 def _runs(known: TimeMap, blocks: list[int]) -> list[tuple[int, int]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
 
 from tidelog.errors import InvalidArgumentError, StorageError
@@ -15,6 +17,8 @@ from tidelog.web.jobs import Jobs
 LOOPBACK = "127.0.0.1"
 
 MAX_CONNECTIONS = 200
+
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 
 GRACE_S = 1
 """How long open responses, as a live tail, may take to end."""
@@ -45,6 +49,7 @@ class PageServer:
             from tidelog.web.app import make_app
         from tidelog.web.security import Guard
 
+        _return_memory()
         jobs = Jobs()
         names = () if self.is_loopback else (socket.gethostname(), socket.getfqdn(), self._host)
         app = Guard(
@@ -61,6 +66,7 @@ class PageServer:
             lifespan="off",
             loop="asyncio",
             log_config=None,
+            log_level="critical",  # What a client does wrong is its own affair; errors are in the answers.
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -77,6 +83,19 @@ class PageServer:
             jobs.close()
             self.context.sources.close()
             self._socket.close()
+
+
+def _return_memory() -> None:
+    """Have large buffers returned to the system when they are freed: allocators keep them otherwise. For glibc; elsewhere it does
+    nothing.
+    """
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())
+    with suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, 256 * 1024)
+        library.mallopt(_M_ARENA_MAX, 2)
 
 
 def is_loopback(host: str) -> bool:

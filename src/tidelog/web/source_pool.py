@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tidelog.errors import NotFoundError
+from tidelog.sources.chunks import Chunks
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.source import Source
 
@@ -39,6 +40,7 @@ class SourcePool:
         try:
             source.refresh()
             yield source
+            source.reading.chunks = Chunks()  # What was read is not needed again; an idle server is small.
         except BaseException:
             source.close()
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from threading import Lock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import CorruptIndexError
 from tidelog.formats.time_map import TimeMap
@@ -20,6 +20,9 @@ from tidelog.reader.time_map_file import TimeMaps, check_blocks, note_unused, ti
 from tidelog.records.batch import BatchHeader
 from tidelog.web.jobs import Job
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 KEPT_BLOCKS = 300_000
 """The most blocks of maps that are kept, some 70 bytes each."""
 
@@ -28,7 +31,7 @@ KEPT_MAPS = 50_000
 KEPT_BOUNDS = 50_000
 
 BUILT_BYTES = 8 << 20
-BUILT_S = 0.2
+BUILT_S = 1.0
 """A segment without a map, or the part after it, is mapped in memory if it has at most these bytes, unless the job has already
 run for that long.
 """
@@ -55,13 +58,21 @@ class Mapped:
                 self.lows[block], self.highs[block] = max(zip(starts, stops, strict=True), key=_width)
                 first = end
 
-    def others(self, block: int) -> list[tuple[int, int]]:
-        """Return the spans of a block besides its main one: those of late records."""
+    def starts(self, first: int, end: int) -> pa.Array:
+        """Return the first timestamps of all spans of blocks `first` to `end`, exclusive: there is a record at each."""
+        import pyarrow as pa
+
+        from tidelog.web.arrow_numbers import int64s
+
         known = self.time_map
-        first, end = known.hole_ends[block - 1] if block else 0, known.hole_ends[block]
-        starts = (known.min_timestamps[block], *known.behind_holes[first:end])
-        stops = (*known.before_holes[first:end], known.max_timestamps[block])
-        return [one for one in zip(starts, stops, strict=True) if one[0] != self.lows[block]]
+        holes = slice(known.hole_ends[first - 1] if first else 0, known.hole_ends[end - 1] if end > first else 0)
+        parts = (known.min_timestamps[first:end], known.behind_holes[holes])
+        return pa.concat_arrays([int64s(one) for one in parts])
+
+    def spans(self, block: int) -> int:
+        """Return the number of a block's spans."""
+        ends = self.time_map.hole_ends
+        return 1 + ends[block] - (ends[block - 1] if block else 0)
 
 
 def _width(span: tuple[int, int]) -> int:

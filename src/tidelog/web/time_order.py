@@ -13,17 +13,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import READ_COMMITTED
+from tidelog.reader.log_dir import LogDir
 from tidelog.sources.bounds import TimeRange
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.selection.filters import filtered
 from tidelog.sources.source import Source
-from tidelog.web.context import Context
+from tidelog.web.arrow_numbers import int64
+from tidelog.web.context import Answer, Context
 from tidelog.web.jobs import Job
 from tidelog.web.page_of_records import Page
-from tidelog.web.values import cut_batch
 from tidelog.web.wanted import Wanted, pieces
 
 if TYPE_CHECKING:
@@ -34,8 +37,6 @@ MOST_S = 30.0
 
 GROWTH = 8
 """How much wider the next window is when too few records are in one, or pass the filters."""
-
-HELD_ROWS = 16_384
 
 ORDER = [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 
@@ -73,12 +74,11 @@ def in_time_order(
             end = max(end, cursor.time_ms + width)
         if given.end_ms is not None:
             end = given.end_ms if end is None else min(end, given.end_ms)
-        first = First(page.room, cursor)
-        for batch in _window(source, wanted, TimeRange(cursor.time_ms, end), report, job, started):
+        first = First(page, cursor)
+        for batch in _window(context, source, wanted, TimeRange(cursor.time_ms, end), report, job, started):
             first.add(batch)
-        found = first.sorted()
-        is_room = page.add(found) if found is not None else True
-        if not is_room:
+            del batch  # The next one may be as large: one at a time.
+        if not page.add_rows(first.sorted()):
             shown = page.records[-1]
             return str(TimeCursor(int(shown["timestamp_ms"]), shown["partition"], int(shown["offset"])))
         if end is None:
@@ -91,13 +91,14 @@ def in_time_order(
 
 
 def _window(
-    source: Source, wanted: Wanted, window: TimeRange, report: ScanReport, job: Job, started: float
+    context: Context, source: Source, wanted: Wanted, window: TimeRange, report: ScanReport, job: Job, started: float
 ) -> Iterator[pa.RecordBatch]:
     for number in wanted.partitions(source):
+        if source.log_dir is not None and _is_outside(context, source.log_dir, wanted, number, window, report, job):
+            continue
         request = replace(wanted.request_for(number, None), time=window)
         for split in pieces(source, request, report):
-            for batch in split.read(report=report, reading=source.reading):
-                yield from filtered([batch], wanted.filters)
+            yield from filtered(split.read(views=not wanted.filters, report=report, reading=source.reading), wanted.filters)
             job.check()
             if time.monotonic() - started > MOST_S:
                 raise InvalidArgumentError(
@@ -106,11 +107,36 @@ def _window(
                 )
 
 
+def _is_outside(
+    context: Context, log_dir: LogDir, wanted: Wanted, number: int, window: TimeRange, report: ScanReport, job: Job
+) -> bool:
+    """Return whether maps show that a partition has no record in a window: a topic may have thousands of partitions. What is
+    missing from it is reported as by a scan.
+    """
+    if wanted.request.isolation == READ_COMMITTED:
+        return False
+    with log_dir.log(wanted.request.topic, number) as log:
+        for segment in log.segments:
+            found = None if not segment.size_bytes else context.maps.map_of(segment, job)
+            end = segment.end_position
+            segment.close()
+            if end and (found is None or found.time_map.covered_bytes < end):
+                return False
+            if found is not None:
+                known = found.time_map
+                if known.blocks_in_time(range(known.blocks), window.start_ms, window.end_ms):
+                    return False
+        new = [one for one in log.missing() if one not in report.missing]
+        report.missing += tuple(new)
+    return True
+
+
 def _window_end(context: Context, source: Source, wanted: Wanted, start_ms: int, records: int, job: Job) -> int | None:
     """Return a time so that there are about `records` in between, from the time maps; None: no such time is known."""
     if source.log_dir is None:
         return None
     ends: list[tuple[int, int]] = []
+    starts: list[pa.Array] = []
     for number in wanted.partitions(source):
         with source.log_dir.log(wanted.request.topic, number) as log:
             for segment in log.segments:
@@ -123,6 +149,11 @@ def _window_end(context: Context, source: Source, wanted: Wanted, start_ms: int,
                 counts = found.time_map.records
                 spans = enumerate(zip(found.lows, found.highs, strict=True))
                 ends += [(high, counts[block]) for block, (low, high) in spans if start_ms <= low <= high]
+                starts.append(found.starts(0, len(counts)))
+    return min((one for one in (_of_main_spans(ends, records), _of_starts(starts, start_ms, records)) if one), default=None)
+
+
+def _of_main_spans(ends: list[tuple[int, int]], records: int) -> int | None:
     ends.sort()
     for most_ms, count in ends:
         records -= count
@@ -131,14 +162,27 @@ def _window_end(context: Context, source: Source, wanted: Wanted, start_ms: int,
     return None
 
 
-class First:
-    """The first `count` records after a cursor, in order. Holds their keys and values cut."""
+def _of_starts(starts: list[pa.Array], start_ms: int, records: int) -> int | None:
+    """Return a time by which so many spans have begun. In a range with late records only, these are most of the records."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    def __init__(self, count: int, cursor: TimeCursor) -> None:
-        self.count = count
+    chunks = pa.chunked_array(starts, pa.int64())
+    later = chunks.filter(pc.and_(pc.greater_equal(chunks, int64(start_ms)), pc.less(chunks, int64(2**62)))).combine_chunks()
+    if len(later) < records:
+        return None
+    place = pc.partition_nth_indices(later, pivot=records - 1)[records - 1]
+    return int(later[place.as_py()].as_py()) + 1
+
+
+class First:
+    """The first `count` records after a cursor, in order, as they are sent: they hold none of the log's bytes."""
+
+    def __init__(self, page: Page, cursor: TimeCursor) -> None:
+        self._page = page
+        self._count = page.room
         self._cursor = cursor
-        self._held: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._held: list[tuple[TimeCursor, tuple[Answer, int]]] = []
         self._latest: int | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -146,42 +190,30 @@ class First:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        cursor = self._cursor
         times = batch.column("timestamp").cast(pa.int64())
-        mask = pc.greater_equal(times, self._cursor.time_ms)
+        mask = pc.greater_equal(times, int64(cursor.time_ms))
         if self._latest is not None:
-            mask = pc.and_(mask, pc.less_equal(times, self._latest))
-        if self._cursor.partition >= 0:
-            partitions, offsets = batch.column("partition"), batch.column("offset")
-            later = pc.or_(
-                pc.greater(partitions, self._cursor.partition),
-                pc.and_(pc.equal(partitions, self._cursor.partition), pc.greater(offsets, self._cursor.offset)),
-            )
-            mask = pc.and_(mask, pc.or_(pc.greater(times, self._cursor.time_ms), later))
-        kept = batch.filter(mask)
-        if not kept.num_rows:
-            return
-        if kept.num_rows > self.count:
-            kept = _first_of([kept], self.count)
-        self._held.append(cut_batch(kept))
-        self._rows += kept.num_rows
-        if self._rows >= HELD_ROWS + self.count:
+            mask = pc.and_(mask, pc.less_equal(times, int64(self._latest)))
+        if cursor.partition >= 0:
+            partitions, partition = batch.column("partition").cast(pa.int64()), int64(cursor.partition)
+            later = pc.and_(pc.equal(partitions, partition), pc.greater(batch.column("offset"), int64(cursor.offset)))
+            later = pc.or_(pc.greater(partitions, partition), later)
+            mask = pc.and_(mask, pc.or_(pc.greater(times, int64(cursor.time_ms)), later))
+        wanted = pc.indices_nonzero(mask)
+        if len(wanted) > self._count:
+            keys = batch.select([name for name, _ in ORDER]).take(wanted)
+            wanted = wanted.take(pc.select_k_unstable(keys, self._count, sort_keys=ORDER))
+        for row in self._page.rows(batch, wanted.to_pylist()):
+            shown = row[0]
+            self._held.append((TimeCursor(int(shown["timestamp_ms"]), shown["partition"], int(shown["offset"])), row))
+        if len(self._held) >= 2 * self._count:
             self.sorted()
 
-    def sorted(self) -> pa.RecordBatch | None:
-        """Return the first records, None if there are none."""
-        if not self._held:
-            return None
-        import pyarrow as pa
-
-        first = _first_of(self._held, self.count)
-        self._held, self._rows = [first], first.num_rows
-        if first.num_rows == self.count:
-            self._latest = first.column("timestamp").cast(pa.int64())[-1].as_py()
-        return first
-
-
-def _first_of(batches: list[pa.RecordBatch], count: int) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    table = pa.Table.from_batches(batches).sort_by(ORDER).slice(0, count)
-    return table.combine_chunks().to_batches()[0]
+    def sorted(self) -> list[tuple[Answer, int]]:
+        """Return the first records."""
+        self._held.sort(key=itemgetter(0))
+        del self._held[self._count :]
+        if self._held and len(self._held) == self._count:
+            self._latest = self._held[-1][0].time_ms
+        return [row for _, row in self._held]

@@ -13,13 +13,24 @@ A value of any length costs no more than `limit` bytes here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.web.context import Answer, known_ms, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class Decoder(Protocol):
+    """Shows keys and values in another form (`decoded`)."""
+
+    is_hex: set[str]
+    """Of `key` and `value`, those that are shown as hexadecimal digits."""
+
+    def cells(self, batch: pa.RecordBatch, numbers: Sequence[int], limit: int) -> dict[str, list[Answer | None]]:
+        """Return the cells of some rows for each side that is decoded."""
+
 
 CELL_BYTES = 4096
 """The most bytes of a key or value in a list of records."""
@@ -27,6 +38,9 @@ CELL_BYTES = 4096
 HEADER_BYTES = 1024
 HEADERS_BYTES = 16 * 1024
 """The most bytes of a header's name or value in a list, and about the most of all headers of a record."""
+
+ROWS_DECODED = 32
+"""How many rows are decoded at once, and so held with up to a MiB of each key and value."""
 
 ROW_BYTES = 100
 """About what a row or a header takes in an answer besides its bytes."""
@@ -64,32 +78,34 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def rows(batch: pa.RecordBatch, *, is_hex: bool = False, limit: int = CELL_BYTES) -> Iterator[tuple[Answer, int]]:
-    """Yield the records of a batch, each with its size in the answer. Only `limit` bytes of each key and value are taken.
-
-    A batch whose values were cut before has their sizes in columns (`cut_batch`).
+def rows(
+    batch: pa.RecordBatch, numbers: Sequence[int] | None = None, *, decoding: Decoder | None = None, limit: int = CELL_BYTES
+) -> Iterator[tuple[Answer, int]]:
+    """Yield the rows `numbers` of a batch (None for all), each with its size in the answer. Only `limit` bytes of each key and
+    value are taken.
     """
     import pyarrow as pa
 
-    partitions, offsets = batch.column("partition").to_pylist(), batch.column("offset").to_pylist()
-    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
-    types = batch.column("timestamp_type").to_pylist()
+    partitions, offsets, types = (batch.column(name) for name in ("partition", "offset", "timestamp_type"))
+    times = batch.column("timestamp").cast(pa.int64())
     keys, values, headers = (batch.column(name) for name in ("key", "value", "headers"))
-    sizes = {name: batch.column(f"{name}_size") for name in ("key", "value") if f"{name}_size" in batch.schema.names}
-    for row in range(batch.num_rows):
+    wanted = range(batch.num_rows) if numbers is None else numbers
+    is_hex: set[str] = set() if decoding is None else decoding.is_hex
+    decoded: dict[str, list[Answer | None]] = {}
+    for place, row in enumerate(wanted):
+        if decoding is not None and place % ROWS_DECODED == 0:
+            decoded = decoding.cells(batch, wanted[place : place + ROWS_DECODED], limit)
         key, key_size = beginning(keys[row], limit)
         value, value_size = beginning(values[row], limit)
-        if sizes:
-            key_size, value_size = sizes["key"][row].as_py() or 0, sizes["value"][row].as_py() or 0
         shown, header_bytes = _headers(headers[row])
         yield (
             {
-                "partition": partitions[row],
-                "offset": plain(offsets[row]),
-                "timestamp_ms": known_ms(times[row]),
-                "timestamp_type": types[row],
-                "key": cell(key, key_size, is_hex=is_hex),
-                "value": cell(value, value_size, is_hex=is_hex),
+                "partition": partitions[row].as_py(),
+                "offset": plain(offsets[row].as_py()),
+                "timestamp_ms": known_ms(times[row].as_py()),
+                "timestamp_type": types[row].as_py(),
+                "key": _decoded(decoded, "key", place) or cell(key, key_size, is_hex="key" in is_hex),
+                "value": _decoded(decoded, "value", place) or cell(value, value_size, is_hex="value" in is_hex),
                 "headers": shown,
                 "headers_cut": len(shown) < len(headers[row]),
             },
@@ -97,16 +113,8 @@ def rows(batch: pa.RecordBatch, *, is_hex: bool = False, limit: int = CELL_BYTES
         )
 
 
-def cut_batch(batch: pa.RecordBatch, limit: int = CELL_BYTES) -> pa.RecordBatch:
-    """Return a batch whose keys and values are cut, with their sizes in columns: it holds none of the log's bytes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    for name in ("key", "value"):
-        columns[f"{name}_size"] = pc.binary_length(columns[name]).cast(pa.int64())
-        columns[name] = pc.binary_slice(columns[name], 0, limit)
-    return pa.RecordBatch.from_pydict(columns)
+def _decoded(decoded: dict[str, list[Answer | None]], side: str, place: int) -> Answer | None:
+    return decoded[side][place % ROWS_DECODED] if side in decoded else None
 
 
 def beginning(scalar: Any, limit: int) -> tuple[bytes | None, int]:

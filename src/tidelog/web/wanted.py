@@ -15,7 +15,7 @@ from tidelog.sources.split import Split
 from tidelog.web.context import Context
 from tidelog.web.query import Query
 
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 4 << 20
 """About how many bytes of the log are read before the job's time is looked at."""
 
 

@@ -6,6 +6,5 @@
 | `stat_brokers` | `stat HOST:PORT` |
 | `dump_log` | `dump FILE.log` |
 | `groups_lag` | `groups lag` |
-| `kafka_admin` | `handover` |
 | `serving` | `serve`: the broker's process from start to end |
 """

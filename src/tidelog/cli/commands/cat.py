@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from tidelog.cli.decode_options import decode_options, decodings_in_use
 from tidelog.cli.options import data_dir_of, wanted_partitions
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import csv_lines, json_line, table
+from tidelog.cli.printing.layout import csv_lines, json_line, show_count, table
 from tidelog.cli.printing.notices import INCOMPLETE
-from tidelog.cli.printing.output import STDOUT, open_output, stdout_is_terminal
+from tidelog.cli.printing.output import STDOUT, open_output
 from tidelog.cli.printing.progress_bar import ProgressBar
+from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.cli.records.cat_options import BINARY_FORMATS, CatOptions, cat_options, span_ms
 from tidelog.cli.records.offset_option import parse_offset
 from tidelog.cli.time_options import echo_moment, zone_in_use
@@ -30,10 +32,15 @@ if TYPE_CHECKING:
 
     from tidelog.cli.records.reading import Reading
     from tidelog.sources.scan_plan import ScanPlan
+    from tidelog.sources.selection.decoded_records import DecodedRecords
     from tidelog.sources.split import Split
 
 
+EXIT_INTERRUPTED = 130
+
+
 @click.command()
+@decode_options
 @cat_options
 def command(options: CatOptions) -> None:
     """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they came.
@@ -44,6 +51,10 @@ def command(options: CatOptions) -> None:
     offsets = None if options.offset is None else parse_offset(options.offset)
     every_ms, lateness_ms = span_ms("--every", options.every), span_ms("--max-lateness", options.max_lateness)
     format_name = options.resolved_format()
+    decodings = decodings_in_use()
+    if decodings is not None:
+        from tidelog.sources.selection.decoded_records import DecodedRecords
+    decoder = None if decodings is None else DecodedRecords(decodings)
     echo_moment(options.start)
     echo_moment(options.end)
     with (
@@ -87,13 +98,18 @@ def command(options: CatOptions) -> None:
             if options.counts:
                 if not filters:
                     reading.columns = ("topic", "timestamp")
-                written = _count(reading, reading.batches(plans, bar), every_ms, format_name, out)
+                written = _count(options, reading, reading.batches(plans, bar), every_ms, format_name, out)
             else:
-                written = _write(options, reading, _selected(options, reading, plans, bar), out, format_name)
+                written = _write(options, reading, _selected(options, reading, plans, bar), out, format_name, decoder)
             if options.follows:
-                _follow(options, reading, plans, bar, out, format_name, written)
-    for text in reading.report.notices():
+                try:
+                    _follow(options, reading, plans, bar, out, format_name, written, decoder)
+                except KeyboardInterrupt:
+                    raise click.exceptions.Exit(EXIT_INTERRUPTED) from None  # This is how it ends: no message.
+    for text in (*reading.report.notices(), *(() if decoder is None else decoder.notices())):
         notices.note(text)
+    if not written and on_stdout and stdout_is_terminal():
+        notices.note("no record matches")
     if not on_stdout:
         notices.print_line(f"{options.output}: {written:,} record{'' if written == 1 else 's'}")
     if not reading.report.is_complete:
@@ -111,7 +127,14 @@ def _selected(options: CatOptions, reading: Reading, plans: list[ScanPlan[Split]
     return limited(sorted_by_time(batches) if options.order is not None else batches, options.count)
 
 
-def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBatch], out: BinaryIO, format_name: str) -> int:
+def _write(
+    options: CatOptions,
+    reading: Reading,
+    batches: Iterable[pa.RecordBatch],
+    out: BinaryIO,
+    format_name: str,
+    decoder: DecodedRecords | None,
+) -> int:
     """Write records; return their number."""
     written = 0
 
@@ -127,27 +150,52 @@ def _write(options: CatOptions, reading: Reading, batches: Iterable[pa.RecordBat
     if format_name in BINARY_FORMATS:
         from tidelog.sources.schema import scan_schema
 
+        schema, rows = scan_schema(), counted()
+        if decoder is not None:
+            schema, rows = decoder.typed(rows, schema, reading.topics)
+        schema = schema.with_metadata(_origin(options, reading))
         if format_name == "parquet":
-            record_files.write_parquet(counted(), scan_schema(), out)
+            record_files.write_parquet(rows, schema, out)
         else:
             as_file = options.output not in (None, STDOUT) and not str(options.output).endswith(".arrows")
-            record_files.write_arrow(counted(), scan_schema(), out, as_file=as_file)
+            record_files.write_arrow(rows, schema, out, as_file=as_file)
         return written
+    rows = counted() if decoder is None else decoder.displayed(counted())
     encoding = record_files.Encoding(options.encoding or "utf8")
     if options.format_string is not None:
         from tidelog.cli.records.format_string import parse_format, write_formatted
 
-        write_formatted(counted(), out, parse_format(options.format_string))
+        write_formatted(rows, out, parse_format(options.format_string))
     elif format_name == "jsonl":
-        record_files.write_jsonl(counted(), out, encoding)
+        record_files.write_jsonl(rows, out, encoding, reading.assumptions)
     elif format_name == "csv":
-        record_writers.write_csv(counted(), out, encoding)
+        record_writers.write_csv(rows, out, encoding, reading.assumptions)
     else:
-        on_terminal = options.output in (None, STDOUT) and stdout_is_terminal()
-        record_writers.write_text(counted(), out, encoding, with_header=on_terminal, with_topic=len(reading.topics) > 1)
+        to_stdout = options.output in (None, STDOUT)
+        record_writers.write_text(
+            rows,
+            out,
+            encoding,
+            with_header=to_stdout and stdout_is_terminal(),
+            with_topic=len(reading.topics) > 1,
+            to_stdout=to_stdout,
+        )
     for text in encoding.notices():
         notices.note(text)
     return written
+
+
+def _origin(options: CatOptions, reading: Reading) -> dict[str, str]:
+    """Return the metadata of an Arrow or Parquet file: what was asked, and what was assumed."""
+    facts = {
+        "source": str(options.source),
+        "topics": json_line(list(reading.topics)),
+        "from_ms": None if options.start is None else str(options.start.time_ms),
+        "to_ms": None if options.end is None else str(options.end.time_ms),
+        **{name: str(value) for name, value in reading.assumptions.items()},
+        "not_read": json_line(reading.not_read) if reading.not_read else None,
+    }
+    return {f"tidelog.{name}": value for name, value in facts.items() if value is not None}
 
 
 def _follow(
@@ -158,6 +206,7 @@ def _follow(
     out: BinaryIO,
     format_name: str,
     written: int,
+    decoder: DecodedRecords | None,
 ) -> None:
     """Write records as they arrive, up to `-n` in all."""
     from tidelog.sources.selection.filters import limited
@@ -170,24 +219,38 @@ def _follow(
             sys.stdout.flush()
             continue
         left = None if options.count is None else options.count - written
-        written += _write(options, reading, limited([batch], left), out, format_name)
+        written += _write(options, reading, limited([batch], left), out, format_name, decoder)
 
 
-def _count(reading: Reading, batches: Iterable[pa.RecordBatch], every_ms: int | None, format_name: str, out: BinaryIO) -> int:
+def _count(
+    options: CatOptions,
+    reading: Reading,
+    batches: Iterable[pa.RecordBatch],
+    every_ms: int | None,
+    format_name: str,
+    out: BinaryIO,
+) -> int:
     """Write the numbers of records; return their sum."""
     from tidelog.cli.records.counting import count_records, count_rows, show_start
 
     zone = zone_in_use()
     counts = count_records(batches, every_ms, zone)
-    rows = list(count_rows(counts, reading.topics, every_ms))
+    rows: list[dict[str, object]] = [
+        {
+            "topic": topic,
+            **({} if every_ms is None else {"time": show_start(start, zone)}),
+            "records": count,
+            **reading.assumptions,
+        }
+        for topic, start, count in count_rows(counts, reading.topics, every_ms)
+    ]
+    header = list(rows[0])
     if format_name == "jsonl":
-        lines: Iterator[str] = (
-            json_line({"topic": topic, **({} if every_ms is None else {"time": show_start(start, zone)}), "records": count})
-            for topic, start, count in rows
-        )
+        lines: Iterator[str] = map(json_line, rows)
+    elif format_name == "csv":
+        lines = csv_lines([header, *(list(row.values()) for row in rows)])
     else:
-        cells = [[topic, *([] if every_ms is None else [show_start(start, zone)]), count] for topic, start, count in rows]
-        header = ["topic", *([] if every_ms is None else ["time"]), "records"]
-        lines = csv_lines([header, *cells]) if format_name == "csv" else table(header, cells)
+        cells = ([show_count(cell) if isinstance(cell, int) else cell for cell in row.values()] for row in rows)
+        lines = table(header, cells, to_stdout=options.output in (None, STDOUT))
     out.writelines(line.encode("utf-8", "backslashreplace") + b"\n" for line in lines)
     return counts.total()

@@ -130,7 +130,7 @@ def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
                 print_lines(_lines_with_records(walk, batches))
             else:
                 rows = (_batch_cells(header, is_sound) for header, is_sound in batches)
-                print_lines(table(_BATCH_HEADER, rows))
+                print_lines(table(_BATCH_HEADER, rows, spare=_SPARE))
         is_snapshot = path.name.endswith(".checkpoint")
         if not is_snapshot:
             walk.print_rest()
@@ -158,6 +158,7 @@ _BATCH_HEADER = (
     "sequence",
     "",
 )
+_SPARE = ("timestamp type", "format", "sequence", "epoch", "producer", "codec", "bytes")
 
 
 def _codec_name(header: BatchHeader) -> str:

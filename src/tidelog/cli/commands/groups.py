@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
-from tidelog.cli.options import Decorated, brokers_argument, group_isolation_option, json_option, source_argument
+from tidelog.cli.options import Decorated, brokers_argument, group_isolation_option, json_option, source_argument, suggest
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import Amount, json_line, one_line, show_span, show_time, table
+from tidelog.cli.printing.layout import Amount, json_line, one_line, show_count, show_span, show_time, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
@@ -55,6 +55,7 @@ def topic_option(function: Decorated) -> Decorated:
         "topics",
         multiple=True,
         metavar="TOPIC[:N,...]",
+        shell_complete=suggest("topics"),
         help="Only this topic, or these partitions of it; may be repeated. [default: all of the group]",
     )(function)
 
@@ -88,7 +89,7 @@ def list_command(source: str, as_json: bool) -> None:
 
 @command.command("describe", short_help="Show how far behind a group is.")
 @source_argument
-@click.argument("group", metavar="GROUP")
+@click.argument("group", metavar="GROUP", shell_complete=suggest("groups"))
 @topic_option
 @group_isolation_option
 @click.option(
@@ -156,6 +157,7 @@ _HEADER = (
     *("topic", "partition", _COMMITTED, "end", "lag", "behind", "next record", "its time"),
     *("to the end", "deleted", "member"),
 )
+_SPARE = ("member", "deleted", "next record", "its time", "to the end")
 
 
 def _lines(
@@ -169,13 +171,13 @@ def _lines(
     yield one_line(f"{description.group}: {', '.join(part for part in parts if part)}")
     if partitions:
         header = [_START if description.type == SHARE and name == _COMMITTED else name for name in _HEADER]
-        yield from table(header, (_cells(one, readers.get(one.key)) for one in partitions))
+        yield from table(header, (_cells(one, readers.get(one.key)) for one in partitions), spare=_SPARE)
 
 
 def _cells(one: PartitionLag, reader: str | None) -> list[object]:
     record = one.next_record
     return [
-        *(one.topic, one.partition, one.committed_offset, one.end_offset, one.lag),
+        *(one.topic, one.partition, one.committed_offset, one.end_offset, show_count(one.lag)),
         None if one.lag_ms is None else Amount(show_span(one.lag_ms)),
         *((None, None) if record is None else (record.offset, show_time(record.timestamp))),
         *(_show_time_to_end(one.time_to_end), _show_retention(one.retention, one.now_ms), reader),
@@ -263,7 +265,7 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
 
 @command.command("reset", short_help="Set a group's offsets to a time.")
 @brokers_argument
-@click.argument("group", metavar="GROUP")
+@click.argument("group", metavar="GROUP", shell_complete=suggest("groups"))
 @time_zone_option
 @click.option(
     "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log without one."
@@ -311,7 +313,7 @@ def reset_command(
     if as_json:
         print_lines(json_line(_json_reset(group, one, not execute)) for one in planned)
     else:
-        print_lines(table(_RESET_HEADER, map(_reset_cells, planned)))
+        print_lines(table(_RESET_HEADER, map(_reset_cells, planned), spare=("note", "skipped")))
     done = f"offsets set: {len(planned)}" if execute else "nothing was changed, this is a dry run; --execute sets the offsets"
     notices.print_line(f"{group}: {done}")
 

@@ -8,7 +8,7 @@ import click
 
 from tidelog.cli.options import json_option, lag_options, lag_times, source_argument
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import Amount, json_line, show_span, table
+from tidelog.cli.printing.layout import Amount, json_line, show_count, show_span, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import run_clock
@@ -63,9 +63,13 @@ def lag_command(
         spans = {SUMMARY.index("lag_ms"): "behind", SUMMARY.index("time_to_end_ms"): "in"}
         header = tuple(spans.get(at, name.replace("_", " ")) for at, name in enumerate(SUMMARY))
         cells = (
-            [Amount(show_span(cell)) if at in spans and cell is not None else cell for at, cell in enumerate(row)] for row in rows
+            [
+                cell if not isinstance(cell, int) else Amount(show_span(cell)) if at in spans else show_count(cell)
+                for at, cell in enumerate(row)
+            ]
+            for row in rows
         )
-        print_lines(table(header, cells))
+        print_lines(table(header, cells, spare=("type", "most behind", "catches up", "lost", "in", "partitions")))
     if positions:
         names = ", ".join(positions[:_SHOWN_NAMES]) + (", ..." if len(positions) > _SHOWN_NAMES else "")
         notices.note(f"no lag is shown for {len(positions)} groups that hold positions of Tidelog's writers: {names}")

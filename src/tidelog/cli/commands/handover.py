@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import click
 
-from tidelog.cli.commands.kafka_admin import KafkaAdmin
+from tidelog.cli.kafka_admin import KafkaAdmin
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, note_kafkas_since
 from tidelog.cli.printing import notices

@@ -15,7 +15,7 @@ import click
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import directory_argument, json_option, topic_argument
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import json_line, show_bytes_size, show_time, table
+from tidelog.cli.printing.layout import json_line, show_bytes_size, show_count, show_time, table
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.clock import SystemClock
@@ -184,7 +184,10 @@ def _lines(summary: ImportSummary) -> Iterable[str]:
     if len(summary.partitions) > 1:
         yield from table(
             ("partition", "records", "segments", "size"),
-            [(one.partition, one.records, one.segments, show_bytes_size(one.size_bytes)) for one in summary.partitions],
+            [
+                (one.partition, show_count(one.records), show_count(one.segments), show_bytes_size(one.size_bytes))
+                for one in summary.partitions
+            ],
         )
     span = ""
     if summary.min_timestamp is not None and summary.max_timestamp is not None:

@@ -7,7 +7,6 @@ place it needs the folder's lock, which a running broker holds.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 
@@ -29,7 +28,7 @@ from tidelog.check.partitions import (
 from tidelog.cli.index_options import interval_option, jobs_option, out_option, processors, time_map_dir_option, time_maps_option
 from tidelog.cli.options import directory_argument, json_option, optional_topic
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, table
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_count, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar
@@ -75,9 +74,11 @@ def verify(
         options = VerifyOptions(interval_bytes, time_maps, jobs or processors(), walk.advance)
         for one in verify_partitions(walk.partitions(), options):
             verified.append(one)
-            print_lines(_finding_lines(one, as_json))
+            walk.print(_finding_lines(one, as_json))
     missing = log_dir.missing(topic, partitions)
-    print_lines(map(_json_verified, verified) if as_json else table(_VERIFIED_HEADER, map(_verified_cells, verified)))
+    print_lines(
+        map(_json_verified, verified) if as_json else table(_VERIFIED_HEADER, map(_verified_cells, verified), spare=_SPARE)
+    )
     report_missing(missing, as_json=as_json)
     if any(one.faults for one in verified):
         raise click.exceptions.Exit(FAULTS_FOUND)
@@ -116,10 +117,14 @@ def rebuild(
         options = RebuildOptions(out, interval_bytes, time_maps, jobs or processors(), walk.advance)
         for one in rebuild_partitions(walk.partitions(), options):
             rebuilt.append(one)
-            print_lines(_file_lines(one, as_json))
+            walk.print(_file_lines(one, as_json))
             for finding in one.findings:
                 notices.complain(str(finding))
-    print_lines(map(_json_rebuilt, rebuilt) if as_json else table(_REBUILT_HEADER, map(_rebuilt_cells, rebuilt)))
+    print_lines(
+        map(_json_rebuilt, rebuilt)
+        if as_json
+        else table(_REBUILT_HEADER, map(_rebuilt_cells, rebuilt), spare=("interval", "segments"))
+    )
     report_missing(missing, as_json=as_json)
     if any(one.findings for one in rebuilt):
         raise click.exceptions.Exit(FAULTS_FOUND)
@@ -132,9 +137,8 @@ class _Walk:
     def __init__(self, what: str, log_dir: LogDir, wanted: list[tuple[str, int]]) -> None:
         self._log_dir = log_dir
         self._wanted = wanted
-        self._guard = threading.Lock()
         sizes = (path.stat().st_size for key in wanted for path in log_dir.directory(*key).glob("*.log"))
-        self._bar = ProgressBar(what, sum(sizes))
+        self._bar = ProgressBar(what, sum(sizes), answer_on_stdout=False)
 
     def __enter__(self) -> _Walk:
         self._bar.__enter__()
@@ -145,8 +149,14 @@ class _Walk:
 
     def advance(self, done_bytes: int) -> None:
         """Add to the number of processed bytes. May be called on any thread."""
-        with self._guard:
-            self._bar.advance(done_bytes)
+        self._bar.advance(done_bytes)
+
+    def print(self, lines: Iterable[str]) -> None:
+        """Print lines without the bar among them."""
+        found = list(lines)
+        if found:
+            self._bar.hide()
+            print_lines(found)
 
     def partitions(self) -> Iterator[PartitionToVerify]:
         """Yield the partitions one by one; each is opened only when it is reached."""
@@ -160,12 +170,13 @@ _VERIFIED_HEADER = (
     *("topic", "partition", "segments", "size", "interval", "offset entries", "time entries"),
     *("aborted transactions", "time maps", "faults"),
 )
+_SPARE = ("interval", "aborted transactions", "segments", "time maps")
 
 
 def _verified_cells(one: VerifiedPartition) -> list[object]:
     return [
-        *(one.topic, one.partition, one.segments, show_bytes_size(one.size_bytes), one.interval_bytes),
-        *(one.offset_entries, one.time_entries, one.aborted_transactions, one.time_maps, one.faults),
+        *(one.topic, one.partition, show_count(one.segments), show_bytes_size(one.size_bytes), one.interval_bytes),
+        *map(show_count, (one.offset_entries, one.time_entries, one.aborted_transactions, one.time_maps, one.faults)),
     ]
 
 
@@ -216,7 +227,7 @@ _REBUILT_HEADER = ("topic", "partition", "segments", "size", "interval", "files"
 
 def _rebuilt_cells(one: RebuiltPartition) -> list[object]:
     return [
-        *(one.topic, one.partition, one.segments, show_bytes_size(one.size_bytes), one.interval_bytes),
+        *(one.topic, one.partition, show_count(one.segments), show_bytes_size(one.size_bytes), one.interval_bytes),
         *(len(one.files), sum(file.is_right for file in one.files), len(one.changed), len(one.new)),
     ]
 

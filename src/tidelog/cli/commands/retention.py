@@ -108,7 +108,7 @@ def command(
                 lines += [_json(name, partition, one, now_ms, applied, sources) for one in found]
             else:
                 lines.append(one_line(title))
-                lines += [f"  {line.rstrip()}" for line in table(_HEADER, (_cells(one, now_ms) for one in found))]
+                lines += table(_HEADER, (_cells(one, now_ms) for one in found), spare=("size", "next offset"), indent="  ")
                 lines += [f"  {line}" for line in _futures(found, now_ms)]
     if unknown:
         shown = ", ".join(unknown[:_SHOWN_NAMES]) + (

@@ -20,7 +20,7 @@ import click
 
 from tidelog.cli.options import json_option, optional_topic, source_argument, wanted_partitions
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_time, table
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_count, show_time, table
 from tidelog.cli.printing.missing import end_with_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar
@@ -133,7 +133,7 @@ def _print_folder(log_dir: LogDir, topic: str | None, wanted: list[int] | None, 
         print_lines(line for stat in stats for line in _json_lines(stat))
         print_lines(json_line({"type": "missing_partition", **one.fields()}) for one in lost)
     elif topic is None:
-        print_lines(table(_PARTITION_HEADER, map(_partition_cells, stats)))
+        print_lines(table(_PARTITION_HEADER, map(_partition_cells, stats), spare=_SPARE))
     else:
         print_lines(line for stat in stats for line in _lines(stat))
     for one in missing:
@@ -232,6 +232,8 @@ _PARTITION_HEADER = (
     *("segments", "batches", "records", "size", "largest timestamp", "from"),
 )
 
+_SPARE = ("from", "format", "batches", "segments", "high watermark", "log start")
+
 _SEGMENT_HEADER = ("base offset", "next offset", "batches", "records", "size", "largest timestamp", "from")
 
 
@@ -246,27 +248,26 @@ def _largest(segment: SegmentStat | None) -> tuple[str | None, str | None]:
 def _partition_cells(stat: PartitionStat) -> list[object]:
     return [
         *(stat.topic, stat.partition, stat.log_start_offset, stat.log_end_offset, stat.high_watermark),
-        *(_format_name(stat.message_format), len(stat.segments), stat.batches, stat.records),
+        *(_format_name(stat.message_format), show_count(len(stat.segments)), show_count(stat.batches), show_count(stat.records)),
         *(show_bytes_size(stat.size_bytes), *_largest(stat.largest)),
     ]
 
 
 def _lines(stat: PartitionStat) -> Iterator[str]:
     watermark = "" if stat.high_watermark is None else f", high watermark {stat.high_watermark}"
-    counts = "" if stat.records is None else f"{stat.records} records in {stat.batches} batches, "
+    counts = "" if stat.records is None else f"{stat.records:,} records in {stat.batches:,} batches, "
     yield one_line(
         f"{stat.topic}-{stat.partition}: offsets {stat.log_start_offset} to {stat.log_end_offset}{watermark}; "
         f"{counts}{show_bytes_size(stat.size_bytes)}, {len(stat.segments)} segment{'' if len(stat.segments) == 1 else 's'}"
     )
     rows = (
         [
-            *(segment.base_offset, segment.next_offset, segment.batches, segment.records),
+            *(segment.base_offset, segment.next_offset, show_count(segment.batches), show_count(segment.records)),
             *(show_bytes_size(segment.size_bytes), *_largest(segment)),
         ]
         for segment in stat.segments
     )
-    for line in table(_SEGMENT_HEADER, rows):
-        yield f"  {line}"
+    yield from table(_SEGMENT_HEADER, rows, spare=("batches", "from"), indent="  ")
 
 
 def _json_lines(stat: PartitionStat) -> Iterator[str]:

@@ -80,7 +80,7 @@ def lines(brokers: str, topic: str | None, partitions: list[int] | None, as_json
     if as_json:
         yield from (stat.json for stat in stats)
     else:
-        yield from table(_HEADER, (stat.cells for stat in stats))
+        yield from table(_HEADER, (stat.cells for stat in stats), spare=("its offset", "last stable", "leader", "log start"))
 
 
 def _wanted(client: Client, topic: str | None, partitions: list[int] | None) -> dict[TopicPartition, PartitionState]:

@@ -7,6 +7,7 @@ import webbrowser
 import click
 
 from tidelog.cli.client_options import client_options, reached
+from tidelog.cli.decode_options import decode_options, decode_texts
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import time_zone_option, zone_in_use
@@ -21,6 +22,7 @@ def _all_reached(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 @click.command()
 @click.argument("sources", metavar="[DIR|HOST:PORT]...", nargs=-1, callback=_all_reached)
 @client_options
+@decode_options
 @time_zone_option
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The port. [default: a free one]")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
@@ -36,12 +38,14 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     with imported_from("ui", "starlette or uvicorn"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
-    from tidelog.web.context import Context
+    from tidelog.web.context import Context, DecodeDefaults
     from tidelog.web.server import PageServer, is_loopback
 
     if not is_loopback(host) and not allow_remote:
         raise click.UsageError(f"--host {host} is reached from other machines, and nothing is encrypted: add --allow-remote.")
-    context = Context.of(sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use())
+    context = Context.of(
+        sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use(), decode=DecodeDefaults(*decode_texts())
+    )
     for pool in context.sources.pools:
         with pool.borrowed():
             pass  # An address that cannot be read is an error at once.

@@ -17,18 +17,27 @@ from tidelog.check.folder_indexes import VerifyOptions
 from tidelog.check.folder_verify import PartitionReport, verify_folder
 from tidelog.check.partitions import checked_time_map_dir
 from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
-from tidelog.cli.options import directory_argument, json_option
+from tidelog.cli.options import directory_argument, json_option, suggest
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, table
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_count, table
 from tidelog.cli.printing.output import print_lines
+from tidelog.cli.printing.progress_bar import ProgressBar
+from tidelog.cli.printing.terminal import stderr_is_terminal
 from tidelog.formats.partition_metadata import format_topic_id
 
 
 @click.command("verify")
 @directory_argument
-@click.argument("rest", metavar="[TOPIC...]", nargs=-1)
+@click.argument("rest", metavar="[TOPIC...]", nargs=-1, shell_complete=suggest("topics"))
 @click.option("--replicas", is_flag=True, help="Compare the replicas in several data folders: verify --replicas DIR DIR...")
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated.")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC",
+    multiple=True,
+    shell_complete=suggest("topics"),
+    help="Only this topic; may be repeated.",
+)
 @interval_option
 @time_map_dir_option
 @jobs_option
@@ -62,14 +71,16 @@ def command(
         if not compare_folders((directory, *rest), topics, jobs or processors(), as_json=as_json):
             raise click.exceptions.Exit(notices.INCOMPLETE)
         return
-    options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors())
-    report = verify_folder(Path(directory), (*rest, *topics), options)
+    size_bytes = sum(path.stat().st_size for path in Path(directory).glob("*-*/*.log")) if stderr_is_terminal() else 0
+    with ProgressBar("verify", size_bytes, answer_on_stdout=False) as bar:
+        options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors(), bar.advance)
+        report = verify_folder(Path(directory), (*rest, *topics), options)
     print_lines(_finding_lines(report.all_findings(), as_json))
     if as_json:
         print_lines(map(_json_partition, report.partitions))
         print_lines([json_line({"type": "folder", "path": directory, "is_sound": report.is_sound})])
     else:
-        print_lines(table(_HEADER, map(_cells, report.partitions)))
+        print_lines(table(_HEADER, map(_cells, report.partitions), spare=("topic id", "log start", "segments")))
     if not report.is_sound:
         raise click.exceptions.Exit(notices.INCOMPLETE)
 
@@ -96,7 +107,10 @@ def _cells(one: PartitionReport) -> list[object]:
     verified = one.verified
     segments, size = (None, None) if verified is None else (verified.segments, show_bytes_size(verified.size_bytes))
     topic_id = None if one.topic_id is None else format_topic_id(one.topic_id)
-    return [one.topic, one.partition, topic_id, segments, size, one.log_start_offset, one.log_end_offset, *_counts(one)]
+    return [
+        *(one.topic, one.partition, topic_id, show_count(segments), size, one.log_start_offset, one.log_end_offset),
+        *map(show_count, _counts(one)),
+    ]
 
 
 def _json_partition(one: PartitionReport) -> str:

@@ -34,7 +34,7 @@ def _lines(report: ReplicasReport) -> Iterator[str]:
             yield one_line(f"difference: {difference}")
             for standing in difference.standings:
                 yield f"  {one_line(str(standing))}"
-    yield from table(_HEADER, map(_cells, report.partitions))
+    yield from table(_HEADER, map(_cells, report.partitions), spare=("sha256", "high watermark of", "replicas"))
 
 
 _HEADER = ("topic", "partition", "replicas", "from", "to", "high watermark of", "size", "differences", "sha256")

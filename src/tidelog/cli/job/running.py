@@ -27,6 +27,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import table
 from tidelog.cli.printing.missing import end_with_missing, print_missing
 from tidelog.cli.printing.output import print_lines
+from tidelog.cli.printing.terminal import stderr_is_terminal
 from tidelog.sources.opening import kind_of, open_source
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def run_job(
 
 
 def _print_started(spark: SparkSession, took_s: float) -> None:
-    if notices.stderr_is_terminal():
+    if stderr_is_terminal():
         notices.print_line(f"Spark {spark.version} on {spark.sparkContext.master}, ready after {took_s:.1f} s")
 
 

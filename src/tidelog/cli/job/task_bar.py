@@ -6,8 +6,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tidelog.cli.printing.notices import stderr_is_terminal
 from tidelog.cli.printing.progress_bar import SHOWN_AFTER_SECONDS
+from tidelog.cli.printing.terminal import stderr_is_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

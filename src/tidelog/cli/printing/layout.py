@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
+from tidelog.cli.printing import terminal
 from tidelog.sizes import show_size
 from tidelog.times import format_time
 
@@ -113,28 +116,93 @@ def show_span(milliseconds: int) -> str:
     return ("-" if milliseconds < 0 else "") + (" ".join(parts[:2]) or "0ms")
 
 
-def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Iterator[str]:
+def show_count(count: int | None) -> Amount | None:
+    """Return a count with separators: 1,234,567. Offsets and partitions are names, which are not separated."""
+    return None if count is None else Amount(f"{count:,}")
+
+
+def table(
+    header: Sequence[str] | None,
+    rows: Iterable[Sequence[object]],
+    *,
+    spare: Sequence[str] = (),
+    styles: Sequence[str] = (),
+    to_stdout: bool = True,
+    indent: str = "",
+) -> Iterator[str]:
     """Yield the lines of a table: columns as wide as their widest cell, whole numbers aligned to the right, others to the left.
 
     Rows are laid out a thousand at a time, so that any number of them streams in bounded memory; a column may get wider from one
     thousand to the next, but never narrower. A column is numeric if each of its first cells is an int, an Amount, or None, which
     is shown as `-`. Cells are made harmless by `one_line`; a cell with more than `WIDE` characters does not widen its column. A
     row may be shorter than the others. No line ends in blanks.
+
+    If standard output is a terminal and the table is wider, long headings get several lines; if it is still wider, the columns in
+    `spare` are left out, the first ones first, and the last line says which. `styles` are the colours of the columns.
     """
+    limit = terminal.stdout_width() if to_stdout else None
+    has_colours = to_stdout and terminal.shows_colours(sys.stdout)
     widths = [] if header is None else [len(name) for name in header]
     right: list[bool] | None = None
+    kept: list[int] = []
     for chunk in _chunks(rows):
         columns = max([len(widths), *map(len, chunk)])
         widths += [0] * (columns - len(widths))
         texts = [[_text(cell) for cell in row] for row in chunk]
-        _widen(widths, texts)
         if right is None:
             right = [_is_numeric(row[n] for row in chunk if n < len(row)) for n in range(columns)]
-            if header is not None:
-                yield _line(header, widths, right)
+            lines = [] if header is None else [list(header)]
+            if header is not None and limit is not None:
+                lines, widths, kept = _fitted(header, texts, limit - len(indent), spare)
+            kept = kept or list(range(columns))
+            _widen(widths, texts)
+            for names in lines:
+                line = indent + _line(names, widths, right, kept)
+                yield terminal.styled(line, terminal.BOLD) if has_colours else line
+        else:
+            _widen(widths, texts)
         right += [False] * (columns - len(right))
+        if len(kept) < columns and header is None:
+            kept = list(range(columns))
         for cells in texts:
-            yield _line(cells, widths, right)
+            yield indent + _line(cells, widths, right, kept, styles if has_colours else ())
+    left_out = [] if header is None else [name for n, name in enumerate(header) if n not in kept]
+    if left_out and limit is not None:
+        for line in textwrap.wrap(f"{indent}(not shown: {', '.join(left_out)}; a wider terminal shows more)", limit):
+            yield terminal.styled(line, terminal.DIM) if has_colours else line
+
+
+def _fitted(
+    header: Sequence[str], texts: Sequence[Sequence[str]], limit: int, spare: Sequence[str]
+) -> tuple[list[list[str]], list[int], list[int]]:
+    """Return the lines of the heading, the least widths, and the columns that are shown, so that a table fits `limit` columns."""
+    cells = [0] * max([len(header), *map(len, texts)])
+    _widen(cells, texts)
+    shown = list(range(len(cells)))
+
+    def total(widths: Sequence[int]) -> int:
+        return sum(widths[n] for n in shown) + 2 * (len(shown) - 1)
+
+    names = [header[n] if n < len(header) else "" for n in range(len(cells))]
+    whole = [max(len(name), cell) for name, cell in zip(names, cells, strict=True)]
+    if total(whole) <= limit:
+        return [list(header)], whole, shown
+    folded = [max(*map(len, name.split() or [""]), cell) for name, cell in zip(names, cells, strict=True)]
+    left_out: list[int] = []
+    for name in spare:
+        if total(folded) > limit:
+            left_out.append(names.index(name))
+            shown.remove(left_out[-1])
+    for n in reversed(left_out):
+        if total(folded) + folded[n] + 2 <= limit:
+            shown = sorted([*shown, n])
+    # Without the columns that were left out, headings may fit on one line again.
+    for n in shown:
+        if total([*folded[:n], whole[n], *folded[n + 1 :]]) <= limit:
+            folded[n] = whole[n]
+    broken = [textwrap.wrap(name, max(width, 1)) for name, width in zip(names, folded, strict=True)]
+    height = max(len(broken[n]) for n in shown)
+    return [[([""] * (height - len(one)) + one)[row] for one in broken] for row in range(height)], folded, shown
 
 
 WIDE = 40
@@ -185,6 +253,13 @@ def _widen(widths: list[int], rows: Iterable[Sequence[str]]) -> None:
                 widths[column] = len(text)
 
 
-def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    columns = zip(row, widths, right, strict=False)
-    return "  ".join([text.rjust(width) if is_right else text.ljust(width) for text, width, is_right in columns]).rstrip()
+def _line(
+    row: Sequence[str], widths: Sequence[int], right: Sequence[bool], kept: Sequence[int], styles: Sequence[str] = ()
+) -> str:
+    cells = [row[n].rjust(widths[n]) if right[n] else row[n].ljust(widths[n]) for n in kept if n < len(row)]
+    if not styles or not cells:
+        return "  ".join(cells).rstrip()
+    cells[-1] = cells[-1].rstrip()
+    return "  ".join(
+        terminal.styled(text, styles[n]) if n < len(styles) and styles[n] else text for n, text in zip(kept, cells, strict=False)
+    )

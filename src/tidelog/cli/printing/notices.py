@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 
+from tidelog.cli.printing import terminal
 from tidelog.cli.printing.layout import one_line
 
 INCOMPLETE = 3
@@ -33,7 +34,7 @@ class _NoteHandler(logging.Handler):
         line = f"note: {message}"
         if line not in self.printed:
             self.printed.add(line)
-            print_line(line)
+            print_line(line, terminal.YELLOW)
 
 
 _handlers: list[_NoteHandler] = []
@@ -63,19 +64,18 @@ def note_interpreted() -> None:
         note(f"the kernel that reads and writes records runs interpreted: {WITHOUT_COMPILER}")
 
 
-def stderr_is_terminal() -> bool:
-    """Whether stderr is a terminal."""
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
 def complain(message: str) -> None:
     """Print an error, `tidelog: ...`."""
-    print_line(f"tidelog: {message}")
+    print_line(f"tidelog: {message}", terminal.RED)
 
 
-def print_line(line: str) -> None:
-    """Write a line to stderr. A closed stderr is not an error, because nobody reads it."""
+def print_line(line: str, style: str = "") -> None:
+    """Write a line to stderr; its first word is in `style`. A closed stderr is not an error, because nobody reads it."""
+    shown = one_line(line)
+    if style and terminal.shows_colours(sys.stderr):
+        word, blank, rest = shown.partition(" ")
+        shown = terminal.styled(word, style) + blank + rest
     try:
-        print(one_line(line), file=sys.stderr, flush=True)
+        print(shown, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return

@@ -19,6 +19,8 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import click
 
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.errors import InvalidArgumentError, StorageError
 
 BUFFER_BYTES = 1 << 18
@@ -71,11 +73,6 @@ def print_lines(lines: Iterable[str]) -> None:
             raise _refused(error, "standard output") from error
 
 
-def stdout_is_terminal() -> bool:
-    """Whether standard output is a terminal."""
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
 def _standard_output(format_name: str, binary: bool) -> Iterator[BinaryIO]:
     if sys.stdout is None:
         raise StorageError("standard output is closed")
@@ -96,8 +93,10 @@ def _new_file(path: Path, name: str, mode: int | None) -> Iterator[BinaryIO]:
             _or_refused(name, lambda: os.fchmod(descriptor, stat.S_IMODE(mode)))
         yield from _buffered(descriptor, name, sync=True)
         _or_refused(name, lambda: temporary.replace(path))
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, KeyboardInterrupt):
+            notices.note(f"{name} was not written" if mode is None else f"{name} is unchanged")
         raise
 
 

@@ -6,12 +6,12 @@ terminal, and the work has already taken a while: most runs end before a bar wou
 
 from __future__ import annotations
 
-import sys
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tidelog.cli.printing.output import stdout_is_terminal
+from tidelog.cli.printing.terminal import stderr_is_terminal, stdout_is_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -24,31 +24,41 @@ class ProgressBar:
 
     def __init__(self, what: str, total_bytes: int, *, answer_on_stdout: bool = True) -> None:
         self.done_bytes = 0
+        self._records = 0
         self._what = what
         self._total_bytes = total_bytes
-        on_terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._enabled = on_terminal and not (answer_on_stdout and stdout_is_terminal())
+        self._enabled = stderr_is_terminal() and not (answer_on_stdout and stdout_is_terminal())
         self._start = time.monotonic()
+        self._guard = threading.Lock()
         self._bar: tuple[Progress, TaskID] | None = None
 
     def __enter__(self) -> ProgressBar:
         return self
 
-    def advance(self, done_bytes: int) -> None:
-        """Count `done_bytes` more bytes as done."""
-        self.done_bytes += done_bytes
-        if not self._enabled:
-            return
-        if self._bar is None:
-            if time.monotonic() - self._start < SHOWN_AFTER_SECONDS:
+    def advance(self, done_bytes: int, records: int = 0) -> None:
+        """Count `done_bytes` more bytes, and records if they are known, as done. May be called on any thread."""
+        with self._guard:
+            self.done_bytes += done_bytes
+            self._records += records
+            if not self._enabled:
                 return
-            self._bar = _show(self._what, self._total_bytes)
-        progress, task = self._bar
-        progress.update(task, completed=min(self.done_bytes, self._total_bytes))
+            if self._bar is None:
+                if time.monotonic() - self._start < SHOWN_AFTER_SECONDS:
+                    return
+                self._bar = _show(self._what, self._total_bytes)
+            progress, task = self._bar
+            counted = f"{self._records:,} records" if self._records else ""
+            progress.update(task, completed=min(self.done_bytes, self._total_bytes), records=counted)
+
+    def hide(self) -> None:
+        """Remove the bar before lines are printed; the next `advance` shows it again."""
+        with self._guard:
+            if self._bar is not None:
+                self._bar[0].stop()
+                self._bar = None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._bar is not None:
-            self._bar[0].stop()
+        self.hide()
 
 
 def _show(what: str, total_bytes: int) -> tuple[Progress, TaskID]:
@@ -59,6 +69,7 @@ def _show(what: str, total_bytes: int) -> tuple[Progress, TaskID]:
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(binary_units=True),
+        TextColumn("{task.fields[records]}"),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
@@ -66,4 +77,4 @@ def _show(what: str, total_bytes: int) -> tuple[Progress, TaskID]:
         redirect_stdout=False,
     )
     progress.start()
-    return progress, progress.add_task(what, total=total_bytes)
+    return progress, progress.add_task(what, total=total_bytes, records="")

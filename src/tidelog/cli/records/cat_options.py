@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import isolation_option, partition_option, source_argument
+from tidelog.cli.options import isolation_option, partition_option, source_argument, topics_argument
 from tidelog.cli.time_options import Moment, time_range_options
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import Isolation
@@ -33,6 +34,9 @@ SUFFIXES = {
     ".parquet": "parquet",
 }
 """An output file's extension → its format, unless --format is given."""
+
+
+_KCATS_OFFSET = re.compile(r"beginning|end|stored|earliest|latest|-?\d+|[se]@\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +66,14 @@ class CatOptions:
     time_map_dir: str | None
     skip_damaged: bool
     format_name: str | None
+    as_json: bool
     format_string: str | None
     encoding: str | None
     output: str | None
 
     def resolved_format(self) -> str:
-        """Return the format's name: --format, else by the output's extension, else text."""
-        return self.format_name or SUFFIXES.get(Path(self.output or "").suffix.lower(), "text")
+        """Return the format's name: --json, --format, else by the output's extension, else text."""
+        return "jsonl" if self.as_json else self.format_name or SUFFIXES.get(Path(self.output or "").suffix.lower(), "text")
 
     def check(self) -> None:
         """Raise UsageError for contradictory options."""
@@ -87,7 +92,10 @@ class CatOptions:
                 self.encoding is not None and format_name in BINARY_FORMATS,
                 f"--encoding is for text, jsonl and csv: {format_name} holds bytes as they are.",
             ),
-            (self.format_string is not None and self.format_name is not None, "-f and --format exclude each other."),
+            (
+                (self.format_string is not None) + (self.format_name is not None) + self.as_json > 1,
+                "-f, --format and --json exclude each other.",
+            ),
             (self.tail is not None and self.count is not None, "--tail and -n exclude each other."),
             (
                 self.counts and (self.tail is not None or self.count is not None),
@@ -115,6 +123,15 @@ class CatOptions:
                 raise click.UsageError(refusal)
 
 
+def _output(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what kcat's -o takes, an offset, instead of writing to a file of that name."""
+    if value is not None and _KCATS_OFFSET.fullmatch(value):
+        raise click.BadParameter(
+            f"{value!r} looks like an offset, which is --offset; for a file of that name: ./{value}", ctx, param
+        )
+    return value
+
+
 def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
     """All arguments and options of `cat`; the command gets them as one object."""
 
@@ -128,7 +145,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
     for option in reversed(
         (
             source_argument,
-            click.argument("topics", metavar="TOPIC...", nargs=-1, required=True),
+            topics_argument(required=True),
             time_range_options(
                 "Records with this timestamp or a later one.", "Records with an earlier timestamp than this; +15m: after --from."
             ),
@@ -186,6 +203,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
             click.option(
                 "--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]"
             ),
+            click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
             click.option(
                 *("-f", "format_string"),
                 metavar="FORMAT",
@@ -197,7 +215,11 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
                 help="Encoding of keys and values in text, jsonl and csv; base64 keeps every byte. [default: utf8]",
             ),
             click.option(
-                "--output", "-o", metavar="FILE", type=LocalPath(), help="Write to FILE, which appears once it is complete."
+                *("--output", "-o"),
+                metavar="FILE",
+                type=LocalPath(),
+                callback=_output,
+                help="Write to FILE, which appears once it is complete.",
             ),
         )
     ):

@@ -4,14 +4,14 @@ r"""`-f FORMAT`: prints records in a user-defined format, with kcat's letters.
 |---|---|
 | `%t` `%p` `%o` | topic, partition, offset |
 | `%T` | timestamp in epoch milliseconds, -1 without one |
-| `%k` `%K` | key, its length in bytes (-1 for null) |
-| `%s` `%S` | value, its length in bytes (-1 for null) |
+| `%k` `%K` | key, nothing for null; its length in bytes, -1 for null |
+| `%s` `%S` | value, nothing for null; its length in bytes, -1 for null |
 | `%R` | the value's length as a big-endian int32 |
-| `%h` | headers: `name=value`, with commas between |
+| `%h` | headers: `name=value`, with commas between; `NULL` for a null value |
 | `%%` | a percent sign |
 | `\n` `\t` `\r` `\e` `\\` `\xNN` | a line feed, a tab, a carriage return, an escape, a backslash, a byte |
 
-Keys and values are written unchanged, so their control characters reach the terminal. A null is the text `NULL`, as in kcat.
+Keys and values are written unchanged, so their control characters reach the terminal.
 """
 
 from __future__ import annotations
@@ -32,19 +32,16 @@ Part = Callable[[RecordRow], bytes]
 _TOKEN = re.compile(r"%(.)|\\x([0-9A-Fa-f]{2})|\\(.)|([^%\\]+)|([%\\])", re.DOTALL)
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "e": b"\x1b", "\\": b"\\", "0": b"\0"}
 
-NULL = b"NULL"
-
-
-def _bytes(data: bytes | None) -> bytes:
-    return NULL if data is None else data
-
 
 def _length(data: bytes | None) -> int:
     return -1 if data is None else len(data)
 
 
 def _headers(row: RecordRow) -> bytes:
-    return b",".join(header["key"].encode("utf-8", "surrogateescape") + b"=" + _bytes(header["value"]) for header in row.headers)
+    return b",".join(
+        header["key"].encode("utf-8", "surrogateescape") + b"=" + (b"NULL" if header["value"] is None else header["value"])
+        for header in row.headers
+    )
 
 
 _LETTERS: dict[str, Part] = {
@@ -52,9 +49,9 @@ _LETTERS: dict[str, Part] = {
     "p": lambda row: b"%d" % row.partition,
     "o": lambda row: b"%d" % row.offset,
     "T": lambda row: b"%d" % (-1 if row.timestamp is None else row.timestamp),
-    "k": lambda row: _bytes(row.key),
+    "k": lambda row: row.key or b"",
     "K": lambda row: b"%d" % _length(row.key),
-    "s": lambda row: _bytes(row.value),
+    "s": lambda row: row.value or b"",
     "S": lambda row: b"%d" % _length(row.value),
     "R": lambda row: struct.pack(">i", _length(row.value)),
     "h": _headers,

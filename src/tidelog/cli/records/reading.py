@@ -49,10 +49,22 @@ class Reading:
 
     def __post_init__(self) -> None:
         self.report = ScanReport()
+        self.not_read: dict[str, tuple[int, int]] = {}
+        """The offsets that were not read because of `max_lateness_ms`, by partition."""
+
+    @property
+    def assumptions(self) -> dict[str, int]:
+        """What the result holds under: fields for each of its lines."""
+        return {} if self.max_lateness_ms is None else {"assumed_max_lateness_ms": self.max_lateness_ms}
 
     def plans(self) -> list[ScanPlan[Split]]:
         """Return a plan for each topic; facts that are known without reading go into the report."""
         made = []
+        if self.max_lateness_ms is not None:
+            span = show_span(self.max_lateness_ms)
+            notices.note(
+                f"assuming that no record is later than {span} (--max-lateness): records that are later may be missing here"
+            )
         for topic in self.topics:
             scan_plan = self.source.planned(lambda topic=topic: self.source.plan(self._request_for(topic)))  # type: ignore[misc]
             self.report += scan_plan.known
@@ -121,6 +133,7 @@ class Reading:
             late = found.get(TopicPartition(topic, number))
             until = end if late is None or end is None else max(first or 0, min(end, late.offset))
             if end is not None and until is not None and until < end:
+                self.not_read[f"{topic}-{number}"] = until, end
                 notices.note(f"{topic}-{number}: offsets [{until}, {end}) were not read, by --max-lateness")
             cut[number] = (first, until)
         return cut
@@ -129,7 +142,8 @@ class Reading:
         for split in splits:
             before, start_bytes = bar.done_bytes, self.report.bytes_read
             for batch in split.read(self.columns, report=self.report, reading=self.source.reading):
-                bar.advance(min(self.report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before))
+                done_bytes = min(self.report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before)
+                bar.advance(done_bytes, batch.num_rows)
                 yield batch
             bar.advance(split.size_bytes - (bar.done_bytes - before))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tidelog.extras import imported_from
@@ -71,7 +72,10 @@ def _sorted_by_duckdb(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> I
             columns[place] = columns[place].cast(pa.int64())
             yield pa.RecordBatch.from_arrays(columns, schema=plain)
 
-    with duckdb.connect(config={"memory_limit": SORTER_MEMORY, "threads": 1}) as connection:
+    with (
+        TemporaryDirectory(prefix="tidelog-sort-") as folder,  # by default DuckDB creates `.tmp` in the current folder
+        duckdb.connect(config={"memory_limit": SORTER_MEMORY, "threads": 1, "temp_directory": folder}) as connection,
+    ):
         rows = connection.from_arrow(pa.RecordBatchReader.from_batches(plain, as_numbers()))
         ordered = rows.order(", ".join(f'"{name}" NULLS FIRST' for name in KEYS))
         for batch in ordered.to_arrow_reader(ROWS):

@@ -33,6 +33,8 @@ _RECORD = """
     FROM batch
 """
 
+EXPECTED = "SQL over key, value, headers['name'], topic, partition, offset, timestamp; a JSON path: value->>'$.carrier' = 'UA'"
+
 _QUOTED_OR_OFFSET = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\boffset\b""", re.IGNORECASE)
 
 
@@ -54,7 +56,7 @@ class Where:
             self(scan_schema().empty_table())
         except duckdb.Error as error:
             reason = str(error).split("\n", 1)[0]
-            raise InvalidArgumentError(f"--where: {reason}", found=repr(expression)) from None
+            raise InvalidArgumentError(f"--where: {reason}", found=repr(expression), expected=EXPECTED) from None
 
     def __call__(self, batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
         """Return the records for which the expression is true."""

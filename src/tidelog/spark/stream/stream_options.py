@@ -8,7 +8,7 @@
 | maxTimePerTrigger | the longest span of log time in a batch (`admission.TimeLimit` has the rule) |
 | maxRecordsPerPartition | the most offsets of a task |
 
-Time spans have Tidelog's form (`10m`, `1h30m`) or Spark's (`10min`, `500ms`); digits alone are milliseconds. Sizes are bytes, or
+Time spans have Tidelog's form (`10m`, `1h30m`, `500ms`) or Spark's `250us`; digits alone are milliseconds. Sizes are bytes, or
 like `512m`, `1g`.
 """
 
@@ -31,8 +31,7 @@ BATCH_BYTES = 1 << 30
 """The default of maxBytesPerTrigger: a backlog of any size becomes batches that a sink can commit in time."""
 
 _SIZE = re.compile(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", re.ASCII)
-_SPARK_SPAN = re.compile(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)", re.ASCII)
-_SPARK_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MICROSECONDS = re.compile(r"(\d{1,15})\s*us", re.ASCII)
 _STARTING = ("startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets")
 
 
@@ -90,10 +89,9 @@ def _span(given: Mapping[str, str], option: str) -> int | None:
     text = given.get(option.lower())
     if text is None:
         return None
-    match = _SPARK_SPAN.fullmatch(text.strip().lower())
-    if match is not None:
-        amount, unit = int(match[1]), match[2]
-        return amount // 1_000 if unit == "us" else amount * _SPARK_UNITS_MS[unit]
+    text = text.strip().lower()
+    if match := _MICROSECONDS.fullmatch(text):
+        return int(match[1]) // 1_000
     try:
         return parse_duration(text)
     except InvalidArgumentError as error:

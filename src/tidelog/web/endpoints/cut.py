@@ -10,7 +10,8 @@ records of the range that were appended after the first record at or after the e
 | lost | of the range, but not between the offsets |
 | superfluous | between the offsets, but not of the range |
 
-In a folder, time maps give most of it; records are read only in blocks at the edges.
+In a folder, time maps give most of it. If what is left is much, it is estimated, and `exact_counts` is false; with `exact=1` it
+is read.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ from tidelog.web.wanted import Wanted, pieces
 ALL_TIMES_MS = 2**62
 
 
+READ_BYTES = 24 << 20
+"""The most bytes that are read for an exact answer, without `exact=1`."""
+
+
 class Cut(NamedTuple):
     """The counts of one partition, and the offsets of the cut."""
 
@@ -44,6 +49,7 @@ class Cut(NamedTuple):
     cut: int
     inside: int
     """The records that are in both."""
+    is_exact: bool = True
 
 
 def cut(context: Context, query: Query, job: Job) -> Answer:
@@ -51,19 +57,30 @@ def cut(context: Context, query: Query, job: Job) -> Answer:
     wanted = Wanted.of(context, query)
     start, end = wanted.request.time.start_ms or 0, wanted.request.time.end_ms
     span = TimeRange(start, ALL_TIMES_MS if end is None else end)
-    is_whole = True
+    limit_bytes = 2**62 if query.flag("exact") else READ_BYTES
+    is_whole = is_exact = True
     answer = []
     with context.sources.named(query.text("source")).borrowed() as source:
         for number in wanted.partitions(source):
             key = TopicPartition(wanted.request.topic, number)
-            found = _by_maps(context, source, key, span, job) if source.log_dir else _by_reading(source, wanted, key, span, job)
+            found = (
+                _by_maps(context, source, key, span, job, limit_bytes)
+                if source.log_dir
+                else _by_reading(source, wanted, key, span, job)
+            )
             if found is None:
                 is_whole = False
                 break
+            is_exact = is_exact and found.is_exact
             answer.append(_shown(number, found))
     names = ("exact", "cut", "lost", "superfluous")
     totals = {name: sum(int(one[name]) for one in answer) for name in names}
-    return {"partitions": answer, "total": {name: plain(value) for name, value in totals.items()}, "done": is_whole}
+    return {
+        "partitions": answer,
+        "total": {name: plain(value) for name, value in totals.items()},
+        "done": is_whole,
+        "exact_counts": is_exact,
+    }
 
 
 def _shown(number: int, found: Cut) -> Answer:
@@ -78,18 +95,22 @@ def _shown(number: int, found: Cut) -> Answer:
     }
 
 
-def _by_maps(context: Context, source: Source, key: TopicPartition, span: TimeRange, job: Job) -> Cut | None:
+def _by_maps(context: Context, source: Source, key: TopicPartition, span: TimeRange, job: Job, limit_bytes: int) -> Cut | None:
     assert source.log_dir is not None and span.start_ms is not None and span.end_ms is not None
     with source.log_dir.log(*key) as log:
         first, until = _offset(log, span.start_ms), _offset(log, span.end_ms)
         until = max(first, until)
         everything = TimeRange(0, ALL_TIMES_MS)
-        exact = _count(context, log, span, 0, MAX_OFFSET, job)
-        within = _count(context, log, everything, first, until, job)
-        inside = _count(context, log, span, first, until, job)
-    if exact is None or within is None or inside is None:
-        return None
-    return Cut(first, until, exact, within, inside)
+        found = []
+        # No record below the first offset is in the range: that is how it was found.
+        for bounds in ((span, until, MAX_OFFSET), (everything, first, until), (span, first, until)):
+            one = _count(context, log, *bounds, limit_bytes, job)
+            if one is None:
+                return None
+            found.append(one)
+    (lost, _), (within, _), (inside, _) = found
+    inside = min(inside, within)
+    return Cut(first, until, inside + lost, within, inside, all(is_exact for _, is_exact in found))
 
 
 def _offset(log: Log, time_ms: int) -> int:
@@ -100,11 +121,13 @@ def _offset(log: Log, time_ms: int) -> int:
     return log.log_end_offset if found is None else found.offset
 
 
-def _count(context: Context, log: Log, span: TimeRange, start_offset: int, end_offset: int, job: Job) -> int | None:
-    """Count the records within both bounds exactly; None if the job's time is over before."""
+def _count(
+    context: Context, log: Log, span: TimeRange, start_offset: int, end_offset: int, limit_bytes: int, job: Job
+) -> tuple[int, bool] | None:
+    """Count the records within both bounds, and whether exactly; None if the job's time is over before."""
     assert span.start_ms is not None and span.end_ms is not None
     grid = Grid(span.start_ms, span.end_ms, max(1, span.end_ms - span.start_ms), 1)
-    counting = Counting(context.maps, grid, job, 2**62)
+    counting = Counting(context.maps, grid, job, limit_bytes)
     first, end = max(start_offset, log.log_start_offset), min(end_offset, log.log_end_offset)
     for segment in log.segments_from(first):
         if first < end and span.start_ms < span.end_ms:
@@ -113,7 +136,7 @@ def _count(context: Context, log: Log, span: TimeRange, start_offset: int, end_o
         if job.is_late():
             return None
     counting.finish()
-    return None if grid.why else grid.whole()[0]
+    return grid.whole()[0], not grid.why
 
 
 def _by_reading(source: Source, wanted: Wanted, key: TopicPartition, span: TimeRange, job: Job) -> Cut | None:

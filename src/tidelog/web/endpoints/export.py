@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.schema import scan_schema
+from tidelog.sources.selection.decoded_records import DecodedRecords
 from tidelog.sources.selection.filters import filtered
 from tidelog.sources.selection.record_files import Encoding, write_jsonl, write_parquet
 from tidelog.sources.selection.sorting import sorted_by_time
 from tidelog.web.context import Context
+from tidelog.web.decoded import Decoding
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
 from tidelog.web.wanted import Wanted, pieces
@@ -30,6 +32,7 @@ class Export:
         self._format = query.choice("format", tuple(MEDIA_TYPES))
         self._encoding = query.choice("encoding", ("utf8", "base64"))
         self._is_by_time = query.choice("order", ("time", "offset")) == "time"
+        self._decodings = Decoding(context, query, self._wanted.request.topic).decodings
         self.media_type = MEDIA_TYPES[self._format]
         self.name = f"{self._wanted.request.topic}.{self._format}"
 
@@ -38,10 +41,14 @@ class Export:
         batches = self._batches(job)
         if self._is_by_time:
             batches = sorted_by_time(batches)
+        decoder = None if self._decodings is None else DecodedRecords(self._decodings)
         if self._format == "parquet":
-            write_parquet(batches, scan_schema(), out)
+            schema = scan_schema()
+            if decoder is not None:
+                schema, batches = decoder.typed(batches, schema, [self._wanted.request.topic])
+            write_parquet(batches, schema, out)
         else:
-            write_jsonl(batches, out, Encoding(self._encoding))
+            write_jsonl(batches if decoder is None else decoder.displayed(batches), out, Encoding(self._encoding))
 
     def _batches(self, job: Job) -> Iterator[pa.RecordBatch]:
         with self._pool.borrowed() as source:

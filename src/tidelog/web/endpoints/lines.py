@@ -9,6 +9,7 @@ from tidelog.model import READ_UNCOMMITTED
 from tidelog.sources.opening import settled
 from tidelog.times import format_time
 from tidelog.web.context import Answer, Context
+from tidelog.web.decoded import RAW
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
 from tidelog.web.wanted import Wanted
@@ -51,6 +52,9 @@ def _cli(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
     words += ["--ignore-case"] if query.flag("ignore_case") else []
     words += [] if request.isolation == READ_UNCOMMITTED else ["--isolation", request.isolation]
     words += ["--until-high-watermark"] if request.until != "log_end" else []
+    for name, option in (("decode", "--decode"), ("key_decode", "--key-decode")):
+        value = query.text(name)
+        words += [] if value is None or value == RAW else [option, value]
     return shlex.join([*words, *(["--sort", "time"] if is_by_time else [])])
 
 

@@ -14,6 +14,7 @@ from tidelog.records.batch import BatchHeader
 from tidelog.sources.scan_plan import ScanRequest
 from tidelog.sources.source import Source
 from tidelog.web.context import Answer, Context, known_ms, plain
+from tidelog.web.decoded import Decoding
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
 from tidelog.web.values import beginning, rows
@@ -42,7 +43,7 @@ def record(context: Context, query: Query, job: Job) -> Answer:
     with context.sources.named(query.text("source")).borrowed() as source:
         found = record_at(source, key, offset)
         batch = _batch(source, key, offset)
-    ((row, _),) = rows(found, is_hex=query.choice("decode", ("auto", "hex", "text")) == "hex", limit=WHOLE_BYTES)
+    ((row, _),) = rows(found, decoding=Decoding(context, query, key.topic), limit=WHOLE_BYTES)
     import pyarrow as pa
 
     row["create_time_ms"] = known_ms(found.column("create_time").cast(pa.int64())[0].as_py())

@@ -12,6 +12,7 @@ from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.selection.filters import filtered
 from tidelog.sources.source import Source
 from tidelog.web.context import Answer, Context, plain
+from tidelog.web.decoded import Decoding
 from tidelog.web.jobs import Job
 from tidelog.web.page_of_records import Page
 from tidelog.web.query import Query
@@ -24,7 +25,8 @@ MAX_RECORDS = 1000
 def records(context: Context, query: Query, job: Job) -> Answer:
     """Return a page of records."""
     wanted = Wanted.of(context, query)
-    page = Page(query.number("limit", 100, 1, MAX_RECORDS), is_hex=query.choice("decode", ("auto", "hex", "text")) == "hex")
+    decoding = Decoding(context, query, wanted.request.topic)
+    page = Page(query.number("limit", 100, 1, MAX_RECORDS), decoding)
     order = query.choice("order", ("time", "offset"))
     after = query.text("after")
     report = ScanReport()
@@ -39,7 +41,7 @@ def records(context: Context, query: Query, job: Job) -> Answer:
         "done": following is None,
         "scanned_bytes": plain(report.bytes_read),
         "scanned_records": plain(report.records),
-        "notes": report.notices(),
+        "notes": [*report.notices(), *decoding.notices()],
     }
 
 
@@ -54,11 +56,11 @@ def in_offset_order(source: Source, wanted: Wanted, page: Page, after: str | Non
             if job.is_late():
                 return f"{number}.{max(first, split.first_offset)}"
             for batch in split.read(views=not wanted.filters, report=report, reading=source.reading):
-                for kept in filtered([batch], wanted.filters):
-                    if not page.add(kept):
-                        return f"{number}.{page.last_offset + 1}"
+                if not all(page.add(kept) for kept in filtered([batch], wanted.filters)):
+                    return f"{number}.{page.last_offset + 1}"
                 if job.is_late():
                     return f"{number}.{batch.column('offset')[-1].as_py() + 1}"
+                del batch  # The next one may be as large: one at a time.
     return None
 
 

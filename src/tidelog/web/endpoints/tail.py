@@ -20,6 +20,7 @@ from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.selection.filters import filtered
 from tidelog.sources.source import Source
 from tidelog.web.context import Answer, Context, plain
+from tidelog.web.decoded import Decoding
 from tidelog.web.jobs import Job
 from tidelog.web.page_of_records import Page
 from tidelog.web.query import Query
@@ -44,7 +45,7 @@ class Tail:
     def __init__(self, context: Context, query: Query) -> None:
         self._wanted = Wanted.of(context, query)
         self._pool = context.sources.named(query.text("source"))
-        self._is_hex = query.choice("decode", ("auto", "hex", "text")) == "hex"
+        self._decoding = Decoding(context, query, self._wanted.request.topic)
         self._reached: dict[int, int] = {}
         last = query.number("last", 0, 0, MAX_OFFSETS)
         with self._pool.borrowed() as source:
@@ -60,7 +61,7 @@ class Tail:
         """Return the events since the last call."""
         wanted, request = self._wanted, self._wanted.request
         most = MAX_FILTERED if wanted.filters else MAX_OFFSETS
-        page, skipped = Page(MAX_SHOWN, is_hex=self._is_hex), 0
+        page, skipped = Page(MAX_SHOWN, self._decoding), 0
         with self._pool.borrowed() as source:
             keys = [TopicPartition(request.topic, number) for number in wanted.partitions(source)]
             for key, ends in source.ends(keys, request.isolation).items():

@@ -1,0 +1,96 @@
+"""From schemas, of files or of a registry, to decoders.
+
+| file | is for |
+|---|---|
+| `.avsc` | avro |
+| `.proto`; with any other extension, a set of descriptors: `protoc --descriptor_set_out --include_imports` | protobuf |
+| a JSON Schema | json |
+
+`FILE#Message` names the Protobuf message; without it, the file's first one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidelog.errors import InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from tidelog.decoding.avro_schema import AvroSchema
+    from tidelog.decoding.decoder import Decoder
+    from tidelog.decoding.protobuf_schema import ProtobufFile
+    from tidelog.decoding.registry import Schema
+
+KINDS: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
+"""The formats that schemas are for, and the registry's names for them."""
+
+MAX_FILE_BYTES: Final = 16 << 20
+
+
+def schema_file(text: str, name: str) -> Schema:
+    """Return the schema in `FILE` or `FILE#Message`, for a format. Raises NotFoundError, InvalidArgumentError."""
+    from tidelog.decoding.registry import Schema
+
+    if name not in KINDS:
+        raise InvalidArgumentError(f"{name} has no schemas: {text} is for nothing", expected=", ".join(KINDS))
+    path, _, message = text.partition("#") if name == "protobuf" else (text, "", "")
+    try:
+        if Path(path).stat().st_size > MAX_FILE_BYTES:
+            raise InvalidArgumentError("a schema of more than 16 MiB", path=path)
+        content = "" if name == "protobuf" else Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InvalidArgumentError("not a schema: not UTF-8", path=path) from None
+    except OSError as error:
+        raise NotFoundError(f"cannot read the schema: {error.strerror}", path=path) from None
+    return Schema(KINDS[name], content, path=path, message=message or None)
+
+
+def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema | None = None) -> tuple[Decoder, str | None]:
+    """Return the decoder of values that were written with a schema (for Protobuf: with the message at `indexes`) and are read
+    with another one, if given; and the name of the record or message.
+
+    Raises InvalidArgumentError for a malformed schema.
+    """
+    if schema.kind == "AVRO":
+        from tidelog.decoding.avro_values import AvroDecoder
+
+        writer = _avro(schema)
+        return AvroDecoder(writer, None if reader is None else _avro(reader)), writer.name
+    if schema.kind == "JSON":
+        from tidelog.decoding.json_schema import json_schema_type
+        from tidelog.decoding.json_values import JsonDecoder
+
+        one = reader or schema
+        return JsonDecoder(json_schema_type(one.text, one.references, path=one.path)), None
+    if schema.kind == "PROTOBUF":
+        from tidelog.decoding.protobuf_values import ProtobufDecoder
+
+        file = _protobuf(schema)
+        descriptor = file.by_indexes(indexes) if indexes else file.by_name(schema.message)
+        if reader is not None:
+            descriptor = _protobuf(reader).by_name(reader.message or descriptor.full_name)
+        return ProtobufDecoder(descriptor), descriptor.full_name
+    raise InvalidArgumentError("schemas of this type are not known", found=schema.kind, expected=", ".join(KINDS.values()))
+
+
+@lru_cache(maxsize=256)
+def _avro(schema: Schema) -> AvroSchema:
+    from tidelog.decoding.avro_schema import AvroSchema
+
+    return AvroSchema(schema.text, [text for _, text in schema.references], path=schema.path)
+
+
+@lru_cache(maxsize=256)
+def _protobuf(schema: Schema) -> ProtobufFile:
+    from tidelog.decoding.protobuf_schema import ProtobufFile, compiled, compiled_file, serialized
+
+    if schema.path is None:
+        found = serialized([*(text for _, text in schema.references), schema.text])
+        if found is not None:
+            return ProtobufFile(found)
+        return ProtobufFile(compiled(schema.text, schema.references))
+    if schema.path.endswith(".proto"):
+        return ProtobufFile(compiled_file(schema.path), path=schema.path)
+    return ProtobufFile(Path(schema.path).read_bytes(), path=schema.path)

@@ -1,0 +1,78 @@
+"""Decodes the records of `cat`: as texts for the text formats, as typed columns for Arrow and Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.decoding.decodings import Decodings
+from tidelog.decoding.topic_decoding import SIDES, TopicDecoding
+from tidelog.decoding.topic_decoding import UNDECODED as UNDECODED_SUFFIX
+from tidelog.errors import InvalidArgumentError
+from tidelog.sources.selection.record_files import FORM, JSON, RAW, TEXT, UNDECODED
+
+
+class DecodedRecords:
+    """Decodes batches of one or more topics; the decoders of each topic are made when its first record is."""
+
+    def __init__(self, decodings: Decodings) -> None:
+        self._decodings = decodings
+        self._topics: dict[str, TopicDecoding] = {}
+
+    def displayed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches with texts, as bytes, instead of the decoded keys and values, and columns that say what they are
+        (`record_files.FORM`).
+        """
+        for batch in batches:
+            topics = pc.unique(batch.column("topic")).to_pylist()
+            if len(topics) == 1:
+                yield self._displayed(topics[0], batch)
+                continue
+            parts, order = [], []
+            for topic in topics:
+                rows = pc.indices_nonzero(pc.equal(batch.column("topic"), topic))
+                parts.append(self._displayed(topic, batch.take(rows)))
+                order.append(rows)
+            back = pc.sort_indices(pa.concat_arrays(order))
+            yield pa.concat_batches(parts).take(back)
+
+    def typed(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, topics: Iterable[str]
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return the schema of the batches with typed columns, and these. Reads the first batch. Raises InvalidArgumentError
+        for several topics, whose columns have different types.
+        """
+        names = list(topics)
+        if len(names) != 1:
+            raise InvalidArgumentError("--decode into arrow and parquet takes one topic at a time: each has columns of its own.")
+        topic = self._topic(names[0])
+        rest = iter(batches)
+        first = next(rest, None)
+        topic.learn(pa.RecordBatch.from_pylist([], schema=schema) if first is None else first)
+        return topic.schema(schema), map(topic.decode, rest if first is None else chain([first], rest))
+
+    def notices(self) -> list[str]:
+        """Return notices about values that could not be decoded, one sentence each."""
+        return [text for one in self._topics.values() for text in one.notices()]
+
+    def _topic(self, name: str) -> TopicDecoding:
+        if name not in self._topics:
+            self._topics[name] = self._decodings.topic(name)
+        return self._topics[name]
+
+    def _displayed(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        topic = self._topic(name)
+        shown = topic.display(batch)
+        arrays = {field: shown.column(field) for field in batch.schema.names}
+        for side in SIDES:
+            if side not in topic.decoders:
+                arrays[side + FORM] = pa.array([RAW] * batch.num_rows, pa.uint8())
+                continue
+            undecoded = shown.column(side + UNDECODED_SUFFIX)
+            form = JSON if topic.decoders[side].displays_json else TEXT
+            arrays[side] = pc.coalesce(arrays[side].cast(pa.binary()), undecoded)
+            arrays[side + FORM] = pc.if_else(undecoded.is_valid(), pa.scalar(UNDECODED, pa.uint8()), pa.scalar(form, pa.uint8()))
+        return pa.RecordBatch.from_pydict(arrays)

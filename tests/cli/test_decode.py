@@ -1,0 +1,95 @@
+"""`tidelog cat --decode`: texts in the text formats, typed columns in Parquet and Arrow, and what could not be decoded."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.conftest import run, run_ok
+from tests.sources.logs import LogBuilder
+
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "to", "type": ["null", "string"]}],
+}
+
+
+def avro(order: dict[str, object]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, SCHEMA, order)
+    return out.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    data_dir = tmp_path / "data"
+    for topic, values in (
+        ("orders", [b'{"id": 1,\n "to": "\\u001b[31m"}', None, b"\xff{", b'{"id":2}']),
+        ("avros", [avro({"id": 7, "to": "IAH"}), b"", avro({"id": 8, "to": None})]),
+    ):
+        builder = LogBuilder(data_dir, topic=topic)
+        builder.append([(1_373_446_800_000 + row, b"\0\1" if row else b"UA", value) for row, value in enumerate(values)])
+        builder.close()
+    (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
+    return data_dir
+
+
+def test_json_lines(folder: Path) -> None:
+    ran = run_ok("cat", folder, "orders", "--decode", "json", "--key-decode", "hex", "--format", "jsonl")
+    rows = [json.loads(line) for line in ran.lines]
+    assert [row["value"] for row in rows] == [{"id": 1, "to": "\x1b[31m"}, None, None, {"id": 2}]
+    assert [row["key"] for row in rows] == ["5541", "0001", "0001", "0001"]
+    assert [row.get("value_undecoded") for row in rows] == [None, None, "/3s=", None]
+    assert "note: orders: 1 value is not json: shown as bytes" in ran.stderr
+
+
+def test_lines_csv_and_formats(folder: Path) -> None:
+    decode = ("--decode", "orders=json", "--decode", "avros=avro", "--schema", f"avros={folder.parent / 'order.avsc'}")
+    text = run_ok("cat", folder, "orders", "avros", *decode).stdout
+    assert '{"id":7,"to":"IAH"}' in text and '{"id":1,"to":"' in text and "\x1b" not in text and "\\xff{" in text
+    by_time = run_ok("cat", folder, "orders", "avros", *decode, "--sort", "time", "-f", r"%t %s\n").lines
+    assert sorted(by_time) == sorted(run_ok("cat", folder, "orders", "avros", *decode, "-f", r"%t %s\n").lines)
+    assert 'avros {"id":8,"to":null}' in by_time
+    csv = run_ok("cat", folder, "avros", *decode, "--format", "csv", "--encoding", "base64").stdout
+    assert '"{""id"":7,""to"":""IAH""}"' in csv
+
+
+def test_parquet_has_types(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "orders.parquet"
+    schema = folder.parent / "order.avsc"
+    ran = run_ok("cat", folder, "avros", "--decode", "avro", "--schema", schema, "--output", out)
+    rows = pq.read_table(out).to_pylist()
+    assert [row["value"] for row in rows] == [{"id": 7, "to": "IAH"}, None, {"id": 8, "to": None}]
+    assert [row["value_undecoded"] for row in rows] == [None, b"", None]
+    assert "1 value is not avro" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--decode", "jsn"], "no such format: jsn (did you mean json?)"),
+        (["--decode", "avro"], "avro needs a schema registry or a schema file"),
+        (["--decode", "avro", "--schema", "none.avsc"], "cannot read the schema: No such file"),
+        (["--decode", "utf8", "--schema", "order.avsc", "avros"], None),
+        (["--schema", "order.avsc"], "are for --decode"),
+        (["--decode", "avro", "--registry", "ftp://x"], "expected http://… or https://…"),
+        (
+            ["--decode", "avro", "--registry", "http://me:s3cret@127.0.0.1:1", "-o", "x.parquet"],
+            "the schema registry cannot be reached",
+        ),
+        (["avros", "--decode", "json", "--format", "arrow", "--output", "x.arrow"], "one topic at a time"),
+    ],
+)
+def test_what_is_refused(folder: Path, options: list[str], words: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.delenv("SCHEMA_REGISTRY_URL", raising=False)
+    ran = run("cat", folder, "orders", *options)
+    assert (ran.exit_code != 0) == (words is not None), ran.stderr
+    assert words is None or words in ran.stderr
+    assert "s3cret" not in ran.stderr
