@@ -20,11 +20,11 @@ expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 @contextmanager
-def running_ui(*sources: str | Path) -> Iterator[str]:
-    """Run `tidelog ui` for these sources; yield the page's address, with its token."""
+def running_ui(*sources: str | Path, cwd: Path | None = None) -> Iterator[str]:
+    """Run `tidelog ui` for these sources, in a folder; yield the page's address, with its token."""
     command = [sys.executable, "-m", "tidelog", "ui", *map(str, sources)]
     environment = {**os.environ, "TIDELOG_TZ": "UTC"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd) as process:
         try:
             assert process.stdout is not None
             assert process.stderr is not None
@@ -100,4 +100,4 @@ class Visitor:
     def close(self) -> None:
         """Close the tab; fails if the page did anything that it must not do."""
         self.context.close()
-        assert self.faults == []
+        assert self.faults == [], self.faults

@@ -21,17 +21,20 @@ const DECODINGS = [
 ];
 
 const CHOICES = [
-  ["order", "Order", [["", "by time"], ["offset", "by offset"]]],
+  ["order", "Order", [["time", "by time"], ["offset", "by offset"]]],
   ["decode", "Values as", DECODINGS],
   ["key_decode", "Keys as", DECODINGS],
 ];
 
 const NAMES = [...SEARCHES, ...CHOICES].map(([name]) => name);
 
+/** The order of a range is by time; that of a whole topic by offset, since its first records by time may be anywhere in it. */
+const orderOf = (params) => params.order ?? (params.start === undefined && params.end === undefined ? "offset" : "time");
+
 /** The filters of `params`, as the endpoints take them. */
 export function filtersOf(params) {
   const of = Object.fromEntries(["partitions", ...NAMES].map((name) => [name, params[name]]));
-  return { ...of, order: params.order ?? "time", decode: params.decode ?? "auto", key_decode: params.key_decode ?? "auto" };
+  return { ...of, order: orderOf(params), decode: params.decode ?? "auto", key_decode: params.key_decode ?? "auto" };
 }
 
 /** The form; `without` are names of controls that make no sense here. */
@@ -43,7 +46,7 @@ export class Filters {
       return field(label, this.inputs[name]);
     });
     const choices = CHOICES.filter(([name]) => !without.includes(name)).map(([name, label, options]) => {
-      this.inputs[name] = choice(options, "", { onchange: () => this.submit() });
+      this.inputs[name] = choice(options, "", { onchange: (event) => change({ [name]: event.target.value || undefined, after: undefined, record: undefined }) });
       return field(label, this.inputs[name]);
     });
     this.summary = el("summary", {}, "Search and view");
@@ -52,11 +55,12 @@ export class Filters {
   }
 
   submit() {
-    change({ ...Object.fromEntries(Object.entries(this.inputs).map(([name, input]) => [name, input.value.trim() || undefined])), after: undefined, record: undefined });
+    const typed = Object.entries(this.inputs).filter(([, input]) => input.tagName === "INPUT");
+    change({ ...Object.fromEntries(typed.map(([name, input]) => [name, input.value.trim() || undefined])), after: undefined, record: undefined });
   }
 
   update(params) {
-    for (const [name, input] of Object.entries(this.inputs)) if (document.activeElement !== input || input.tagName === "SELECT") input.value = params[name] ?? "";
+    for (const [name, input] of Object.entries(this.inputs)) if (document.activeElement !== input || input.tagName === "SELECT") input.value = (name === "order" ? orderOf(params) : params[name]) ?? "";
     const set = NAMES.filter((name) => params[name] && name in this.inputs);
     this.summary.textContent = set.length ? `Search and view: ${set.map((name) => `${name.replace("_", " ")} ${params[name]}`).join(", ")}` : "Search and view";
     if (set.some((name) => SEARCHES.some(([one]) => one === name))) this.root.open = true;

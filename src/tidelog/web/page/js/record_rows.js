@@ -13,6 +13,8 @@ const COLUMNS = [
   ["Value", "value"],
 ];
 
+const TYPES = { 0: "CreateTime", 1: "LogAppendTime" };
+
 export const idOf = (record) => `${record.partition}:${record.offset}`;
 
 /** An empty table of records, and its body. */
@@ -77,7 +79,7 @@ export function wholeRecord(record, wanted, filters, close) {
         );
       put(
         room,
-        el("div", { class: "detail-head" }, el("h2", {}, `Partition ${record.partition}, offset ${count(record.offset)}`), el("span", { class: "quiet" }, `${time(found.timestamp_ms)} · ${found.timestamp_type ?? ""}`), el("button", { type: "button", class: "round", "aria-label": "Close the record", "data-key": "Escape", onclick: close }, "×")),
+        el("div", { class: "detail-head" }, el("h2", {}, `Partition ${record.partition}, offset ${count(record.offset)}`), el("span", { class: "quiet" }, `${time(found.timestamp_ms)} · ${TYPES[found.timestamp_type] ?? ""}`), el("button", { type: "button", class: "round", "aria-label": "Close the record", "data-key": "Escape", onclick: close }, "×")),
         field("Key", found.key), field("Value", found.value), headersOf(found), batch && batchOf(batch),
       );
     } catch (error) {

@@ -116,11 +116,17 @@ export class Segments {
     const { axis } = this;
     const paths = { plain: "", late: "", active: "" };
     const placed = row.segments.filter((one) => one.min_ms !== null && one.min_ms !== undefined);
+    const bar = (from, to, top, height) => {
+      const left = axis.x(from) - axis.left;
+      const width = Math.max(1.5, axis.x(to) - axis.left - left - 1);
+      return `M${left.toFixed(1)} ${top}h${width.toFixed(1)}v${height}h${(-width).toFixed(1)}z`;
+    };
+    let latest = null;
     for (const one of placed) {
-      const left = axis.x(one.min_ms) - axis.left;
-      const width = Math.max(1.5, axis.x(one.max_ms) - axis.left - left - 1);
-      const [top, height] = isLate(one) ? [13, 6] : [5, 7];
-      paths[isLate(one) ? "late" : one.active ? "active" : "plain"] += `M${left.toFixed(1)} ${top}h${width.toFixed(1)}v${height}h${(-width).toFixed(1)}z`;
+      paths[one.active ? "active" : "plain"] += bar(one.min_ms, one.max_ms, 5, 8);
+      // Below: the times that an earlier segment had reached already.
+      if (isLate(one)) paths.late += bar(one.min_ms, latest === null || latest < one.min_ms ? one.max_ms : Math.min(latest, one.max_ms), 15, 5);
+      latest = Math.max(latest ?? one.max_ms, one.max_ms);
     }
     const late = placed.filter(isLate).length;
     const label = `Partition ${row.partition}: ${counted(total ?? row.segments.length, "segment")}${late ? `, ${count(late)} late` : ""}`;
@@ -136,7 +142,7 @@ export class Segments {
   /** The segment under a point, `y` from the top of the rows' box. */
   at(x, y) {
     const row = this.rows.get(Math.floor((y + this.root.scrollTop) / ROW));
-    const low = ((y + this.root.scrollTop) % ROW) >= 12.5;
+    const low = ((y + this.root.scrollTop) % ROW) >= 14;
     const under = (row?.segments ?? []).filter((one) => one.min_ms !== null && this.axis.x(one.min_ms) - 2 <= x && x <= this.axis.x(one.max_ms) + 2);
     const segment = under.filter((one) => isLate(one) === low).at(-1) ?? under.at(-1);
     return segment ? { partition: row.partition, segment } : null;

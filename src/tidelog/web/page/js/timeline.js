@@ -63,8 +63,8 @@ export class Timeline {
   update(params) {
     this.params = params;
     if (!this.width) return;
-    const left = narrow() ? 44 : 56;
-    const right = 16;
+    const left = narrow() ? 40 : 56;
+    const right = 24;
     const asked = new Axis(bounded(params.from ?? this.whole.from), bounded(params.to ?? this.whole.to), left, this.width - left - right, right);
     // The axis begins and ends with a whole bar of the counts.
     const { start: from, end: to } = bucketsOf(asked);
@@ -146,7 +146,7 @@ export class Timeline {
     this.line.hidden = true;
     const legend = [
       ["segment", "segment"],
-      ["late", "with late records"],
+      ["late", narrow() ? "late records" : "late records, of an earlier segment's times"],
       ["active", "active"],
     ];
     const hasFiles = this.segments.partitions.length > 0;

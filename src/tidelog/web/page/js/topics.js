@@ -11,10 +11,10 @@ const AGAIN_MS = 250; // Figures that the server did not have in time are asked 
 
 const COLUMNS = [
   { name: "Topic", sort: "topic", class: "name", cell: (row) => [el("a", { href: linkTo("topic", { topic: row.topic }) }, row.topic), row.internal && el("span", { class: "mark" }, "internal"), row.notes?.length > 0 && el("span", { class: "mark bad" }, row.notes.join("; "))] },
-  { name: "Partitions", sort: "partitions", downFirst: true, class: "number", cell: (row) => count(row.partitions) },
+  { name: "Partitions", sort: "partitions", downFirst: true, class: "number wide-only", cell: (row) => count(row.partitions) },
   { name: "Records", sort: "records", downFirst: true, class: "number", cell: (row) => count(row.records) },
   { name: "Size", sort: "bytes", downFirst: true, class: "number", cell: (row) => bytes(row.bytes) },
-  { name: "First", class: "time", cell: (row) => time(row.first_ms, "minute") },
+  { name: "First", class: "time wide-only", cell: (row) => time(row.first_ms, "minute") },
   { name: "Last", sort: "last_ms", downFirst: true, class: "time", cell: (row) => time(row.last_ms, "minute") },
 ];
 
