@@ -80,6 +80,10 @@ class AvroSchema:
         self._types = _Types([*map(_parsed, references)])
         self.type, self.name, self.is_recursive = self._types.of(self.schema, path)
 
+    def named_types(self) -> dict[str, Any]:
+        """Return the definitions of all records, enums and fixed types, by full name."""
+        return self._types.names
+
     @property
     def is_record(self) -> bool:
         """Whether the values are records."""
@@ -142,7 +146,7 @@ class _Types:
     """Arrow types of schemas, whose named types may come from other schemas."""
 
     def __init__(self, references: Iterable[Any]) -> None:
-        self._names: dict[str, Any] = {}
+        self.names: dict[str, Any] = {}
         self._open: list[str] = []
         self._is_recursive = False
         self._sizes: dict[str, tuple[int, int]] = {}
@@ -170,7 +174,7 @@ class _Types:
         elif isinstance(schema, dict):
             if "name" in schema and "type" in schema and schema["type"] in ("record", "error", "enum", "fixed"):
                 name = _full_name(schema["name"], schema.get("namespace", space))
-                self._names[name] = schema
+                self.names[name] = schema
                 space = name.rpartition(".")[0]
             for field in schema.get("fields", ()):
                 self._register(field.get("type"), space)
@@ -183,8 +187,8 @@ class _Types:
             return self._resolved(schema["type"], space)
         if isinstance(schema, str) and schema not in _PRIMITIVES and schema != "null":
             for name in (_full_name(schema, space), schema):
-                if name in self._names:
-                    return self._names[name], name.rpartition(".")[0], name
+                if name in self.names:
+                    return self.names[name], name.rpartition(".")[0], name
             raise ValueError(f"unknown type {schema[:100]}")
         if isinstance(schema, dict) and schema["type"] in ("record", "error", "enum", "fixed"):
             name = _full_name(schema["name"], schema.get("namespace", space))

@@ -33,6 +33,10 @@ class ObjectDecoder(Decoder):
     def load_all(self, values: Sequence[bytes | None]) -> list[object]:
         """Return the objects of several values, None for None. Raises one of `undecodable` if one value is malformed."""
         load = self.load
+        try:
+            return list(map(load, values))
+        except self.undecodable:
+            pass  # A null, most of the time.
         return [None if value is None else load(value) for value in values]
 
     def text(self, value: bytes) -> str:

@@ -13,6 +13,7 @@ import decimal
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -50,6 +51,13 @@ def plain(value: Any) -> object:
         return list(value)
     return str(value)
 
+
+_NULL: Final = type(None)
+_FLOATS: Final = frozenset({_NULL, int, float})
+_INTEGERS: Final = frozenset({_NULL, int})
+_TIMES: Final = frozenset({_NULL, int, datetime.datetime})
+"""Avro's times are integers."""
+_OTHERS: Final = frozenset({_NULL, bool, bytes, int, datetime.datetime, decimal.Decimal})
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=plain).encode
 
@@ -97,7 +105,7 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str] | No
     failed: list[int] = []
     for row, value in enumerate(objects):
         try:
-            one = conform(value, kind)
+            one = conform(value, kind, extra)
             pa.array([one], kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             failed.append(row)
@@ -106,8 +114,10 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str] | No
     return pa.array(fitting, kind), failed
 
 
-def conform(value: Any, kind: pa.DataType) -> object:
-    """Return an object that has exactly this type. Raises ValueError or TypeError if it does not fit."""
+def conform(value: Any, kind: pa.DataType, extra: set[str] | None = None, path: str = "") -> object:
+    """Return an object that has exactly this type. Raises ValueError or TypeError if it does not fit. Adds to `extra` the names
+    of fields that the type lacks.
+    """
     if value is None:
         return None
     if pa.types.is_string(kind):
@@ -115,22 +125,23 @@ def conform(value: Any, kind: pa.DataType) -> object:
     if pa.types.is_struct(kind):
         if not isinstance(value, dict):
             raise TypeError("not an object")
-        return {field.name: conform(value.get(field.name), field.type) for field in kind}
+        fields = {field.name: field.type for field in kind}
+        if extra is not None and len(extra) < MAX_EXTRA:
+            extra.update(f"{path}{name}" for name in value.keys() - fields.keys())
+        return {name: conform(value.get(name), one, extra, f"{path}{name}.") for name, one in fields.items()}
     if pa.types.is_list(kind):
         if not isinstance(value, list):
             raise TypeError("not a list")
-        return [conform(one, kind.value_type) for one in value]
+        return [conform(one, kind.value_type, extra, path) for one in value]
     if pa.types.is_map(kind):
-        return [(conform(name, kind.key_type), conform(one, kind.item_type)) for name, one in dict(value).items()]
-    if pa.types.is_floating(kind) and (isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal)):
-        raise TypeError("not a number")
-    if pa.types.is_floating(kind):
-        return float(value)
-    return value
+        return [(conform(name, kind.key_type), conform(one, kind.item_type, extra, path)) for name, one in dict(value).items()]
+    if type(value) not in _accepted(kind):
+        raise TypeError("of another type")
+    return float(value) if pa.types.is_floating(kind) else value
 
 
 def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str) -> None:
-    """Raise TypeError for what Arrow would convert in silence: text to a list, a Boolean to a number. Collect extra names."""
+    """Raise TypeError for what Arrow would convert in silence: text to a list, a fraction to an integer. Collect extra names."""
     if pa.types.is_struct(kind):
         objects = [one for one in objects if one is not None]
         if not set(map(type, objects)) <= {dict}:
@@ -140,7 +151,7 @@ def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str
             extra.update(f"{path}{name}" for name in more)
         for field in kind:
             if not _is_safe(field.type):
-                _check([one.get(field.name) for one in objects], field.type, extra, f"{path}{field.name}.")
+                _check(_values(objects, field.name), field.type, extra, f"{path}{field.name}.")
     elif pa.types.is_list(kind):
         objects = [one for one in objects if one is not None]
         if not set(map(type, objects)) <= {list}:
@@ -151,12 +162,31 @@ def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str
         objects = [one for one in objects if one is not None]
         if not _is_safe(kind.item_type):
             _check(list(chain.from_iterable(one.values() for one in objects)), kind.item_type, extra, path)
-    elif pa.types.is_floating(kind) and bool in set(map(type, objects)):
-        raise TypeError("not a number")
+    elif not set(map(type, objects)) <= _accepted(kind):
+        raise TypeError("of another type")
+
+
+def _values(objects: Sequence[Any], name: str) -> list[Any]:
+    try:
+        return list(map(itemgetter(name), objects))
+    except KeyError:
+        return [one.get(name) for one in objects]
 
 
 def _is_safe(kind: pa.DataType) -> bool:
-    return not (pa.types.is_nested(kind) or pa.types.is_floating(kind))
+    """Whether Arrow itself refuses objects of another type."""
+    return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind))
+
+
+def _accepted(kind: pa.DataType) -> frozenset[type]:
+    """Return the types of objects for a column, apart from nested ones; Arrow would convert others in silence."""
+    if pa.types.is_floating(kind):
+        return _FLOATS
+    if pa.types.is_integer(kind):
+        return _INTEGERS
+    if pa.types.is_timestamp(kind):
+        return _TIMES
+    return _OTHERS
 
 
 def extra_notice(extra: Iterable[str]) -> list[str]:

@@ -69,7 +69,7 @@ class ProtobufDecoder(Decoder):
     def __init__(self, descriptor: Any) -> None:
         with imported_from("decode", "protobuf"):
             from google.protobuf import json_format, message, message_factory
-        self._class = message_factory.GetMessageClass(descriptor)
+        self.message_class = message_factory.GetMessageClass(descriptor)
         self._malformed = (message.DecodeError, ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException)
         self._to_json = partial(json_format.MessageToJson, preserving_proto_field_name=True, indent=None)
         self._fields = 0
@@ -91,7 +91,7 @@ class ProtobufDecoder(Decoder):
 
     def _slice(self, first: int, values: Sequence[bytes | None], failed: set[int]) -> pa.Array:
         messages: list[Any] = []
-        parse = self._class.FromString
+        parse = self.message_class.FromString
         for row, value in enumerate(values, first):
             try:
                 messages.append(None if value is None else parse(value))
@@ -102,11 +102,12 @@ class ProtobufDecoder(Decoder):
             gathered = self._gather(messages)
         except self._malformed:
             gathered = pa.concat_arrays([self._alone(row, one, failed) for row, one in enumerate(messages, first)])
-        for one in messages:
-            if one is not None:
-                size = one.ByteSize()
+        for one, value in zip(messages, values, strict=True):
+            if one is not None and value is not None:
                 one.DiscardUnknownFields()
-                self._unknown += one.ByteSize() != size
+                size = one.ByteSize()
+                # Other encodings of the same fields differ in size, too.
+                self._unknown += size != len(value) and size != parse(value).ByteSize()
         return gathered
 
     def _alone(self, row: int, message: Any, failed: set[int]) -> pa.Array:
@@ -136,7 +137,7 @@ class ProtobufDecoder(Decoder):
             raise InvalidArgumentError(f"a Protobuf message has more than {MAX_FIELDS:,} fields", found=name)
         made = [(field.name, *self._field(field, (*outer, name))) for field in descriptor.fields]
         fields = [pa.field(field, kind) for field, kind, _ in made]
-        empty = None if outer else self._class()
+        empty = None if outer else self.message_class()
 
         def gather(messages: Sequence[Any]) -> pa.Array:
             mask = None

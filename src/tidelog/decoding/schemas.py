@@ -54,10 +54,17 @@ def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema |
     Raises InvalidArgumentError for a malformed schema.
     """
     if schema.kind == "AVRO":
+        from tidelog.decoding.avro_evolution import EvolvedDecoder, evolution
         from tidelog.decoding.avro_values import AvroDecoder
 
         writer = _avro(schema)
-        return AvroDecoder(writer, None if reader is None else _avro(reader)), writer.name
+        target = writer if reader is None else _avro(reader)
+        if target is writer:
+            return AvroDecoder(writer), writer.name
+        evolved = evolution(writer, target)
+        if evolved is not None:
+            return EvolvedDecoder(AvroDecoder(writer), evolved, target.type), writer.name
+        return AvroDecoder(writer, target), writer.name
     if schema.kind == "JSON":
         from tidelog.decoding.json_schema import json_schema_type
         from tidelog.decoding.json_values import JsonDecoder
