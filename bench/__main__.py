@@ -28,6 +28,7 @@ BENCHMARKS = (
     "broker.compaction_bench",
     "broker.background_bench",
     "stall_bench",
+    "web.page_bench",
 )
 
 

@@ -23,6 +23,7 @@ from tests.patience import PATIENCE_S
 from tidelog.cli.printing import record_writers
 from tidelog.clock import ManualClock
 from tidelog.reader.time_map_file import rebuild_time_map
+from tidelog.sources.selection import record_files
 
 Expected = Callable[[str, str], list[dict[str, Any]]]
 
@@ -221,9 +222,9 @@ def batch_of(keys: list[bytes | None], timestamps: list[int | None]) -> pa.Recor
 
 def test_bytes_that_are_no_utf8_and_times_beyond_every_calendar() -> None:
     batch = batch_of([b"\xff\x00", None, "größe\n".encode()], [2**63 - 1, None, 0])
-    encoding = record_writers.Encoding("utf8")
+    encoding = record_files.Encoding("utf8")
     out = io.BytesIO()
-    record_writers.write_jsonl([batch], out, encoding)
+    record_files.write_jsonl([batch], out, encoding)
     rows = [json.loads(line) for line in out.getvalue().decode().splitlines()]
     assert [row["key"] for row in rows] == ["\ufffd\x00", None, "größe\n"]
     assert [row["timestamp"] for row in rows] == [2**63 - 1, None, 0]
@@ -231,13 +232,13 @@ def test_bytes_that_are_no_utf8_and_times_beyond_every_calendar() -> None:
     assert encoding.notices() == [
         "3 keys or values are not UTF-8; undecodable bytes became U+FFFD (--encoding base64 keeps every byte)"
     ]
-    encoding = record_writers.Encoding("base64")
+    encoding = record_files.Encoding("base64")
     out = io.BytesIO()
-    record_writers.write_jsonl([batch], out, encoding)
+    record_files.write_jsonl([batch], out, encoding)
     assert base64.b64decode(json.loads(out.getvalue().splitlines()[0])["key"]) == b"\xff\x00"
     assert encoding.notices() == []
     out = io.BytesIO()
-    record_writers.write_text([batch], out, record_writers.Encoding("utf8"), with_header=True)
+    record_writers.write_text([batch], out, record_files.Encoding("utf8"), with_header=True)
     lines = out.getvalue().decode().splitlines()
     assert lines[0].split() == ["time", "partition", "offset", "key", "value", "headers"]
     assert "\\xff\\x00" in lines[1]
@@ -247,10 +248,10 @@ def test_bytes_that_are_no_utf8_and_times_beyond_every_calendar() -> None:
 
 
 def test_a_row_group_is_written_when_it_is_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_writers, "ROW_GROUP_BYTES", 1000)
+    monkeypatch.setattr(record_files, "ROW_GROUP_BYTES", 1000)
     batches = [batch_of([b"k" * 400] * 2, [1, 2])] * 5
     out = io.BytesIO()
-    record_writers.write_parquet(batches, batches[0].schema, out)
+    record_files.write_parquet(batches, batches[0].schema, out)
     file = pq.ParquetFile(io.BytesIO(out.getvalue()))
     assert (file.num_row_groups, file.metadata.num_rows) == (5, 10)
 
@@ -343,7 +344,7 @@ def test_an_interrupted_run_keeps_the_old_file(tmp_path: Path, monkeypatch: pyte
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(record_writers, "write_jsonl", interrupted)
+    monkeypatch.setattr(record_files, "write_jsonl", interrupted)
     ran = run("cat", KAFKA_3, "two-partitions", "-o", target)
     assert ran.exit_code == 130
     assert ran.stderr.splitlines() == [

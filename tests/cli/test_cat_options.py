@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 import tidelog
 from tests.cli.conftest import KAFKA_3, run, run_ok, start
 from tests.patience import PATIENCE_S
-from tidelog.cli.records import reading, sorting
+from tidelog.cli.records import reading
 from tidelog.cli.records.format_string import parse_format
 from tidelog.cli.records.offset_option import OffsetOption, parse_offset
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import TopicPartition
 from tidelog.sources.scan_plan import ScanPlan
+from tidelog.sources.selection import sorting
 from tidelog.sources.source import Ends
 from tidelog.times import format_time
 

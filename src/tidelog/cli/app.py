@@ -42,6 +42,7 @@ COMMANDS = {
     "verify": Entry("tidelog.cli.commands.verify", "Check a data folder for what is missing or damaged."),
     "dump": Entry("tidelog.cli.commands.dump", "Show one file of a log, entry by entry."),
     "retention": Entry("tidelog.cli.commands.retention", "Show when each segment is deleted, and which record keeps it."),
+    "ui": Entry("tidelog.cli.commands.ui", "Show topics by time, on a page in a browser."),
     "groups": Entry("tidelog.cli.commands.groups", "Show how far behind consumer groups are; set them to a time."),
     "index": Entry("tidelog.cli.commands.index", "Verify or rebuild indexes and time maps."),
     "import": Entry("tidelog.cli.commands.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),

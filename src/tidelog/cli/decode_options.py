@@ -7,7 +7,7 @@ are kept in the context, so commands only call `decodings_in_use`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -15,6 +15,7 @@ from tidelog.cli.local_path import LocalPath
 
 if TYPE_CHECKING:
     from tidelog.decoding.decodings import Decodings
+    from tidelog.decoding.registry import SchemaRegistry
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -63,27 +64,45 @@ def decode_options(function: Decorated) -> Decorated:
     return function
 
 
-def decodings_in_use() -> Decodings | None:
-    """Return what the options of the running command say; None if they decode nothing. Raises InvalidArgumentError,
-    StorageError.
-    """
-    kept = {name: click.get_current_context().meta.get(_KEPT + name) for name in ("decode", "key_decode", "schema")}
-    url, file = (click.get_current_context().meta.get(_KEPT + name) for name in ("registry", "registry_config"))
-    if not kept["decode"] and not kept["key_decode"]:
-        if kept["schema"] or url or file:
-            raise click.UsageError("--schema, --registry and --registry-config are for --decode and --key-decode.")
-        return None
-    from tidelog.decoding.decodings import Decodings
+class DecodeTexts(NamedTuple):
+    """The values of the options."""
 
+    texts: tuple[str, ...]
+    key_texts: tuple[str, ...]
+    schemas: tuple[str, ...]
+    registry: SchemaRegistry | None
+
+    def decodings(self) -> Decodings:
+        """Return what the options say. Raises InvalidArgumentError."""
+        from tidelog.decoding.decodings import Decodings
+
+        return Decodings.parse(self.texts, key_texts=self.key_texts, schemas=self.schemas, registry=self.registry)
+
+
+def decode_texts() -> DecodeTexts:
+    """Return the options of the running command. Raises InvalidArgumentError, StorageError."""
+    meta = click.get_current_context().meta
+    texts, keys, schemas = (tuple(meta.get(_KEPT + name) or ()) for name in ("decode", "key_decode", "schema"))
+    url, file = (meta.get(_KEPT + name) for name in ("registry", "registry_config"))
     registry = None
     if url or file:
         from tidelog.decoding.registry import SchemaRegistry
         from tidelog.properties_file import read_properties_file
 
         registry = SchemaRegistry.from_environment(url, {} if file is None else read_properties_file(file))
-    return Decodings.parse(
-        kept["decode"] or (), key_texts=kept["key_decode"] or (), schemas=kept["schema"] or (), registry=registry
-    )
+    return DecodeTexts(texts, keys, schemas, registry)
+
+
+def decodings_in_use() -> Decodings | None:
+    """Return what the options of the running command say; None if they decode nothing. Raises InvalidArgumentError,
+    StorageError.
+    """
+    given = decode_texts()
+    if not given.texts and not given.key_texts:
+        if given.schemas or given.registry is not None:
+            raise click.UsageError("--schema, --registry and --registry-config are for --decode and --key-decode.")
+        return None
+    return given.decodings()
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:

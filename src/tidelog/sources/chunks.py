@@ -17,6 +17,12 @@ CHUNK_BYTES = 1024 * 1024
 POOL_BYTES = 32 * 1024 * 1024
 """The pool keeps at most this many bytes. If views hold more, the garbage collector frees the rest."""
 
+POOL_BUFFERS = 32
+"""The pool keeps at most this many buffers, because it is searched one by one."""
+
+SMALL_BYTES = 64 * 1024
+"""The unit of buffers that are smaller than half a chunk."""
+
 
 class Chunks:
     """A pool of buffers."""
@@ -31,8 +37,10 @@ class Chunks:
         for i in range(len(self._kept)):
             if len(self._kept[i]) >= size_bytes and self._references(i) == self._idle_references:
                 return memoryview(self._kept[i])[:size_bytes]
-        buffer = bytearray(-(-size_bytes // CHUNK_BYTES) * CHUNK_BYTES)
-        if self._kept_bytes + len(buffer) > POOL_BYTES:
+        # A plan by time maps has many runs of one block: for these a whole chunk each would be sixteen times as much memory.
+        unit = CHUNK_BYTES if size_bytes > CHUNK_BYTES // 2 else SMALL_BYTES
+        buffer = bytearray(-(-size_bytes // unit) * unit)
+        if self._kept_bytes + len(buffer) > POOL_BYTES or len(self._kept) >= POOL_BUFFERS:
             return memoryview(buffer)[:size_bytes]
         self._kept_bytes += len(buffer)
         self._kept.append(buffer)

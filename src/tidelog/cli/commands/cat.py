@@ -31,10 +31,10 @@ from tidelog.sources.opening import open_source
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.cli.records.decoded_records import DecodedRecords
     from tidelog.cli.records.reading import Reading
     from tidelog.decoding.decodings import Decodings
     from tidelog.sources.scan_plan import ScanPlan
+    from tidelog.sources.selection.decoded_records import DecodedRecords
     from tidelog.sources.split import Split
 
 
@@ -55,7 +55,7 @@ def command(options: CatOptions) -> None:
     format_name = options.resolved_format()
     decodings = decodings_in_use() or _of_internal_topics(options, format_name)
     if decodings is not None:
-        from tidelog.cli.records.decoded_records import DecodedRecords
+        from tidelog.sources.selection.decoded_records import DecodedRecords
     decoder = None if decodings is None else DecodedRecords(decodings)
     echo_moment(options.start)
     echo_moment(options.end)
@@ -65,10 +65,10 @@ def command(options: CatOptions) -> None:
         ) as out,
         ExitStack() as stack,
     ):
-        from tidelog.cli.records.filters import filters_for
         from tidelog.cli.records.reading import Reading, announce
         from tidelog.cli.records.topic_names import named_topics
         from tidelog.sources.plan import scan_request
+        from tidelog.sources.selection.filters import filters_for
 
         filters = filters_for(
             options.keys, options.expressions, options.headers, options.where, ignores_case=options.ignores_case
@@ -136,8 +136,8 @@ def _of_internal_topics(options: CatOptions, format_name: str) -> Decodings | No
 
 
 def _selected(options: CatOptions, reading: Reading, plans: list[ScanPlan[Split]], bar: ProgressBar) -> Iterable[pa.RecordBatch]:
-    from tidelog.cli.records.filters import limited
-    from tidelog.cli.records.sorting import by_time, sorted_by_time
+    from tidelog.sources.selection.filters import limited
+    from tidelog.sources.selection.sorting import by_time, sorted_by_time
 
     if options.tail is not None:
         last = reading.last(plans, options.tail, bar)
@@ -164,6 +164,7 @@ def _write(
             yield batch
 
     from tidelog.cli.printing import record_writers
+    from tidelog.sources.selection import record_files
 
     if format_name in BINARY_FORMATS:
         from tidelog.sources.schema import scan_schema
@@ -173,19 +174,19 @@ def _write(
             schema, rows = decoder.typed(rows, schema, reading.topics)
         schema = schema.with_metadata(_origin(options, reading))
         if format_name == "parquet":
-            record_writers.write_parquet(rows, schema, out)
+            record_files.write_parquet(rows, schema, out)
         else:
             as_file = options.output not in (None, STDOUT) and not str(options.output).endswith(".arrows")
-            record_writers.write_arrow(rows, schema, out, as_file=as_file)
+            record_files.write_arrow(rows, schema, out, as_file=as_file)
         return written
     rows = counted() if decoder is None else decoder.displayed(counted())
-    encoding = record_writers.Encoding(options.encoding or "utf8")
+    encoding = record_files.Encoding(options.encoding or "utf8")
     if options.format_string is not None:
         from tidelog.cli.records.format_string import parse_format, write_formatted
 
         write_formatted(rows, out, parse_format(options.format_string))
     elif format_name == "jsonl":
-        record_writers.write_jsonl(rows, out, encoding, reading.assumptions)
+        record_files.write_jsonl(rows, out, encoding, reading.assumptions)
     elif format_name == "csv":
         record_writers.write_csv(rows, out, encoding, reading.assumptions)
     else:
@@ -227,7 +228,7 @@ def _follow(
     decoder: DecodedRecords | None,
 ) -> None:
     """Write records as they arrive, up to `-n` in all."""
-    from tidelog.cli.records.filters import limited
+    from tidelog.sources.selection.filters import limited
 
     for batch in reading.following(plans, bar):
         if options.count is not None and written >= options.count:

@@ -16,7 +16,7 @@ from pathlib import Path
 from struct import Struct
 
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import TIMESTAMP_TYPES, json_line, one_line, show_bytes, show_time, table
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes, show_time, table
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.decoding.internal.records import InternalRecords
@@ -30,6 +30,7 @@ from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, 
 from tidelog.records.compression import Bytes
 from tidelog.records.control import ControlType, parse_control_type, parse_end_txn_marker
 from tidelog.records.records import Record, iter_records
+from tidelog.sources.selection.record_files import TIMESTAMP_TYPES
 
 CHUNK_BYTES = 1 << 20
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.commands.explain import explain
 from tidelog.cli.options import (
     isolation_option,
     json_option,
@@ -29,6 +28,7 @@ from tidelog.cli.printing.notices import INCOMPLETE, note, print_line
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, time_zone_option
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
+from tidelog.reader.explain import explain
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets, is_any_lost
 from tidelog.reader.time_search import FoundOffset, find_offset

@@ -4,7 +4,7 @@
 |---|---|
 | `layout` | tables, sizes and escapes for people |
 | `output` | the destination: standard output, or a file that appears when it is complete |
-| `record_writers` | records as text, JSON lines, Arrow or Parquet |
+| `record_writers` | records as text and CSV |
 | `terminal` | the width of the terminal, and whether it shows colours |
 | `notices` | notes on stderr, separate from the answer |
 | `missing` | notes and JSON lines for missing records of a folder |

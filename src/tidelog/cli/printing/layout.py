@@ -10,13 +10,11 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from tidelog.cli.printing import terminal
+from tidelog.sizes import show_size
 from tidelog.times import format_time
 
 NOTHING = "-"
 """An empty cell of a table."""
-
-TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-"""Kafka's ids of timestamp types, and their names."""
 
 json_line = json.JSONEncoder(separators=(",", ":")).encode
 """Encodes an object as a line for scripts: compact, and in ASCII, whatever the encoding of standard output."""
@@ -104,12 +102,7 @@ class Amount(str):
 
 def show_bytes_size(size_bytes: int) -> Amount:
     """Return a size in readable form: 999 B, 1.5 KiB, 12.0 GiB."""
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            break
-        size /= 1024
-    return Amount(f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}")
+    return Amount(show_size(size_bytes))
 
 
 def show_span(milliseconds: int) -> str:

@@ -1,102 +1,29 @@
-"""Arrow batches of records as text, JSON lines, Arrow or Parquet, written to a stream in bounded memory.
+"""Arrow batches of records as text for people, and as CSV. `sources/selection/record_files.py` has the formats for programs.
 
 | format | output |
 |---|---|
 | text | a line per record: time, partition, offset, key, value, headers; harmless to a terminal, and unambiguous |
-| jsonl | a line per record: `{"topic","partition","offset","timestamp","timestamp_type","key","value","headers"}` |
-| arrow | an IPC stream, or an IPC file if the output is a file that does not end in `.arrows` |
-| parquet | row groups of about 64 MiB |
-
-In jsonl, `timestamp` is epoch milliseconds or null, `timestamp_type` Kafka's name, `headers` a list of [key, value]; keys and
-values are text (`utf8`: bytes that are not UTF-8 become U+FFFD, and are counted) or base64, which keeps every byte. A value that
-was decoded into JSON is JSON; for one that could not be decoded, `value` is null and `value_undecoded` has its bytes in base64.
-
-The writers do not depend on the source of the records. pyarrow is imported only for its formats.
+| csv | a header, and a line per record; headers as JSON |
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, BinaryIO
 
 from tidelog.cli.printing import terminal
-from tidelog.cli.printing.layout import NOTHING, TIMESTAMP_TYPES, csv_lines, show_bytes, table
+from tidelog.cli.printing.layout import NOTHING, csv_lines, show_bytes, table
+from tidelog.sources.selection.record_files import DecodedText, Encoding, record_rows
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORM = "_form"
-"""The suffix of the columns that say what `key` and `value` are, where they were decoded (`cli/records/decoded_records.py`)."""
-
-RAW, TEXT, JSON, UNDECODED = range(4)
-
-ROWS_AT_A_TIME = 1024
-"""Rows turned into Python objects at once; a batch may have many more."""
-
-ROW_GROUP_BYTES = 64 << 20
-
 CSV_HEADER = ("topic", "partition", "offset", "time", "key", "value", "headers")
 
 TEXT_HEADER = ("time", "partition", "offset", "key", "value", "headers")
-
-
-class DecodedText(bytes):
-    """A key or value as text, in UTF-8."""
-
-
-class DecodedJson(DecodedText):
-    """A key or value as JSON."""
-
-
-class Undecoded(bytes):
-    """A key or value that could not be decoded."""
-
-
-_FORMS: dict[int, type[bytes]] = {RAW: bytes, TEXT: DecodedText, JSON: DecodedJson, UNDECODED: Undecoded}
-
-
-class RecordRow(NamedTuple):
-    """One record in Python objects; `timestamp` in epoch milliseconds, None without one."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int | None
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[dict[str, Any]]
-
-
-class Encoding:
-    """Converts bytes to text, as `utf8` or `base64`. Counts the values that are not valid UTF-8."""
-
-    def __init__(self, name: str) -> None:
-        self.is_base64 = name == "base64"
-        self.replaced = 0
-
-    def __call__(self, data: bytes | None) -> str | None:
-        if data is None:
-            return None
-        if isinstance(data, DecodedText):
-            return data.decode()
-        if self.is_base64:
-            return b64encode(data).decode("ascii")
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            self.replaced += 1
-            return data.decode("utf-8", "replace")
-
-    def notices(self) -> list[str]:
-        """Return notices about values that utf8 could not represent."""
-        if not self.replaced:
-            return []
-        what = "1 key or value is" if self.replaced == 1 else f"{self.replaced:,} keys or values are"
-        return [f"{what} not UTF-8; undecodable bytes became U+FFFD (--encoding base64 keeps every byte)"]
 
 
 def write_text(
@@ -117,47 +44,6 @@ def write_text(
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
 
-def write_jsonl(
-    batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, also: Mapping[str, object] | None = None
-) -> None:
-    """Write a JSON object for each record; `also` are more fields for all of them."""
-    also = also or {}
-    # UTF-8 rather than escapes, because there are many records.
-    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    for row in record_rows(batches):
-        fields = {
-            "topic": row.topic,
-            "partition": row.partition,
-            "offset": row.offset,
-            "timestamp": row.timestamp,
-            "timestamp_type": TIMESTAMP_TYPES[row.timestamp_type],
-            "key": encoding(row.key),
-            "value": encoding(row.value),
-            "headers": [[header["key"], encoding(header["value"])] for header in row.headers],
-            **also,
-        }
-        if type(row.key) in _DECODED or type(row.value) in _DECODED:
-            line = "{" + ",".join(_members(row, fields, encode)) + "}"
-        else:
-            line = encode(fields)
-        out.write(line.encode() + b"\n")
-
-
-_DECODED = (DecodedJson, Undecoded)
-
-
-def _members(row: RecordRow, fields: Mapping[str, object], encode: Callable[[object], str]) -> Iterator[str]:
-    """Yield the members of a line: decoded JSON as it is, bytes that were not decoded in base64 beside a null."""
-    for name, value in fields.items():
-        data = row.key if name == "key" else row.value if name == "value" else None
-        if isinstance(data, DecodedJson):
-            yield f'"{name}":{data.decode()}'
-        elif isinstance(data, Undecoded):
-            yield f'"{name}":null,"{name}_undecoded":"{b64encode(data).decode("ascii")}"'
-        else:
-            yield f"{encode(name)}:{encode(value)}"
-
-
 def write_csv(
     batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, also: Mapping[str, object] | None = None
 ) -> None:
@@ -174,55 +60,6 @@ def write_csv(
 
     for line in csv_lines(cells()):
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
-
-
-def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO, *, as_file: bool) -> None:
-    """Write an Arrow IPC stream, or a file, which also has an index of its batches at the end."""
-    import pyarrow as pa
-
-    new = pa.ipc.new_file if as_file else pa.ipc.new_stream
-    with new(out, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-
-
-def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
-    """Write a Parquet file; batches are combined into row groups of about `ROW_GROUP_BYTES`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with pq.ParquetWriter(out, schema) as writer:
-        gathered: list[pa.RecordBatch] = []
-        gathered_bytes = 0
-        for batch in batches:
-            gathered.append(batch)
-            gathered_bytes += batch.nbytes
-            if gathered_bytes >= ROW_GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(gathered, schema))
-                gathered, gathered_bytes = [], 0
-        if gathered:
-            writer.write_table(pa.Table.from_batches(gathered, schema))
-
-
-def record_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
-    import pyarrow as pa
-
-    for batch in batches:
-        for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
-            part = batch.slice(start, ROWS_AT_A_TIME)
-            columns = [
-                # Python's datetime ends with the year 9999, timestamps do not. A cast would import pyarrow.compute.
-                (part.column(name).view(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
-                for name in RecordRow._fields
-            ]
-            for side in ("key", "value"):
-                if side + FORM in part.schema.names:
-                    place = RecordRow._fields.index(side)
-                    forms = part.column(side + FORM).to_pylist()
-                    columns[place] = [
-                        None if data is None else _FORMS[form](data) for data, form in zip(columns[place], forms, strict=True)
-                    ]
-            yield from map(RecordRow._make, zip(*columns, strict=True))
 
 
 def _text_cells(batches: Iterable[pa.RecordBatch], encoding: Encoding, with_topic: bool) -> Iterator[list[object]]:

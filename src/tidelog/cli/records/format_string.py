@@ -21,8 +21,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
-from tidelog.cli.printing.record_writers import RecordRow, record_rows
 from tidelog.errors import InvalidArgumentError
+from tidelog.sources.selection.record_files import RecordRow, record_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

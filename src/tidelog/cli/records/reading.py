@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_bytes_size, show_span
-from tidelog.cli.records.filters import Filter, filtered
 from tidelog.cli.records.offset_option import OffsetOption
 from tidelog.model import TopicPartition
 from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 from tidelog.sources.scan_report import ScanReport
+from tidelog.sources.selection.filters import Filter, filtered
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split
 
@@ -81,7 +81,7 @@ class Reading:
         For several partitions, these are the records with the latest timestamps among the last records of each partition, in
         order of time.
         """
-        from tidelog.cli.records.sorting import by_time
+        from tidelog.sources.selection.sorting import by_time
 
         found: list[pa.RecordBatch] = []
         parts = [(one.topic, part) for one in plans for part in one.partitions]

@@ -41,7 +41,7 @@ def filters_for(
     if expressions:
         found.append(_by_expression(expressions, ignores_case))
     if where is not None:
-        from tidelog.cli.records.where import Where
+        from tidelog.sources.selection.where import Where
 
         found.append(Where(where))
     return found

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.cli.printing.record_writers import FORM, JSON, RAW, TEXT, UNDECODED
 from tidelog.decoding.decodings import Decodings
 from tidelog.decoding.topic_decoding import SIDES, TopicDecoding
 from tidelog.decoding.topic_decoding import UNDECODED as UNDECODED_SUFFIX
+from tidelog.errors import InvalidArgumentError
+from tidelog.sources.selection.record_files import FORM, JSON, RAW, TEXT, UNDECODED
 
 
 class DecodedRecords:
@@ -24,7 +24,7 @@ class DecodedRecords:
 
     def displayed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches with texts, as bytes, instead of the decoded keys and values, and columns that say what they are
-        (`record_writers.FORM`).
+        (`record_files.FORM`).
         """
         for batch in batches:
             topics = pc.unique(batch.column("topic")).to_pylist()
@@ -42,12 +42,12 @@ class DecodedRecords:
     def typed(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, topics: Iterable[str]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema of the batches with typed columns, and these. Reads the first batch. Raises UsageError for several
-        topics, whose columns have different types.
+        """Return the schema of the batches with typed columns, and these. Reads the first batch. Raises InvalidArgumentError
+        for several topics, whose columns have different types.
         """
         names = list(topics)
         if len(names) != 1:
-            raise click.UsageError("--decode into arrow and parquet takes one topic at a time: each has columns of its own.")
+            raise InvalidArgumentError("--decode into arrow and parquet takes one topic at a time: each has columns of its own.")
         topic = self._topic(names[0])
         rest = iter(batches)
         first = next(rest, None)

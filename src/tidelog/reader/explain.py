@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidelog.cli.printing.layout import show_bytes_size
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP
 from tidelog.reader.log import Log
 from tidelog.reader.time_search import FoundOffset
 from tidelog.reader.trace import BatchesStep, KafkaStep, OffsetIndexStep, RecordStep, SegmentStep, Step, TimeIndexStep, Trace
+from tidelog.sizes import show_size
 from tidelog.times import format_time
 
 _QUESTIONS = {
@@ -34,13 +34,19 @@ def explain(log: Log, timestamp: int, trace: Trace, found: FoundOffset) -> Itera
     """Yield the lines that describe a search in one partition."""
     question = _QUESTIONS.get(timestamp) or f"the first record at or after {format_time(timestamp)}"
     yield f"{log.topic}-{log.partition}: {question}, in offsets {log.log_start_offset} to {log.log_end_offset}"
-    for step in _in_order(trace.steps):
-        yield f"  {_kafka(step, found) if isinstance(step, KafkaStep) else _sentence(step)}"
+    for _, sentence in explained(trace, found):
+        yield f"  {sentence}"
     if found.offset < 0:
-        yield f"  answer: none; {show_bytes_size(trace.bytes_read)} read"
+        yield f"  answer: none; {show_size(trace.bytes_read)} read"
         return
     time = "" if found.timestamp < 0 else f" at {format_time(found.timestamp)}"
-    yield f"  answer: offset {found.offset}{time}; {show_bytes_size(trace.bytes_read)} read"
+    yield f"  answer: offset {found.offset}{time}; {show_size(trace.bytes_read)} read"
+
+
+def explained(trace: Trace, found: FoundOffset) -> Iterator[tuple[Step, str]]:
+    """Yield the steps, each with a sentence; a step within a segment follows the segment's, and is indented."""
+    for step in _in_order(trace.steps):
+        yield step, _kafka(step, found) if isinstance(step, KafkaStep) else _sentence(step)
 
 
 def _in_order(steps: list[Step]) -> Iterator[Step]:
@@ -64,7 +70,7 @@ def _sentence(step: SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep 
     if isinstance(step, OffsetIndexStep):
         return _offset_index(step)
     if isinstance(step, BatchesStep):
-        size = show_bytes_size(step.end_position - step.start_position)
+        size = show_size(step.end_position - step.start_position)
         batches = f"{_count(step.batches, 'batch', 'batches')} ({size})"
         return f"  walked {batches} from byte {step.start_position} to {step.end_position}, looked into {step.opened}"
     where = f"the batch of offsets {step.base_offset} to {step.last_offset} at byte {step.position}"

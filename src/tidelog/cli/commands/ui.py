@@ -1,0 +1,61 @@
+"""`tidelog ui [DIR|HOST:PORT ...]`: a page that shows topics by time, in a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+
+import click
+
+from tidelog.cli.client_options import client_options, reached
+from tidelog.cli.decode_options import decode_options, decode_texts
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.output import print_lines
+from tidelog.cli.time_options import time_zone_option, zone_in_use
+from tidelog.clock import SystemClock
+from tidelog.extras import imported_from
+
+
+def _all_reached(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    return [address for value in values or (".",) if (address := reached(ctx, param, value)) is not None]
+
+
+@click.command()
+@click.argument("sources", metavar="[DIR|HOST:PORT]...", nargs=-1, callback=_all_reached)
+@client_options
+@decode_options
+@time_zone_option
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The port. [default: a free one]")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
+@click.option("--allow-remote", is_flag=True, help="Allow a --host that other machines reach: anybody with the address sees all.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@click.pass_context
+def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_remote: bool, opens: bool) -> None:
+    """Show topics by time on a page: segments, exact ranges, look-ups, lag, retention. Read-only.
+
+    It prints the page's address, which has a token: only who has the address sees the page. Without a source it shows the current
+    folder. Ctrl-C ends it.
+    """
+    with imported_from("ui", "starlette or uvicorn"):
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    from tidelog.web.context import Context, DecodeDefaults
+    from tidelog.web.server import PageServer, is_loopback
+
+    if not is_loopback(host) and not allow_remote:
+        raise click.UsageError(f"--host {host} is reached from other machines, and nothing is encrypted: add --allow-remote.")
+    context = Context.of(
+        sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use(), decode=DecodeDefaults(*decode_texts())
+    )
+    for pool in context.sources.pools:
+        with pool.borrowed():
+            pass  # An address that cannot be read is an error at once.
+    server = PageServer(context, host, port)
+
+    def ready() -> None:
+        print_lines([server.url])
+        if not server.is_loopback:
+            notices.note("the page is not encrypted, and anybody with its address can read everything")
+        if opens:
+            webbrowser.open(server.url)
+
+    server.serve(ready)

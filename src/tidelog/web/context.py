@@ -1,0 +1,56 @@
+"""What every endpoint needs: the sources, the clock, what was found before; and how numbers are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.web.source_pool import SourcePools
+from tidelog.web.summaries import Summaries
+from tidelog.web.time_maps import KnownMaps
+
+if TYPE_CHECKING:
+    from tidelog.decoding.registry import SchemaRegistry
+
+EXACT_IN_BROWSERS = 2**53
+
+Answer = dict[str, Any]
+
+
+class DecodeDefaults(NamedTuple):
+    """What `tidelog ui` was given for decoding: `--decode`, `--key-decode`, `--schema` and the registry."""
+
+    texts: tuple[str, ...] = ()
+    key_texts: tuple[str, ...] = ()
+    schemas: tuple[str, ...] = ()
+    registry: SchemaRegistry | None = None
+
+
+@dataclass
+class Context:
+    """The state of one server."""
+
+    sources: SourcePools
+    clock: Clock = field(default_factory=SystemClock)
+    zone: str | None = None
+    """The zone in which the page shows times; None for UTC."""
+    decode: DecodeDefaults = field(default_factory=DecodeDefaults)
+    summaries: Summaries = field(default_factory=Summaries)
+    maps: KnownMaps = field(default_factory=KnownMaps)
+
+    @classmethod
+    def of(cls, addresses: Sequence[str], **rest: Any) -> Context:
+        """Return the context of a server for some addresses."""
+        return cls(SourcePools(addresses), **rest)
+
+
+def plain(number: int | None) -> int | str | None:
+    """Return a number as JSON has it: a text if a browser's numbers are not exact there."""
+    return number if number is None or abs(number) < EXACT_IN_BROWSERS else str(number)
+
+
+def known_ms(time_ms: int | None) -> int | str | None:
+    """Return a timestamp, None for -1 (the record has none)."""
+    return None if time_ms is None or time_ms == -1 else plain(time_ms)

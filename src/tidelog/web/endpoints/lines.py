@@ -1,0 +1,116 @@
+"""`/api/lines`: the command line, Python, SQL and Spark that give the records of a request."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from tidelog.model import READ_UNCOMMITTED
+from tidelog.sources.opening import settled
+from tidelog.times import format_time
+from tidelog.web.context import Answer, Context
+from tidelog.web.decoded import RAW
+from tidelog.web.jobs import Job
+from tidelog.web.query import Query
+from tidelog.web.wanted import Wanted
+
+
+def lines(context: Context, query: Query, job: Job) -> Answer:
+    """Return the lines, and what they cannot say."""
+    wanted = Wanted.of(context, query)
+    pool = context.sources.named(query.text("source"))
+    address = settled(str(pool.address))
+    is_by_time = query.choice("order", ("time", "offset")) == "time"
+    return {
+        "cli": _cli(address, wanted, query, is_by_time),
+        "python": _python(address, wanted, query),
+        "sql": _sql(address, wanted, query, is_by_time),
+        "spark": _spark(address, wanted, is_cluster=pool.kind.is_cluster),
+        "notes": ["the Python and Spark lines read the range; filter their result"] if wanted.filters else [],
+    }
+
+
+def _times(wanted: Wanted) -> tuple[str | None, str | None]:
+    span = wanted.request.time
+    return tuple(None if one is None else format_time(one) for one in (span.start_ms, span.end_ms))  # type: ignore[return-value]
+
+
+def _cli(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
+    start, end = _times(wanted)
+    request = wanted.request
+    words = ["tidelog", "cat", address, request.topic]
+    words += [] if start is None else ["--from", start]
+    words += [] if end is None else ["--to", end]
+    words += [word for number in request.partitions or () for word in ("--partition", str(number))]
+    if wanted.offset is not None or wanted.end_offset is not None:
+        first = "" if wanted.offset is None else str(wanted.offset)
+        words += ["--offset", first if wanted.end_offset is None else f"{first}:{wanted.end_offset}"]
+    for name in ("key", "grep", "header"):
+        words += [word for value in query.all(name) for word in (f"--{name}", value)]
+    where = query.text("where")
+    words += [] if where is None else ["--where", where]
+    words += ["--ignore-case"] if query.flag("ignore_case") else []
+    words += [] if request.isolation == READ_UNCOMMITTED else ["--isolation", request.isolation]
+    words += ["--until-high-watermark"] if request.until != "log_end" else []
+    for name, option in (("decode", "--decode"), ("key_decode", "--key-decode")):
+        value = query.text(name)
+        words += [] if value is None or value == RAW else [option, value]
+    return shlex.join([*words, *(["--sort", "time"] if is_by_time else [])])
+
+
+def _python(address: str, wanted: Wanted, query: Query) -> str:
+    start, end = _times(wanted)
+    request = wanted.request
+    arguments = [repr(address), repr(request.topic)]
+    arguments += [f"{name}={value!r}" for name, value in (("start", start), ("end", end)) if value is not None]
+    if wanted.offset is not None or wanted.end_offset is not None:
+        numbers = request.partitions or ("…",)
+        ranges = ", ".join(f"{number}: ({wanted.offset}, {wanted.end_offset})" for number in numbers)
+        arguments.append(f"offsets={{{ranges}}}")
+    elif request.partitions is not None:
+        arguments.append(f"partitions={list(request.partitions)}")
+    if request.isolation != READ_UNCOMMITTED:
+        arguments.append(f"isolation={request.isolation!r}")
+    if request.until != "log_end":
+        arguments.append(f"until={request.until!r}")
+    return f"import tidelog\nrecords = tidelog.scan({', '.join(arguments)})"
+
+
+def _sql(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
+    start, end = _times(wanted)
+    request = wanted.request
+    tests = [] if start is None else [f"timestamp >= {_quoted(start)}"]
+    tests += [] if end is None else [f"timestamp < {_quoted(end)}"]
+    if request.partitions is not None:
+        tests.append(f"partition IN ({', '.join(map(str, request.partitions))})")
+    tests += [] if wanted.offset is None else [f'"offset" >= {wanted.offset}']
+    tests += [] if wanted.end_offset is None else [f'"offset" < {wanted.end_offset}']
+    keys = query.all("key")
+    if keys:
+        tests.append(f"key IN ({', '.join(f'encode({_quoted(key)})' for key in keys)})")
+    where = query.text("where")
+    tests += [] if where is None else [f"({where})"]
+    condition = f" WHERE {' AND '.join(tests)}" if tests else ""
+    order = ' ORDER BY timestamp, partition, "offset"' if is_by_time else ""
+    name = '"' + request.topic.replace('"', '""') + '"'
+    return shlex.join(["tidelog", "sql", address, f"SELECT * FROM {name}{condition}{order}"])
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _spark(address: str, wanted: Wanted, *, is_cluster: bool) -> str:
+    start, end = _times(wanted)
+    request = wanted.request
+    if request.partitions is None:
+        which = ("subscribe", request.topic)
+    else:
+        which = ("assign", json.dumps({request.topic: list(request.partitions)}))
+    isolation = None if request.isolation == READ_UNCOMMITTED else request.isolation
+    options = [
+        ("kafka.bootstrap.servers" if is_cluster else "path", address),
+        *(which, ("startTime", start), ("endTime", end), ("isolationLevel", isolation), ("includeHeaders", "true")),
+    ]
+    chain = "".join(f".option({name!r}, {value!r})" for name, value in options if value is not None)
+    return f"spark.read.format('tidelog'){chain}.load()"

@@ -1,0 +1,101 @@
+// How many records each stretch of time has, drawn by uPlot.
+
+import { asker, isAborted } from "./api.js";
+import { bucketsOf } from "./axis.js";
+import { el, put } from "./dom.js";
+import { chosenZone, count, counted, span, tick, time } from "./format.js";
+
+const HEIGHT = 142;
+
+let library = null;
+
+/** uPlot is loaded when the first chart is drawn. */
+function uPlotLoaded() {
+  library ??= new Promise((done, failed) => {
+    document.head.append(
+      el("link", { rel: "stylesheet", href: "vendor/uPlot/uPlot.min.css" }),
+      el("script", { src: "vendor/uPlot/uPlot.iife.min.js", onload: () => done(window.uPlot), onerror: () => failed(new Error("uPlot is not there")) }),
+    );
+  });
+  return library;
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const short = new Intl.NumberFormat("en", { notation: "compact" });
+
+export class Counts {
+  constructor() {
+    this.ask = asker();
+    this.chart = null;
+    this.answer = null;
+    this.axis = null;
+    this.plot = el("div", { class: "chart", role: "img", "aria-label": "Records over time" });
+    this.note = el("p", { class: "quiet small" });
+    this.root = el("div", {}, this.plot, this.note);
+    this.dark = matchMedia("(prefers-color-scheme: dark)");
+    this.redraw = () => this.answer && this.draw();
+    this.dark.addEventListener("change", this.redraw);
+  }
+
+  close() {
+    this.ask.stop();
+    this.dark.removeEventListener("change", this.redraw);
+    this.chart?.destroy();
+  }
+
+  /** Ask for the counts of what `axis` draws. */
+  async show(axis, wanted) {
+    this.axis = axis;
+    this.note.textContent = this.answer ? this.note.textContent : "Counting …";
+    try {
+      this.answer = await this.ask("counts", { ...wanted, ...bucketsOf(axis) });
+      await this.draw();
+    } catch (error) {
+      if (isAborted(error)) return;
+      this.answer = null;
+      this.chart?.destroy();
+      this.chart = null;
+      put(this.plot);
+      this.note.textContent = `No counts: ${error.message}`;
+    }
+  }
+
+  /** The words for the bar at a pixel. */
+  at(x) {
+    if (!this.answer) return null;
+    const { start_ms: start, step_ms: step, counts } = this.answer;
+    const slot = Math.floor((this.axis.ms(x) - start) / step);
+    return slot in counts ? `${counted(counts[slot], "record")} in ${span(step)} from ${time(start + slot * step)}` : null;
+  }
+
+  async draw() {
+    const uPlot = await uPlotLoaded();
+    const { start_ms: start, step_ms: step, counts, exact, why } = this.answer;
+    const axis = this.axis;
+    const text = colour("--chart-text");
+    const grid = { stroke: colour("--chart-line"), width: 1 };
+    const bar = colour("--chart-bar");
+    const highest = counts.reduce((one, other) => Math.max(one, other), 0);
+    const total = counts.reduce((one, other) => one + other, 0);
+    const options = {
+      width: axis.left + axis.width + axis.right,
+      height: HEIGHT,
+      ms: 1,
+      padding: [10, axis.right, 0, 0],
+      legend: { show: false },
+      cursor: { show: false },
+      scales: { x: { time: true, range: [axis.from, axis.to] }, y: { range: [0, Math.max(1, highest)] } },
+      axes: [
+        { stroke: text, grid, ticks: grid, font: "12px system-ui", size: 48, space: 90, values: (_, at) => at.map((ms, index) => tick(ms, at[1] - at[0] || step, at[index - 1]).slice(0, axis.x(ms) > axis.left + axis.width - 36 ? 5 : undefined)) },
+        { stroke: text, grid, ticks: { show: false }, font: "12px system-ui", size: axis.left, space: 34, incrs: [1, 2, 5].flatMap((one) => Array.from({ length: 16 }, (_, power) => one * 10 ** power)).sort((one, other) => one - other), values: (_, at) => at.map((value) => short.format(value)) },
+      ],
+      tzDate: (ms) => uPlot.tzDate(new Date(ms), chosenZone()),
+      series: [{}, { stroke: bar, fill: bar, width: 0, points: { show: false }, paths: uPlot.paths.bars({ size: [0.86, Infinity], align: 1 }) }],
+    };
+    this.chart?.destroy();
+    put(this.plot);
+    this.chart = new uPlot(options, [counts.map((_, at) => start + at * step), counts], this.plot);
+    this.plot.setAttribute("aria-label", `Records over time: ${counted(total, "record")} from ${time(axis.from, "second")} to ${time(axis.to, "second")}, at most ${count(highest)} in ${span(step)}${exact === false ? `, estimated: ${why.join(", ")}` : ""}`);
+    put(this.note, `${span(step)} a bar`, exact === false && el("span", { title: why.join(", ") }, " · estimated"));
+  }
+}

@@ -1,0 +1,36 @@
+// What a consumer gets that reads from the first offset of a range to the first offset of its end, beside the records of the range.
+
+import { el } from "./dom.js";
+import { count, counted, time } from "./format.js";
+import { askedPart } from "./part.js";
+import { pagedTable } from "./table.js";
+
+const share = (row) => (row.exact ? Math.max(0, Math.min(1, 1 - row.lost / row.exact)) : 1);
+
+const COLUMNS = [
+  { name: "Partition", sort: "partition", class: "number", cell: (row) => String(row.partition) },
+  { name: "In the range", sort: "exact", downFirst: true, class: "number", cell: (row) => count(row.exact) },
+  { name: "By offsets", sort: "cut", downFirst: true, class: "number", cell: (row) => count(row.cut) },
+  { name: "Lost", sort: "lost", downFirst: true, class: "number", cell: (row) => el("span", { class: row.lost ? "bad" : undefined }, count(row.lost)) },
+  { name: "From outside", sort: "superfluous", downFirst: true, class: "number", cell: (row) => count(row.superfluous) },
+  { name: "Found", class: "meter-cell", cell: (row) => el("meter", { min: 0, max: 1, value: share(row), "aria-label": `Partition ${row.partition}: ${Math.round(share(row) * 100)} % found` }) },
+];
+
+const sum = (rows, name) => rows.reduce((total, row) => total + Number(row[name] ?? 0), 0);
+
+export function cutPart(root, topic) {
+  return askedPart(root, {
+    endpoint: "cut",
+    wantedOf: ({ start, end, partitions }) => (start === undefined && end === undefined ? null : { ...topic.wanted, partitions, start: start ?? topic.first_ms, end: end ?? topic.last_ms + 1 }),
+    none: el("p", { class: "empty" }, "Choose a range above: then this says how many of its records a consumer would lose that reads from the offset of its start to the offset of its end."),
+    draw: ({ partitions, done }, params) => {
+      const [exact, got, lost, more] = ["exact", "cut", "lost", "superfluous"].map((name) => sum(partitions, name));
+      return [
+        el("p", { class: "statement" }, "The range has ", el("strong", {}, counted(exact, "record")), ". Reading from the offset of its start to the offset of its end finds ", el("strong", {}, count(exact - lost)), " of them, loses ", el("strong", { class: lost ? "bad" : undefined }, count(lost)), `, and reads ${count(more)} of other times.`),
+        el("p", { class: "quiet small" }, `${time(params.start ?? topic.first_ms)} to ${time(params.end ?? topic.last_ms + 1)}. Kafka answers the offset of the first record at or after a time; records that were written late lie behind it. ${counted(got, "record")} read in all.`),
+        !done && el("p", { class: "problem" }, "Not all partitions were counted in time: the sums are of those below."),
+        pagedTable("The cut by offsets, by partition", COLUMNS, partitions, params),
+      ];
+    },
+  });
+}

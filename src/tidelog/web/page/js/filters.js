@@ -1,0 +1,68 @@
+// What is searched for and how values are shown: one form for records, live tail and export.
+
+import { choice, el, field } from "./dom.js";
+import { change } from "./state.js";
+
+const SEARCHES = [
+  ["grep", "Search", "regular expression in key or value"],
+  ["key", "Key", "equals"],
+  ["header", "Header", "name=value"],
+  ["where", "Where", "value.total > 100"],
+];
+
+const DECODINGS = [
+  ["", "automatic"],
+  ["utf8", "text"],
+  ["json", "JSON"],
+  ["avro", "Avro"],
+  ["protobuf", "Protobuf"],
+  ["msgpack", "MessagePack"],
+  ["hex", "hex"],
+];
+
+const CHOICES = [
+  ["order", "Order", [["time", "by time"], ["offset", "by offset"]]],
+  ["decode", "Values as", DECODINGS],
+  ["key_decode", "Keys as", DECODINGS],
+];
+
+const NAMES = [...SEARCHES, ...CHOICES].map(([name]) => name);
+
+/** The order of a range is by time; that of a whole topic by offset, since its first records by time may be anywhere in it. */
+const orderOf = (params) => params.order ?? (params.start === undefined && params.end === undefined ? "offset" : "time");
+
+/** The filters of `params`, as the endpoints take them. */
+export function filtersOf(params) {
+  const of = Object.fromEntries(["partitions", ...NAMES].map((name) => [name, params[name]]));
+  return { ...of, order: orderOf(params), decode: params.decode ?? "auto", key_decode: params.key_decode ?? "auto" };
+}
+
+/** The form; `without` are names of controls that make no sense here. */
+export class Filters {
+  constructor(without = []) {
+    this.inputs = {};
+    const searches = SEARCHES.filter(([name]) => !without.includes(name)).map(([name, label, hint]) => {
+      this.inputs[name] = el("input", { type: "search", placeholder: hint, autocomplete: "off", spellcheck: "false", "data-search": name === "grep" });
+      return field(label, this.inputs[name]);
+    });
+    const choices = CHOICES.filter(([name]) => !without.includes(name)).map(([name, label, options]) => {
+      this.inputs[name] = choice(options, "", { onchange: (event) => change({ [name]: event.target.value || undefined, after: undefined, record: undefined }) });
+      return field(label, this.inputs[name]);
+    });
+    this.summary = el("summary", {}, "Search and view");
+    const form = el("form", { class: "filters", onsubmit: (event) => (event.preventDefault(), this.submit()) }, searches, choices, el("button", {}, "Search"));
+    this.root = el("details", { class: "filters-box", open: innerWidth > 700 }, this.summary, form);
+  }
+
+  submit() {
+    const typed = Object.entries(this.inputs).filter(([, input]) => input.tagName === "INPUT");
+    change({ ...Object.fromEntries(typed.map(([name, input]) => [name, input.value.trim() || undefined])), after: undefined, record: undefined });
+  }
+
+  update(params) {
+    for (const [name, input] of Object.entries(this.inputs)) if (document.activeElement !== input || input.tagName === "SELECT") input.value = (name === "order" ? orderOf(params) : params[name]) ?? "";
+    const set = NAMES.filter((name) => params[name] && name in this.inputs);
+    this.summary.textContent = set.length ? `Search and view: ${set.map((name) => `${name.replace("_", " ")} ${params[name]}`).join(", ")}` : "Search and view";
+    if (set.some((name) => SEARCHES.some(([one]) => one === name))) this.root.open = true;
+  }
+}

@@ -1,0 +1,90 @@
+// Times, spans, bytes and counts, as people read them.
+
+const FARTHEST = 8.64e15; // What a Date can hold; a record's timestamp may be anything of 64 bits.
+const formats = new Map();
+
+let zone = "UTC";
+export const chosenZone = () => zone;
+
+/** Take a zone for all times from now on; a name that the browser does not know leaves it as it was. */
+export function chooseZone(name) {
+  try {
+    new Intl.DateTimeFormat("en", { timeZone: name });
+    zone = name;
+  } catch {
+    zone = zone || "UTC";
+  }
+}
+
+function formatOf(precision) {
+  const key = `${zone} ${precision}`;
+  if (!formats.has(key)) {
+    const two = "2-digit";
+    const options = { timeZone: zone, hourCycle: "h23", year: "numeric", month: two, day: two };
+    if (precision !== "day") Object.assign(options, { hour: two, minute: two });
+    if (precision === "second" || precision === "ms") options.second = two;
+    if (precision === "ms") options.fractionalSecondDigits = 3;
+    formats.set(key, new Intl.DateTimeFormat("sv-SE", options));
+  }
+  return formats.get(key);
+}
+
+/** Epoch ms in the chosen zone: `2026-11-17 09:00:00.123`; a record without a time, or beyond any calendar, as it is. */
+export function time(ms, precision = "ms") {
+  if (ms === null || ms === undefined) return "–";
+  const number = Number(ms);
+  if (number === -1) return "no timestamp";
+  if (!(Math.abs(number) <= FARTHEST)) return `${ms} ms`;
+  return formatOf(precision).format(number).replace(",", ".");
+}
+
+/** A time as short as `step` ms between neighbours allows: for an axis, with its day where that changes. */
+export function tick(ms, step, before) {
+  const day = time(ms, "day");
+  if (step >= 86_400_000) return day;
+  const clock = time(ms, step < 1000 ? "ms" : step < 60_000 ? "second" : "minute").slice(11);
+  return before !== undefined && time(before, "day") === day ? clock : `${clock}\n${day}`;
+}
+
+const UNITS = [
+  ["d", 86_400_000],
+  ["h", 3_600_000],
+  ["m", 60_000],
+  ["s", 1000],
+  ["ms", 1],
+];
+
+/** A span of ms in at most two units: `2h 5m`. */
+export function span(ms) {
+  if (ms === null || ms === undefined) return "–";
+  let left = Math.abs(Math.round(Number(ms)));
+  if (left === 0) return "0s";
+  const parts = [];
+  for (const [unit, size] of UNITS) {
+    if (left >= size && parts.length < 2 && !(unit === "ms" && parts.length)) {
+      parts.push(`${count(Math.floor(left / size))}${unit}`);
+      left %= size;
+    } else if (parts.length) break;
+  }
+  return (ms < 0 ? "−" : "") + parts.join(" ");
+}
+
+/** A whole number with separators; beyond 2^53 the server sends a string. */
+export function count(value) {
+  if (value === null || value === undefined) return "–";
+  return (typeof value === "string" ? BigInt(value) : value).toLocaleString("en");
+}
+
+/** `1 record`, `2 records`. */
+export const counted = (value, noun) => `${count(value)} ${noun}${Number(value) === 1 ? "" : "s"}`;
+
+/** A size: `999 B`, `1.5 KiB`. */
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  let left = Number(value);
+  for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
+    if (left < 1024 || unit === "TiB") return unit === "B" ? `${count(left)} B` : `${left.toFixed(1)} ${unit}`;
+    left /= 1024;
+  }
+  return "";
+}

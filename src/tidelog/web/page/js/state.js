@@ -1,0 +1,40 @@
+// What is shown is in the address, after the #: `#/topic?source=0&topic=orders&start=…`. So every view has a link, and Back works.
+
+/** Parameters that stay when another view is opened. */
+const KEPT = ["source", "tz"];
+
+/** The view and its parameters, from the address. */
+export function current() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  return { view: path || "topics", params: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+function hash(view, params) {
+  const given = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const query = new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
+  return `#/${view}${given.length ? `?${query}` : ""}`;
+}
+
+/** The link to another view: source and zone stay. */
+export function linkTo(view, params = {}) {
+  const here = current().params;
+  return hash(view, { ...Object.fromEntries(KEPT.map((name) => [name, here[name]])), ...params });
+}
+
+/** The link to this view with some parameters changed; undefined removes one. */
+export function linkWith(changes) {
+  const { view, params } = current();
+  return hash(view, { ...params, ...changes });
+}
+
+/** Change some parameters: a step in the history, or with `replace` none. */
+export function change(changes, { replace = false } = {}) {
+  const target = linkWith(changes);
+  if (target === location.hash) return;
+  if (replace) {
+    history.replaceState(null, "", target);
+    window.dispatchEvent(new HashChangeEvent("hashchange"));
+  } else {
+    location.hash = target;
+  }
+}

@@ -1,0 +1,119 @@
+// Text of records, which may be anything: nothing of it is markup, and what would not be seen, or would turn the text around, is named.
+
+import { el } from "./dom.js";
+
+// Controls, zero-width characters, marks and overrides of direction, line separators, tags, and halves of surrogate pairs.
+const UNSEEN =
+  // eslint-disable-next-line no-control-regex
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|\p{Surrogate}/gu;
+const PREVIEW = 400;
+const AT_ONCE = 65_536;
+
+function nameOf(character) {
+  const code = character.codePointAt(0);
+  const digits = code.toString(16).padStart(code < 0x100 ? 2 : 4, "0");
+  return { 9: "\\t", 10: "\\n", 13: "\\r" }[code] ?? (code < 0x100 ? `\\x${digits}` : `U+${digits.toUpperCase()}`);
+}
+
+/** The nodes for a text; line ends and tabs stay as they are if `lines`. */
+export function seen(text, lines = false) {
+  const nodes = [];
+  let from = 0;
+  for (const match of text.matchAll(UNSEEN)) {
+    if (lines && (match[0] === "\n" || match[0] === "\t")) continue;
+    if (match.index > from) nodes.push(text.slice(from, match.index));
+    nodes.push(el("span", { class: "unseen" }, nameOf(match[0])));
+    from = match.index + match[0].length;
+  }
+  if (from < text.length) nodes.push(text.slice(from));
+  return nodes;
+}
+
+const TOKEN = /"(?:[^"\\]|\\.)*"?|[{}[\],:]|[^\s{}[\],:"]+/g;
+
+/** JSON with line ends and indents, its tokens as they are: parsing would round large numbers. */
+export function pretty(json) {
+  let depth = 0;
+  let out = "";
+  let before = "";
+  const line = () => `\n${"  ".repeat(Math.min(depth, 40))}`;
+  for (const [token] of json.matchAll(TOKEN)) {
+    if (token === "}" || token === "]") {
+      depth -= 1;
+      out += before === "{" || before === "[" ? token : line() + token;
+    } else {
+      if (before === "{" || before === "[" || before === ",") out += line();
+      out += token === ":" ? ": " : token;
+      if (token === "{" || token === "[") depth += 1;
+    }
+    before = token;
+  }
+  return out;
+}
+
+const spaced = (hex) => hex.replace(/../g, "$& ").trimEnd();
+
+/** A dump of hex digits: offset, 16 bytes, and their ASCII. */
+function dump(hex) {
+  const rows = [];
+  for (let at = 0; at < hex.length; at += 32) {
+    const row = hex.slice(at, at + 32);
+    const ascii = row.replace(/../g, (pair) => {
+      const code = Number.parseInt(pair, 16);
+      return code >= 32 && code < 127 ? String.fromCharCode(code) : "·";
+    });
+    rows.push(`${(at / 2).toString(16).padStart(6, "0")}  ${spaced(row).padEnd(47)}  ${ascii}`);
+  }
+  return rows.join("\n");
+}
+
+/** A key, value or header in one line. */
+export function preview(value, as) {
+  if (value === null || value === undefined) return el("span", { class: "null" }, "null");
+  if (value.size === 0) return el("span", { class: "null" }, "empty");
+  const text = as === "hex" ? undefined : (value.kind === "json" ? value.text : undefined) ?? value.json?.replace(/\n\s*/g, " ") ?? value.text;
+  const node = el("bdi", { class: "bytes", dir: "ltr" });
+  if (text === undefined || text === null) node.append(el("span", { class: "hex" }, spaced((value.hex ?? "").slice(0, PREVIEW))));
+  else node.append(...seen(text.slice(0, PREVIEW)));
+  if (value.error) node.prepend(el("span", { class: "mark", title: value.error }, "not decoded"), " ");
+  return node;
+}
+
+/** A key, value or header whole, in each of the ways in which it can be shown. */
+export function whole(value, label) {
+  if (value === null || value === undefined) return el("p", { class: "null" }, "null");
+  if (value.size === 0) return el("p", { class: "null" }, "empty");
+  const ways = [
+    ["json", "JSON", value.json ?? (value.kind === "json" ? pretty(value.text) : undefined)],
+    ["text", "Text", value.text],
+    ["hex", "Hex", value.hex === undefined || value.hex === null ? undefined : dump(value.hex)],
+  ].filter(([, , text]) => text !== undefined && text !== null);
+  const pre = el("pre", { class: "whole", tabindex: 0, role: "group", "aria-label": label, dir: "ltr" });
+  const more = el("button", { type: "button", hidden: true }, "Show all of it");
+  let all = "";
+  const show = (text) => {
+    all = text;
+    pre.replaceChildren(...seen(text.slice(0, AT_ONCE), true));
+    more.hidden = text.length <= AT_ONCE;
+  };
+  more.addEventListener("click", () => {
+    pre.replaceChildren(...seen(all, true));
+    more.hidden = true;
+  });
+  const buttons = ways.map(([, name, text], at) =>
+    el("button", { type: "button", "aria-pressed": String(at === 0), onclick: (event) => {
+      for (const button of buttons) button.setAttribute("aria-pressed", String(button === event.currentTarget));
+      show(text);
+    } }, name),
+  );
+  if (ways.length) show(ways[0][2]);
+  return el(
+    "div",
+    {},
+    value.error && el("p", { class: "note" }, `Not decoded: ${value.error}`),
+    ways.length > 1 && el("div", { class: "switch", role: "group", "aria-label": `${label} as` }, buttons),
+    pre,
+    more,
+    value.cut && el("p", { class: "note" }, "The first part; the download has all of it."),
+  );
+}

@@ -1,0 +1,183 @@
+// One topic: its numbers, its time axis, the range, and below them one of the parts.
+
+import { asker, isAborted, shownProblem } from "./api.js";
+import { bounded } from "./axis.js";
+import { cutPart } from "./cut.js";
+import { el, put } from "./dom.js";
+import { exportPart } from "./export.js";
+import { bytes, count, counted, span, time } from "./format.js";
+import { lookupPart } from "./lookup.js";
+import { RangeForm } from "./range.js";
+import { recordsPart } from "./records.js";
+import { retentionPart } from "./retention.js";
+import { segmentsPart } from "./segment_list.js";
+import { change, linkTo, linkWith } from "./state.js";
+import { tailPart } from "./tail.js";
+import { Timeline } from "./timeline.js";
+
+/** Each part: a name, and open(root, topic) → {update(params), close()}; `ofFiles`: brokers cannot tell. */
+const PARTS = {
+  records: { name: "Records", open: recordsPart },
+  tail: { name: "Live", open: tailPart },
+  lookup: { name: "Find a time", open: lookupPart },
+  cut: { name: "Cut by offsets", open: cutPart },
+  retention: { name: "Retention", open: retentionPart, ofFiles: true },
+  segments: { name: "Segments", open: segmentsPart, ofFiles: true },
+  export: { name: "Export", open: exportPart },
+};
+
+/** What other views' tables have in the address is not for the next part. */
+const OF_PART = { after: undefined, record: undefined, sort: undefined, desc: undefined, page: undefined };
+
+const known = (values) => values.filter((value) => value !== null && value !== undefined);
+
+/** What the partitions have together. */
+function sums(all) {
+  const least = known(all.map((one) => one.first_ms));
+  const most = known(all.map((one) => one.last_ms));
+  return {
+    records: all.reduce((sum, one) => sum + Number(one.end ?? 0) - Number(one.log_start ?? 0), 0),
+    bytes: all.reduce((sum, one) => sum + Number(one.bytes ?? 0), 0),
+    first_ms: least.length ? least.reduce((one, other) => Math.min(one, other)) : null,
+    last_ms: most.length ? most.reduce((one, other) => Math.max(one, other)) : null,
+  };
+}
+
+function facts(topic) {
+  const items = [
+    counted(topic.partitions.length, "partition"),
+    topic.records !== undefined && topic.records !== null && counted(topic.records, "record"),
+    topic.bytes !== undefined && bytes(topic.bytes),
+    topic.first_ms !== null && topic.first_ms !== undefined && `${time(topic.first_ms, "minute")} to ${time(topic.last_ms, "minute")} (${span(topic.last_ms - topic.first_ms)})`,
+  ];
+  return items.filter(Boolean).join(" · ");
+}
+
+function notes(topic) {
+  const missing = (topic.missing ?? []).map((one) => `${one} is missing: the folder once had it`);
+  const all = topic.partitions.flatMap((one) => (one.notes ?? []).map((note) => `Partition ${one.partition}: ${note}`)).concat(missing);
+  if (!all.length) return null;
+  return el("details", { class: "note" }, el("summary", {}, counted(all.length, "note")), el("ul", {}, all.slice(0, 100).map((note) => el("li", {}, note))));
+}
+
+function config(topic) {
+  const entries = Object.entries(topic.config ?? {});
+  if (!entries.length) return null;
+  return el("details", { class: "config" }, el("summary", {}, "Configuration"), el("dl", { class: "facts" }, entries.map(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))])));
+}
+
+export const topicView = {
+  key: (params) => params.topic,
+  open(root, params, server) {
+    const hasFiles = server.sources.find((one) => String(one.id) === params.source)?.kind === "folder";
+    const parts = Object.fromEntries(Object.entries(PARTS).filter(([, one]) => hasFiles || !one.ofFiles));
+    const ask = asker();
+    const total = asker();
+    const extent = asker();
+    const wanted = { source: params.source, topic: params.topic };
+    const summary = el("p", { class: "quiet facts-line" }, "Loading …");
+    const above = el("div", {});
+    const below = el("div", { class: "part" });
+    const tabs = el("nav", { class: "tabs", "aria-label": "Parts of the topic" });
+    let topic = null;
+    let timeline = null;
+    let range = null;
+    let part = { name: null, view: null };
+    let totalOf = "";
+    put(root, el("p", { class: "crumbs" }, el("a", { href: linkTo("topics") }, "Topics")), el("h1", { class: "topic-name" }, params.topic), summary, above, tabs, below);
+
+    /** Ask for the partitions after those of the first answer, which the server gives by the thousand. */
+    async function others() {
+      while (topic.more) {
+        summary.textContent = `${counted(topic.total, "partition")} · reading the ${count(topic.partitions.length)}th …`;
+        const next = await ask("topic", { ...wanted, after: topic.partitions.at(-1).partition });
+        topic.partitions.push(...next.partitions);
+        Object.assign(topic, sums(topic.partitions), { more: next.more });
+        timeline?.grow(topic.partitions.map((one) => one.partition), extentOf());
+      }
+      summary.textContent = facts(topic);
+    }
+
+    const extentOf = () => ({ from: bounded(topic.first_ms ?? 0), to: bounded((topic.last_ms ?? -1) + 1) });
+
+    function frame() {
+      range = new RangeForm();
+      const timed = topic.first_ms !== null && topic.first_ms !== undefined;
+      if (timed) timeline = new Timeline(extentOf(), hasFiles ? topic.partitions.map((one) => one.partition) : [], wanted);
+      const extra = [notes(topic), config(topic)].filter(Boolean);
+      put(above, timed ? [range.root, timeline.root] : el("p", { class: "empty" }, topic.records ? "No record here has a timestamp: there is no time axis." : "There are no records here yet."), extra.length > 0 && el("div", { class: "extra" }, extra));
+    }
+
+    /** The first and last batch of a partition tell its times at once; records in between may be of others. */
+    async function widen() {
+      try {
+        const { start_ms: from, step_ms: step, counts } = await extent("counts", { ...wanted, buckets: 1 });
+        timeline.widen({ from: bounded(from), to: bounded(from + step * counts.length) });
+      } catch (error) {
+        if (!isAborted(error)) console.warn(error.message);
+      }
+    }
+
+    async function showTotal(now) {
+      const key = JSON.stringify([now.start, now.end, now.partitions]);
+      if (key === totalOf || !timeline) return;
+      totalOf = key;
+      if (now.start === undefined && now.end === undefined) {
+        total.stop();
+        range.total.textContent = "";
+        return;
+      }
+      range.total.textContent = "Counting …";
+      try {
+        const start = now.start ?? bounded(topic.first_ms);
+        const end = now.end ?? bounded(topic.last_ms + 1);
+        const answer = await total("counts", { ...wanted, partitions: now.partitions, start, end, buckets: 1 });
+        const sum = answer.counts.reduce((one, other) => one + other, 0);
+        put(range.total, el("strong", {}, count(sum)), ` ${sum === 1 ? "record" : "records"} in ${span(end - start)}`, answer.exact === false && " (estimated)");
+      } catch (error) {
+        if (!isAborted(error)) range.total.textContent = `not counted: ${error.message}`;
+      }
+    }
+
+    async function update(now) {
+      try {
+        if (!topic) {
+          topic = await ask("topic", wanted);
+          Object.assign(topic, sums(topic.partitions), { wanted });
+          frame();
+          others().then(() => timeline && widen()).catch((error) => isAborted(error) || put(summary, shownProblem(error)));
+        }
+      } catch (error) {
+        if (isAborted(error)) return;
+        put(summary);
+        put(tabs);
+        put(below, shownProblem(error, () => update(now)));
+        return;
+      }
+      range.update(now);
+      timeline?.update(now);
+      showTotal(now);
+      const name = now.part in parts ? now.part : "records";
+      const chosen = now.partitions !== undefined && el("span", { class: "chosen" }, `partition ${now.partitions} `, el("button", { type: "button", class: "round", "aria-label": "All partitions", title: "All partitions", onclick: () => change({ partitions: undefined, after: undefined }) }, "×"));
+      put(tabs, Object.entries(parts).map(([key, one], at) => el("a", { href: linkWith({ ...OF_PART, part: key === "records" ? undefined : key }), "data-key": at + 1, "aria-current": key === name ? "page" : undefined }, one.name)), chosen);
+      if (part.name !== name) {
+        part.view?.close?.();
+        put(below);
+        part = { name, view: PARTS[name].open(below, topic) };
+      }
+      await part.view.update(now);
+    }
+
+    return {
+      title: `${params.topic} – Tidelog`,
+      update,
+      close: () => {
+        ask.stop();
+        total.stop();
+        extent.stop();
+        timeline?.close();
+        part.view?.close?.();
+      },
+    };
+  },
+};

@@ -1,0 +1,31 @@
+"""The files of the page, from the package's folder `page`. A path is looked up among them, so that it can name nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PAGE = Path(__file__).parent / "page"
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
+"""The types that are served; files with other suffixes are not."""
+
+INDEX = "index.html"
+
+
+def page_file(path: str) -> tuple[bytes, str] | None:
+    """Return the content and type of a path as `/js/app.js`, None if the page has no such file."""
+    wanted = path.removeprefix("/") or INDEX
+    for file in PAGE.rglob("*"):
+        if file.relative_to(PAGE).as_posix() == wanted and file.suffix in TYPES and file.is_file():
+            return file.read_bytes(), TYPES[file.suffix]
+    return None

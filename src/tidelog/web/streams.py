@@ -1,0 +1,112 @@
+"""Responses that are written while they are read: exports and the live tail.
+
+An export runs on a thread that waits when the client is slow, so it holds a few pieces at most. A tail reads what has arrived
+since it last looked. If more has arrived than it may show, the oldest are skipped, and an event has their number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from typing import Any
+
+from tidelog.errors import TidelogError
+from tidelog.web.context import Context
+from tidelog.web.endpoints.tail import BEAT_S, POLL_S, Tail, event
+from tidelog.web.jobs import Job, Jobs, Lane, Stopped
+from tidelog.web.query import Query
+
+PIECE_BYTES = 256 * 1024
+
+PIECES = 4
+"""How many pieces may wait for the client."""
+
+DAY_S = 24 * 3600.0
+"""An export and a tail end after a day."""
+
+
+class _Pipe(io.RawIOBase):
+    """A file that a thread writes to, and whose pieces a coroutine sends."""
+
+    def __init__(self, job: Job, loop: asyncio.AbstractEventLoop, pieces: asyncio.Queue[bytes | TidelogError | None]) -> None:
+        super().__init__()
+        self._job = job
+        self._loop = loop
+        self._pieces = pieces
+        self._held = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._held += data
+        if len(self._held) >= PIECE_BYTES:
+            self.send()
+        return len(data)
+
+    def send(self) -> None:
+        """Pass on what was written. Waits for the client; raises Stopped when it is gone."""
+        held, self._held = bytes(self._held), bytearray()
+        if held:
+            self.put(held)
+
+    def put(self, piece: bytes | TidelogError | None) -> None:
+        waiting = asyncio.run_coroutine_threadsafe(self._pieces.put(piece), self._loop)
+        while True:
+            self._job.check()
+            with suppress(FutureTimeoutError):
+                waiting.result(timeout=0.5)
+                return
+
+
+async def exported(jobs: Jobs, write: Callable[[Job, Any], None]) -> AsyncGenerator[bytes, None]:
+    """Yield what `write` writes to the file that it is given. Raises its TidelogError, if it comes before the first piece."""
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes | TidelogError | None] = asyncio.Queue(PIECES)
+
+    def work(job: Job) -> None:
+        pipe = _Pipe(job, loop, pieces)
+        try:
+            write(job, pipe)
+            pipe.send()
+            pipe.put(None)
+        except TidelogError as error:
+            pipe.put(error)
+
+    running = asyncio.ensure_future(jobs.run(Lane.LONG, DAY_S, work))
+    try:
+        while True:
+            piece = await pieces.get()
+            if isinstance(piece, TidelogError):
+                raise piece
+            if piece is None:
+                return
+            yield piece
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError, Stopped):
+            await running
+
+
+async def tailed(context: Context, jobs: Jobs, query: Query) -> AsyncGenerator[bytes, None]:
+    """Yield server-sent events: `record`, `dropped`, `problem`, and `beat` when there is nothing else. Raises TidelogError before
+    the first one for wrong parameters.
+    """
+    tail = await jobs.run(Lane.QUICK, DAY_S, lambda job: Tail(context, query))
+    silent_s = 0.0
+    yield event("start", tail.reached())
+    while True:
+        try:
+            found = await jobs.run(Lane.READ, BEAT_S, tail.poll)
+        except TidelogError as error:
+            found = [event("problem", {"what": str(error)})]
+        for one in found:
+            yield one
+        silent_s = 0.0 if found else silent_s + POLL_S
+        if silent_s >= BEAT_S:
+            silent_s = 0.0
+            yield event("beat", {})
+        await asyncio.sleep(POLL_S)

@@ -1,0 +1,105 @@
+"""Figures of partitions in folders, from the ends of their files. A figure is kept until the partition's files change.
+
+The time of the first batch and the largest time of the last batch are those batches' own: a record in between may be earlier or
+later. Nothing in between is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from tidelog.errors import TidelogError
+from tidelog.formats import names
+from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.web.time_maps import first_time
+
+KEPT = 20_000
+"""The most partitions whose figures are kept, some hundred bytes each."""
+
+
+class Summary(NamedTuple):
+    """Figures of one partition."""
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int | None
+    size_bytes: int
+    segments: int
+    first_ms: int
+    """The first batch's first timestamp, -1 without one."""
+    last_ms: int
+    """The last batch's largest timestamp, -1 without one."""
+    error: str | None = None
+    """Why the partition cannot be read; the figures then are 0."""
+
+
+class Summaries:
+    """The figures found so far, of all sources. For several threads."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, TopicPartition], tuple[object, Summary]] = OrderedDict()
+        self._lock = Lock()
+
+    def known(self, log_dir: LogDir, key: TopicPartition) -> Summary | None:
+        """Return the figures, None if they are not known or the partition has changed. Costs two system calls."""
+        kept = self._known.get((os.fspath(log_dir.path), key))
+        return None if kept is None or kept[0] != _stamp(log_dir, key) else kept[1]
+
+    def of(self, log_dir: LogDir, key: TopicPartition) -> Summary:
+        """Return the figures of a partition."""
+        found = self.known(log_dir, key)
+        if found is not None:
+            return found
+        stamp = _stamp(log_dir, key)
+        try:
+            with LogDir.log(log_dir, *key) as log:  # Opened for this only: a folder may have thousands of partitions.
+                found = summarized(log)
+        except TidelogError as error:
+            found = Summary(0, 0, None, 0, 0, NO_TIMESTAMP, NO_TIMESTAMP, str(error))
+        with self._lock:
+            self._known[os.fspath(log_dir.path), key] = stamp, found
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return found
+
+
+def summarized(log: Log) -> Summary:
+    """Return the figures of an open log. Raises what reading raises."""
+    first = last = NO_TIMESTAMP
+    for segment in log.segments:
+        header = next(segment.headers(), None)
+        segment.close()
+        if header is not None:
+            first = first_time(header)
+            break
+    for segment in reversed(log.segments):
+        header = segment.valid_end().last_header
+        segment.close()
+        if header is not None:
+            last = header.max_timestamp
+            break
+    size_bytes = sum(segment.size_bytes for segment in log.segments)
+    ends = (log.log_start_offset, log.log_end_offset, log.high_watermark)
+    return Summary(*ends, size_bytes, len(log.segments), first, last)
+
+
+def _stamp(log_dir: LogDir, key: TopicPartition) -> object:
+    """Return what changes with a partition's files: the folder's time, the last segment's size and time, the checkpoints."""
+    folder = Path(log_dir.path) / names.log_dir_name(*key)
+    offsets = (log_dir.log_start_offsets.get(key), log_dir.high_watermarks.get(key))
+    try:
+        with os.scandir(folder) as entries:
+            last = max((entry.name for entry in entries if entry.name.endswith(names.LOG_SUFFIX)), default=None)
+        changed = folder.stat().st_mtime_ns
+        if last is None:
+            return (changed, None, *offsets)
+        stat = (folder / last).stat()
+    except OSError:
+        return object()  # Vanishing: never equal, so it is looked at again.
+    return (changed, last, stat.st_ino, stat.st_size, stat.st_mtime_ns, *offsets)
