@@ -34,7 +34,7 @@ class ObjectDecoder(Decoder):
         """Return the objects of several values, None for None. Raises one of `undecodable` if one value is malformed."""
         load = self.load
         try:
-            return list(map(load, values))
+            return list(map(load, values))  # type: ignore[arg-type]
         except self.undecodable:
             pass  # A null, most of the time.
         return [None if value is None else load(value) for value in values]
