@@ -38,7 +38,7 @@ def server() -> Iterator[Running]:
     yield Running(process, int(match[1]), match[2])
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out, err) == (130, b"", b"")
+    assert (process.returncode, out, err) == (130, b"", b"tidelog: interrupted\n")
 
 
 def send(server: Running, data: bytes) -> bytes:

@@ -24,6 +24,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+SPARE_BYTES = 64 << 20
+"""How many bytes a job may read to know the times of segments without a map."""
+
+
 class Lane(Enum):
     """The threads that a job runs on; the value is their number."""
 
@@ -40,8 +44,8 @@ class Job:
     """One read. `limit_s` bounds its time; a job that is over returns what it has found."""
 
     def __init__(self, limit_s: float) -> None:
-        self._began = time.monotonic()
-        self._end = self._began + limit_s
+        self._end = time.monotonic() + limit_s
+        self._spare = SPARE_BYTES
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -53,9 +57,12 @@ class Job:
         self.check()
         return time.monotonic() >= self._end
 
-    def is_young(self, seconds: float) -> bool:
-        """Whether the job has run for less than that."""
-        return time.monotonic() - self._began < seconds
+    def may_build(self, size_bytes: int) -> bool:
+        """Whether the job may still read these bytes to make its answer better; they are taken from what it may."""
+        if size_bytes > self._spare:
+            return False
+        self._spare -= size_bytes
+        return True
 
     def check(self) -> None:
         """Raise Stopped if nobody waits any more."""

@@ -87,8 +87,7 @@ class Counting:
     def _estimate(self, found: Mapped, blocks: list[int]) -> None:
         """Count one record at the start of each span of time, and a block's other records evenly over its main span."""
         grid, known = self._grid, found.time_map
-        for first, end in _ranges(blocks):
-            grid.add_times(found.starts(first, end))
+        grid.add_times(found.starts(_ranges(blocks)))
         start, end, step = grid.start_ms, grid.end_ms, grid.step_ms
         for block in blocks:
             count = known.records[block] - known.without_timestamp[block] - found.spans(block)

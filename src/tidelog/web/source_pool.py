@@ -1,7 +1,7 @@
 """The sources of the page. A source is for one thread at a time, so each has a few open instances, which requests borrow.
 
-A borrowed source shows the log's current state. After an error it is closed, so that the next request opens it anew, and finds a
-broker that is back, or a folder that is there again.
+A borrowed source shows the log's current state. After an error it is closed. So the next request opens another one, and finds a
+broker that is back, or a folder that exists again.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from contextlib import contextmanager
 
 from tidelog.errors import NotFoundError
 from tidelog.sources.chunks import Chunks
+from tidelog.sources.files.cached_log_dir import CachedLogDir
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.source import Source
 
 KEPT = 2
 """How many idle instances are kept open; each knows what it has read about the log."""
+
+
+KEPT_LOGS = 5000
+"""How many open partitions an idle instance keeps."""
 
 
 class SourcePool:
@@ -41,6 +46,8 @@ class SourcePool:
             source.refresh()
             yield source
             source.reading.chunks = Chunks()  # What was read is not needed again; an idle server is small.
+            if isinstance(source.log_dir, CachedLogDir):
+                source.log_dir.release(KEPT_LOGS)
         except BaseException:
             source.close()
             raise

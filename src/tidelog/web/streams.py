@@ -1,7 +1,7 @@
 """Responses that are written while they are read: exports and the live tail.
 
 An export runs on a thread that waits when the client is slow, so it holds a few pieces at most. A tail reads what has arrived
-since it last looked; when more has arrived than it may show, the oldest are skipped, counted, and the client is told.
+since it last looked. If more has arrived than it may show, the oldest are skipped, and an event has their number.
 """
 
 from __future__ import annotations

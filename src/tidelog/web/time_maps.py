@@ -6,7 +6,9 @@ batches. `Bounds` are a segment's times; without a map they come from its ends a
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
+from collections.abc import Iterable
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,10 +33,7 @@ KEPT_MAPS = 50_000
 KEPT_BOUNDS = 50_000
 
 BUILT_BYTES = 8 << 20
-BUILT_S = 1.0
-"""A segment without a map, or the part after it, is mapped in memory if it has at most these bytes, unless the job has already
-run for that long.
-"""
+"""A segment without a map, or the part after it, is mapped in memory if it has at most these bytes."""
 
 CHECKED_BLOCKS = 512
 """How many blocks are compared with the log before the job's time is looked at."""
@@ -58,16 +57,15 @@ class Mapped:
                 self.lows[block], self.highs[block] = max(zip(starts, stops, strict=True), key=_width)
                 first = end
 
-    def starts(self, first: int, end: int) -> pa.Array:
-        """Return the first timestamps of all spans of blocks `first` to `end`, exclusive: there is a record at each."""
-        import pyarrow as pa
-
+    def starts(self, ranges: Iterable[tuple[int, int]]) -> pa.Array:
+        """Return the first timestamps of all spans of some ranges of blocks, ends exclusive: there is a record at each."""
         from tidelog.web.arrow_numbers import int64s
 
-        known = self.time_map
-        holes = slice(known.hole_ends[first - 1] if first else 0, known.hole_ends[end - 1] if end > first else 0)
-        parts = (known.min_timestamps[first:end], known.behind_holes[holes])
-        return pa.concat_arrays([int64s(one) for one in parts])
+        known, found = self.time_map, array("q")
+        for first, end in ranges:
+            found += known.min_timestamps[first:end]
+            found += known.behind_holes[known.hole_ends[first - 1] if first else 0 : known.hole_ends[end - 1]]
+        return int64s(found)
 
     def spans(self, block: int) -> int:
         """Return the number of a block's spans."""
@@ -123,7 +121,7 @@ class KnownMaps:
         unmapped = segment.end_position - (0 if found is None else found.covered_bytes)
         if 0 < unmapped <= BUILT_BYTES:
             # Reading it is as quick as looking at its index.
-            if not job.is_young(BUILT_S):
+            if not job.may_build(unmapped):
                 return None if found is None else Mapped(found)
             builder = TimeMapBuilder(segment.base_offset, grown_from=found)
             add_batches(builder, segment.file, segment.end_position)

@@ -149,7 +149,7 @@ def _window_end(context: Context, source: Source, wanted: Wanted, start_ms: int,
                 counts = found.time_map.records
                 spans = enumerate(zip(found.lows, found.highs, strict=True))
                 ends += [(high, counts[block]) for block, (low, high) in spans if start_ms <= low <= high]
-                starts.append(found.starts(0, len(counts)))
+                starts.append(found.starts([(0, len(counts))]))
     return min((one for one in (_of_main_spans(ends, records), _of_starts(starts, start_ms, records)) if one), default=None)
 
 

@@ -24,12 +24,16 @@ def running_ui(*sources: str | Path, cwd: Path | None = None) -> Iterator[str]:
     """Run `tidelog ui` for these sources, in a folder; yield the page's address, with its token."""
     command = [sys.executable, "-m", "tidelog", "ui", *map(str, sources)]
     environment = {**os.environ, "TIDELOG_TZ": "UTC"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stderr is not None
             address = process.stdout.readline().strip()
-            assert re.match(r"http://127\.0\.0\.1:\d+/\?token=", address), f"{address}\n{process.stderr.read() if not address else ''}"
+            assert re.match(r"http://127\.0\.0\.1:\d+/\?token=", address), (
+                f"{address}\n{process.stderr.read() if not address else ''}"
+            )
             yield address
         finally:
             process.terminate()
@@ -62,7 +66,10 @@ class Visitor:
         self.page.on("console", self._log)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("dialog", self._dialog)
-        self.page.on("request", lambda request: None if request.url.startswith(self.root) else self.faults.append(f"request: {request.url}"))
+        self.page.on(
+            "request",
+            lambda request: None if request.url.startswith(self.root) else self.faults.append(f"request: {request.url}"),
+        )
         self.page.on("response", self._answered)
         self.page.goto(address)
         expect(self.page.locator("h1")).to_be_visible()

@@ -89,7 +89,11 @@ def test_hostile_values_are_text(visitor: Visitor) -> None:
 def test_hostile_addresses_are_text(visitor: Visitor) -> None:
     page = visitor.page
     script = "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"
-    for view in (f"topic?topic={script}", f"group?group={script}", f"topic?topic=orders&partitions={script}&part={script}&tz={script}&record={script}"):
+    for view in (
+        f"topic?topic={script}",
+        f"group?group={script}",
+        f"topic?topic=orders&partitions={script}&part={script}&tz={script}&record={script}",
+    ):
         visitor.open(view)
         expect(page.locator("main .problem").first).to_be_visible()
         assert page.locator("main img").count() == 0

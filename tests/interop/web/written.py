@@ -46,7 +46,9 @@ HOSTILE: dict[str, bytes] = {
 def value_of(order: int, draw: random.Random) -> bytes:
     """Return an order as JSON."""
     lines = [{"sku": f"A-{draw.randrange(900):03}", "quantity": draw.randrange(1, 4)} for _ in range(draw.randrange(1, 3))]
-    return json.dumps({"order": order, "customer": f"c-{draw.randrange(400):03}", "total": draw.randrange(300, 9000) / 100, "lines": lines}).encode()
+    return json.dumps(
+        {"order": order, "customer": f"c-{draw.randrange(400):03}", "total": draw.randrange(300, 9000) / 100, "lines": lines}
+    ).encode()
 
 
 def write_orders(broker: tidelog.Broker) -> None:
@@ -54,12 +56,21 @@ def write_orders(broker: tidelog.Broker) -> None:
     draw = random.Random(29)
     broker.create_topic("orders", PARTITIONS, **{"segment.bytes": 40_000, "retention.ms": 7 * 24 * HOUR_MS})
     # More at noon and in the evening.
-    hours = sorted(draw.choices(range(24), [1, 1, 1, 1, 1, 2, 4, 6, 7, 8, 9, 12, 14, 11, 8, 8, 9, 12, 15, 13, 9, 6, 4, 2], k=ORDERS))
+    hours = sorted(
+        draw.choices(range(24), [1, 1, 1, 1, 1, 2, 4, 6, 7, 8, 9, 12, 14, 11, 8, 8, 9, 12, 15, 13, 9, 6, 4, 2], k=ORDERS)
+    )
     times = sorted(T + hour * HOUR_MS + draw.randrange(HOUR_MS) for hour in hours)
     written = sorted((time + (draw.randrange(40 * MINUTE_MS) if draw.randrange(LATE_EACH) == 0 else 0), time) for time in times)
     for order, (_, time) in enumerate(written):
         headers = [("till", b"%d" % draw.randrange(12))] if order % 3 == 0 else []
-        broker.produce("orders", value_of(order, draw), key=f"till-{order % 12}", partition=order % PARTITIONS, timestamp_ms=time, headers=headers)
+        broker.produce(
+            "orders",
+            value_of(order, draw),
+            key=f"till-{order % 12}",
+            partition=order % PARTITIONS,
+            timestamp_ms=time,
+            headers=headers,
+        )
 
 
 def write_hostile(broker: tidelog.Broker) -> None:
@@ -67,7 +78,13 @@ def write_hostile(broker: tidelog.Broker) -> None:
     broker.create_topic("hostile", 1, **{"retention.ms": -1})
     for number, value in enumerate(HOSTILE.values()):
         name = value[:2000].decode("utf-8", "replace") or "empty"
-        broker.produce("hostile", value, key=value[:3000].decode("utf-8", "replace"), timestamp_ms=T + number, headers=[(name, value[:3000]), ("none", None)])
+        broker.produce(
+            "hostile",
+            value,
+            key=value[:3000].decode("utf-8", "replace"),
+            timestamp_ms=T + number,
+            headers=[(name, value[:3000]), ("none", None)],
+        )
     broker.produce("hostile", None, timestamp_ms=T + len(HOSTILE))
 
 

@@ -26,7 +26,7 @@ def _all_reached(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 @time_zone_option
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The port. [default: a free one]")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
-@click.option("--allow-remote", is_flag=True, help="Allow a --host that other machines reach: whoever has the address sees all.")
+@click.option("--allow-remote", is_flag=True, help="Allow a --host that other machines reach: anybody with the address sees all.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.pass_context
 def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_remote: bool, opens: bool) -> None:
@@ -54,7 +54,7 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     def ready() -> None:
         print_lines([server.url])
         if not server.is_loopback:
-            notices.note("the page is not encrypted, and whoever has its address reads everything")
+            notices.note("the page is not encrypted, and anybody with its address can read everything")
         if opens:
             webbrowser.open(server.url)
 

@@ -43,6 +43,16 @@ class CachedLogDir(LogDir):
             self._kept.pop(key)[1].close()
         self._looked = set()
 
+    def release(self, most: int) -> None:
+        """Close all files, and free time maps that the logs hold; forget the logs if there are more than `most`."""
+        self.close()
+        if len(self._kept) > most:
+            self._kept.clear()
+            self._looked.clear()
+        for _, log in self._kept.values():
+            for segment in log.segments:
+                segment.head.time_map, segment.head.is_map_known = None, False
+
     def close(self) -> None:
         """Close all files."""
         for _, log in self._kept.values():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.schema import scan_schema
-from tidelog.sources.selection.decoded_records import DecodedRecords
 from tidelog.sources.selection.filters import filtered
 from tidelog.sources.selection.record_files import Encoding, write_jsonl, write_parquet
 from tidelog.sources.selection.sorting import sorted_by_time
@@ -41,6 +40,8 @@ class Export:
         batches = self._batches(job)
         if self._is_by_time:
             batches = sorted_by_time(batches)
+        from tidelog.sources.selection.decoded_records import DecodedRecords
+
         decoder = None if self._decodings is None else DecodedRecords(self._decodings)
         if self._format == "parquet":
             schema = scan_schema()

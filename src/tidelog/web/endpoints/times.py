@@ -9,7 +9,7 @@ from tidelog.web.query import Query
 
 
 def understood(context: Context, query: Query, job: Job) -> Answer:
-    """Return `start` and `end` in epoch ms and as text in the zone `tz`; null where there is none. `end` may be relative to `start`."""
+    """Return `start` and `end` in epoch ms and as text in the zone `tz`, null for a missing one. `end` may be relative."""
     start, end = query.range()
     zone = query.text("tz") or context.zone
     return {

@@ -1,4 +1,4 @@
-"""`/api/sources`, `/api/topics`, `/api/topic`: what there is."""
+"""`/api/sources`, `/api/topics`, `/api/topic`: what exists."""
 
 from __future__ import annotations
 
