@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import tidelog
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
+import tidelog
 from tests.interop.web.browser import Visitor, running_ui
 from tests.interop.web.written import BIDI, HOSTILE, HOUR_MS, T
 
