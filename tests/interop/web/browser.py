@@ -24,7 +24,9 @@ def running_ui(*sources: str | Path, cwd: Path | None = None) -> Iterator[str]:
     """Run `tidelog ui` for these sources, in a folder; yield the page's address, with its token."""
     command = [sys.executable, "-m", "tidelog", "ui", *map(str, sources)]
     environment = {**os.environ, "TIDELOG_TZ": "UTC"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stderr is not None

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import tidelog
 from playwright.sync_api import Browser, expect
 
+import tidelog
 from tests.interop.web.browser import Visitor, running_ui
 from tests.interop.web.written import HOUR_MS, T
 

@@ -1,4 +1,4 @@
-"""The folder that the page shows in tests and in the documentation's pictures: an order book with late records, hostile values, groups."""
+"""The folder that the page shows in tests and in the pictures of the docs: orders with late records, hostile values, a group."""
 
 from __future__ import annotations
 

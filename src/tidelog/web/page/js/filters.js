@@ -11,7 +11,9 @@ const SEARCHES = [
 ];
 
 const DECODINGS = [
-  ["", "automatic"],
+  ["", "as started"],
+  ["auto", "automatic"],
+  ["raw", "raw"],
   ["utf8", "text"],
   ["json", "JSON"],
   ["avro", "Avro"],
@@ -34,7 +36,7 @@ const orderOf = (params) => params.order ?? (params.start === undefined && param
 /** The filters of `params`, as the endpoints take them. */
 export function filtersOf(params) {
   const of = Object.fromEntries(["partitions", ...NAMES].map((name) => [name, params[name]]));
-  return { ...of, order: orderOf(params), decode: params.decode ?? "auto", key_decode: params.key_decode ?? "auto" };
+  return { ...of, order: orderOf(params) };
 }
 
 /** The form; `without` are names of controls that make no sense here. */

@@ -57,7 +57,7 @@ const DRAWN = {
     title: "Time index",
     words: [
       el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is early enough: the search begins at the segment's start.` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: ${time(step.ms)} → offset ${count(step.offset)}`),
-      el("p", { class: "quiet" }, "The last entry before the time."),
+      step.slot >= 0 && el("p", { class: "quiet" }, "The last entry before the time."),
     ],
     mark: slotMark(step), cuts: cutsOf(step.entries),
   }),
@@ -65,7 +65,7 @@ const DRAWN = {
     title: "Offset index",
     words: [
       el("p", {}, step.slot < 0 ? `No entry of ${count(step.entries)} is at or below offset ${count(step.target_offset)}: position 0` : `Entry ${count(step.slot + 1)} of ${count(step.entries)}: offset ${count(step.offset)} → position ${count(step.position)}`),
-      el("p", { class: "quiet" }, `The last entry at or below offset ${count(step.target_offset)}.`),
+      step.slot >= 0 && el("p", { class: "quiet" }, `The last entry at or below offset ${count(step.target_offset)}.`),
     ],
     mark: slotMark(step), cuts: cutsOf(step.entries),
   }),

@@ -5,7 +5,7 @@ import { el, put } from "./dom.js";
 
 /**
  * `wantedOf(params)` is the question, null if there is none yet; `draw(answer, params)` makes its nodes, again whenever the
- * address changes; `head(params)` is told first.
+ * address changes; `head(params)` is called first.
  */
 export function askedPart(root, { endpoint, wantedOf, draw, head, none }) {
   const ask = asker();

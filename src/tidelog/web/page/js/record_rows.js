@@ -65,17 +65,18 @@ function batchOf(batch) {
 /** The row with the whole record, asked for now; `close()` gives it up. */
 export function wholeRecord(record, wanted, filters, close) {
   const ask = asker();
-  const params = { ...wanted, partition: record.partition, offset: record.offset, decode: filters.decode, key_decode: filters.key_decode };
+  const place = { ...wanted, partition: record.partition, offset: record.offset };
+  const bytesOf = async (name) => (await ask("record", { ...place, decode: "hex", key_decode: "hex" })).record[name];
   const room = el("td", { colspan: COLUMNS.length }, el("p", { class: "quiet" }, "Loading …"));
   const node = el("tr", { class: "record-detail" }, room);
   const load = async () => {
     try {
-      const { record: found, batch } = await ask("record", params);
+      const { record: found, batch } = await ask("record", { ...place, decode: filters.decode, key_decode: filters.key_decode });
       const field = (name, value) =>
         el(
           "section", {},
-          el("h3", {}, name, " ", value && el("span", { class: "quiet" }, bytes(value.size)), value && value.size > 0 && [" ", el("a", { href: address("bytes", { ...wanted, partition: record.partition, offset: record.offset, part: name.toLowerCase() }), download: true, "aria-label": `Download the ${name.toLowerCase()}` }, "Download")]),
-          whole(value, `${name} of offset ${record.offset}`),
+          el("h3", {}, name, " ", value.kind !== "null" && el("span", { class: "quiet" }, bytes(value.size)), value.size > 0 && [" ", el("a", { href: address("bytes", { ...place, part: name.toLowerCase() }), download: true, "aria-label": `Download the ${name.toLowerCase()}` }, "Download")]),
+          whole(value, `${name} of offset ${record.offset}`, () => bytesOf(name.toLowerCase())),
         );
       put(
         room,

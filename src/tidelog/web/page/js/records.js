@@ -53,14 +53,15 @@ export function recordsPart(root, topic) {
     if (found.records.length === 0) {
       const searched = ["grep", "key", "header", "where"].some((name) => params[name]);
       const where = params.start === undefined && params.end === undefined ? "in this topic" : "in this range";
-      put(results, el("p", { class: "empty" }, searched ? `No record ${where} matches the search.` : `There are no records ${where}.`), scanned(found));
+      const on = found.next && el("button", { type: "button", "data-key": "n", onclick: () => change({ after: found.next, record: undefined }) }, "Search on");
+      put(results, found.next ? el("p", { class: "empty" }, "Nothing found so far: the search has not read everything yet. ", on) : el("p", { class: "empty" }, searched ? `No record ${where} matches the search.` : `There are no records ${where}.`), scanned(found));
     } else {
       const { node, body } = recordTable(`Records of ${topic.wanted.topic}`);
       const toggle = (record) => change({ record: params.record === idOf(record) || open.id === idOf(record) ? undefined : idOf(record) });
       body.append(...found.records.map((record) => recordRow(record, params, toggle)));
       const back = params.after ? () => history.back() : null;
       const on = found.next ? () => change({ after: found.next, record: undefined }) : null;
-      put(results, node, (back || on) && pager(counted(found.records.length, "record"), back, on), scanned(found));
+      put(results, node, (back || on) && pager(found.next && found.records.length < PAGE ? `${counted(found.records.length, "record")} so far` : counted(found.records.length, "record"), back, on), scanned(found));
     }
     announce(`${counted(found.records.length, "record")} shown`);
   }

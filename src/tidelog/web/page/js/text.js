@@ -69,9 +69,9 @@ function dump(hex) {
 
 /** A key, value or header in one line. */
 export function preview(value, as) {
-  if (value === null || value === undefined) return el("span", { class: "null" }, "null");
+  if (value.kind === "null") return el("span", { class: "null" }, "null");
   if (value.size === 0) return el("span", { class: "null" }, "empty");
-  const text = as === "hex" ? undefined : (value.kind === "json" ? value.text : undefined) ?? value.json?.replace(/\n\s*/g, " ") ?? value.text;
+  const text = as === "hex" ? undefined : value.text;
   const node = el("bdi", { class: "bytes", dir: "ltr" });
   if (text === undefined || text === null) node.append(el("span", { class: "hex" }, spaced((value.hex ?? "").slice(0, PREVIEW))));
   else node.append(...seen(text.slice(0, PREVIEW)));
@@ -79,39 +79,39 @@ export function preview(value, as) {
   return node;
 }
 
-/** A key, value or header whole, in each of the ways in which it can be shown. */
-export function whole(value, label) {
-  if (value === null || value === undefined) return el("p", { class: "null" }, "null");
+/** A key or value whole, in each of the ways in which it can be shown; `askHex` asks for its bytes. */
+export function whole(value, label, askHex) {
+  if (value.kind === "null") return el("p", { class: "null" }, "null");
   if (value.size === 0) return el("p", { class: "null" }, "empty");
-  const ways = [
-    ["json", "JSON", value.json ?? (value.kind === "json" ? pretty(value.text) : undefined)],
-    ["text", "Text", value.text],
-    ["hex", "Hex", value.hex === undefined || value.hex === null ? undefined : dump(value.hex)],
-  ].filter(([, , text]) => text !== undefined && text !== null);
+  const ways = [];
+  if (value.kind === "json") ways.push(["JSON", async () => pretty(value.text)]);
+  if (value.text !== undefined) ways.push(["Text", async () => value.text]);
+  ways.push(["Hex", async () => dump(value.hex ?? (await askHex()).hex)]);
   const pre = el("pre", { class: "whole", tabindex: 0, role: "group", "aria-label": label, dir: "ltr" });
   const more = el("button", { type: "button", hidden: true }, "Show all of it");
   let all = "";
-  const show = (text) => {
-    all = text;
-    pre.replaceChildren(...seen(text.slice(0, AT_ONCE), true));
-    more.hidden = text.length <= AT_ONCE;
+  const show = async (way) => {
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.textContent === way[0]));
+    try {
+      all = await way[1]();
+    } catch (error) {
+      all = error.message;
+    }
+    pre.replaceChildren(...seen(all.slice(0, AT_ONCE), true));
+    more.hidden = all.length <= AT_ONCE;
   };
   more.addEventListener("click", () => {
     pre.replaceChildren(...seen(all, true));
     more.hidden = true;
   });
-  const buttons = ways.map(([, name, text], at) =>
-    el("button", { type: "button", "aria-pressed": String(at === 0), onclick: (event) => {
-      for (const button of buttons) button.setAttribute("aria-pressed", String(button === event.currentTarget));
-      show(text);
-    } }, name),
-  );
-  if (ways.length) show(ways[0][2]);
+  const buttons = ways.map((way) => el("button", { type: "button", onclick: () => show(way) }, way[0]));
+  show(ways[0]);
   return el(
     "div",
     {},
-    value.error && el("p", { class: "note" }, `Not decoded: ${value.error}`),
-    ways.length > 1 && el("div", { class: "switch", role: "group", "aria-label": `${label} as` }, buttons),
+    value.decoded && el("p", { class: "note" }, `Decoded: ${value.decoded}`),
+    value.error && el("p", { class: "note" }, `Shown as it is: ${value.error}`),
+    el("div", { class: "switch", role: "group", "aria-label": `${label} as` }, buttons),
     pre,
     more,
     value.cut && el("p", { class: "note" }, "The first part; the download has all of it."),

@@ -118,8 +118,8 @@ export const topicView = {
       }
     }
 
-    async function showTotal(now) {
-      const key = JSON.stringify([now.start, now.end, now.partitions]);
+    async function showTotal(now, exact) {
+      const key = JSON.stringify([now.start, now.end, now.partitions, exact]);
       if (key === totalOf || !timeline) return;
       totalOf = key;
       if (now.start === undefined && now.end === undefined) {
@@ -131,9 +131,9 @@ export const topicView = {
       try {
         const start = now.start ?? bounded(topic.first_ms);
         const end = now.end ?? bounded(topic.last_ms + 1);
-        const answer = await total("counts", { ...wanted, partitions: now.partitions, start, end, buckets: 1 });
+        const answer = await total("counts", { ...wanted, partitions: now.partitions, start, end, exact, buckets: 1 });
         const sum = answer.counts.reduce((one, other) => one + other, 0);
-        put(range.total, el("strong", {}, count(sum)), ` ${sum === 1 ? "record" : "records"} in ${span(end - start)}`, answer.exact === false && " (estimated)");
+        put(range.total, el("strong", {}, count(sum)), ` ${sum === 1 ? "record" : "records"} in ${span(end - start)}`, answer.exact === false && [" (estimated) ", el("button", { type: "button", title: answer.why.join(", "), onclick: () => showTotal(now, 1) }, "Count exactly")]);
       } catch (error) {
         if (!isAborted(error)) range.total.textContent = `not counted: ${error.message}`;
       }
