@@ -2,7 +2,7 @@
 
 | extra | brings | for |
 |---|---|---|
-| sql | DuckDB | `tidelog cat --where`, `--sort time` of large results |
+| sql | DuckDB, prompt_toolkit | `tidelog sql`, `tidelog.sql`, `tidelog cat --where`, `--sort time` of large results |
 | spark | PySpark, a Java for it, numpy | `tidelog job`, `tidelog.spark`, `tidelog.sources.lookups` |
 | handover | confluent-kafka | `tidelog handover` to a running broker |
 | oauth | PyJWT, cryptography | OAUTHBEARER with signed tokens, in `tidelog serve` |

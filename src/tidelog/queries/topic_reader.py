@@ -1,0 +1,103 @@
+"""Reads topics for DuckDB: the only part of a session that the tables refer to, so that a table outlives its session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.queries.arrow_table import ArrowTable
+from tidelog.queries.pruning import Filter
+from tidelog.queries.topic_scan import TopicScan, plan_topic, read_topic, table_schema, topic_scan
+from tidelog.reader.missing.missing_offsets import MissingOffsets
+from tidelog.sources.opening import Address, open_source
+from tidelog.sources.source import Source
+
+
+class TopicReader:
+    """Reads topics of a source. DuckDB calls it from several threads."""
+
+    def __init__(self, address: Address, options: Mapping[str, Any], *, skip_damaged: bool) -> None:
+        self.scans: list[TopicScan] = []
+        """The scans since `begin`."""
+        self.failure: BaseException | None = None
+        """The error of a scan since `begin`: DuckDB raises an error of its own with the same text."""
+        self.only_plans = False
+        """Whether scans are planned and no record is read, for EXPLAIN."""
+        self.address = address
+        self._options = options
+        self._skip_damaged = skip_damaged
+        self._lock = threading.Lock()
+        self._listing: Source | None = None
+
+    def begin(self, *, only_plans: bool = False) -> None:
+        """Forget earlier scans."""
+        self.scans, self.failure, self.only_plans = [], None, only_plans
+
+    def open(self) -> Source:
+        """Open the source, for one user. Raises as `open_source`."""
+        address: Any = self.address
+        if config := self._options.get("config"):
+            from tidelog.client.connections.addresses import with_config
+
+            address = with_config(address, config)
+        return open_source(address, skip_damaged=self._skip_damaged)
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, list[int]]:
+        """Return the topics as they are now, with their partitions."""
+        with self._lock:
+            if self._listing is None:
+                self._listing = self.open()
+            self._listing.refresh()
+            return self._listing.topics(None if names is None else list(names))
+
+    def close(self) -> None:
+        """Close the connection that lists topics. Scans have their own."""
+        with self._lock:
+            if self._listing is not None:
+                self._listing.close()
+                self._listing = None
+
+    def table(self, topic: str | None) -> ArrowTable:
+        """Return a topic's table; without a topic, that of all topics that are not internal."""
+        return ArrowTable(table_schema(), partial(self._read, topic))
+
+    def _read(self, topic: str | None, names: Sequence[str], expression: pc.Expression | None) -> pa.RecordBatchReader:
+        schema = table_schema()
+        accepts = Filter(expression, schema)
+        batches = self._kept(lambda: self._batches(topic, names, accepts))
+        return pa.RecordBatchReader.from_batches(pa.schema([schema.field(name) for name in names]), batches)
+
+    def _kept(self, make: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from make()
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.failure = self.failure or error
+            raise
+
+    def _batches(self, topic: str | None, names: Sequence[str], accepts: Filter) -> Iterator[pa.RecordBatch]:
+        found = self.topics(None if topic is None else [topic])
+        if topic is None:
+            wanted = [name for name in sorted(found) if not name.startswith("__")]
+        else:
+            wanted = [topic]
+        missing = self._missing()
+        for name in wanted:
+            one = topic_scan(name, found.get(name, []), [gap for gap in missing if gap.topic == name], names, accepts)
+            if one is None:
+                continue
+            self.scans.append(one)
+            if self.only_plans:
+                plan_topic(self.address, one, {**self._options, "skip_damaged": self._skip_damaged})
+            else:
+                yield from read_topic(self.address, one, accepts, names, {**self._options, "skip_damaged": self._skip_damaged})
+
+    def _missing(self) -> list[MissingOffsets]:
+        with self._lock:
+            return [] if self._listing is None else self._listing.missing_partitions()
