@@ -36,6 +36,9 @@ class ScanReport:
     blocks_skipped: int = 0
     """Blocks that a time map ruled out. This and `blocks_read` are 0 without a time bound or a map."""
 
+    undecoded: int = 0
+    """Keys and values that `decode` could not decode; their bytes are in the columns `key_undecoded` and `value_undecoded`."""
+
     missing: tuple[MissingOffsets, ...] = ()
     """Requested offsets that should be in the folder but are not: the result is incomplete."""
 

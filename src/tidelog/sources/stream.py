@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 
 from tidelog.client.connections.addresses import with_config
 from tidelog.clock import Clock
+from tidelog.decoding.decodings import Decode, Decodings
+from tidelog.decoding.topic_decoding import TopicDecoding
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.reader.time_map_file import AnyPath
@@ -53,6 +56,7 @@ def scan(
     skip_damaged: bool = False,
     config: Mapping[str, object] | None = None,
     tz: str | None = None,
+    decode: Decode | None = None,
 ) -> pa.RecordBatchReader:
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
@@ -80,6 +84,10 @@ def scan(
         skip_damaged: skip damaged batches; `report.left_out` and the log say what was left out. For folders only.
         config: Kafka's client properties, for brokers only: `{"security.protocol": "SSL", …}`, as for `connect`.
         tz: the zone of times without one, an IANA name. [default: that of TIDELOG_TZ, else UTC]
+        decode: how to decode keys and values into typed columns: `json` (the values), `{"key": "utf8", "value": "avro"}`, or a
+            `tidelog.decoding.Decodings`, which has a schema registry and schemas too. The columns `key_undecoded` and
+            `value_undecoded` are added; they have the bytes that could not be decoded. Types are those of the schema or, without
+            one, of the first batch, which is read before `scan` returns. `docs/values.md` has the details.
 
     Raises:
         InvalidArgumentError: an invalid argument.
@@ -91,6 +99,7 @@ def scan(
     """
     names = resolve_columns(columns)
     check_positive("batch_rows", batch_rows)
+    decoding = None if decode is None else Decodings.of(decode).topic(topic)
     for name, time in (("start", start), ("end", end)):
         doubt = doubtful_unit(time) if isinstance(time, int) and time < MAX_TIME_MS else None
         if doubt is not None:
@@ -118,7 +127,12 @@ def scan(
     except BaseException:
         opened.close()
         raise
-    batches = _read(scan_plan, names, batch_rows, views, ScanReport() if report is None else report, reading)
+    report = ScanReport() if report is None else report
+    if decoding is not None:
+        read_names = (*names, "headers") if decoding.needs_headers and "headers" not in names else names
+        rows = _read(scan_plan, read_names, batch_rows, views, report, reading)
+        return _decoded(rows, names, scan_schema(read_names, views=views), decoding, report)
+    batches = _read(scan_plan, names, batch_rows, views, report, reading)
     return pa.RecordBatchReader.from_batches(scan_schema(names, views=views), batches)
 
 
@@ -145,3 +159,23 @@ def _read(
         yield from coalesce(rows, batch_rows)
     for notice in report.notices():
         logger.warning("%s: %s", scan_plan.topic, notice)
+
+
+def _decoded(
+    batches: Iterator[pa.RecordBatch], names: tuple[str, ...], schema: pa.Schema, decoding: TopicDecoding, report: ScanReport
+) -> pa.RecordBatchReader:
+    """Return the batches with decoded columns. Reads the first batch, whose values may determine the types."""
+    first = next(batches, None)
+    decoding.learn(schema.empty_table().to_batches(1)[0] if first is None else first)
+    decoded_schema = decoding.schema(schema)
+    wanted = [*names, *(name for name in decoded_schema.names if name not in schema.names)]
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch in batches if first is None else chain([first], batches):
+            decoded = decoding.decode(batch)
+            report.undecoded = decoding.undecoded.total()
+            yield decoded.select(wanted)
+        for notice in decoding.notices():
+            logger.warning("%s", notice)
+
+    return pa.RecordBatchReader.from_batches(pa.schema([decoded_schema.field(name) for name in wanted]), rows())

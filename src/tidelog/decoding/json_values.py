@@ -1,0 +1,32 @@
+"""Decodes JSON (RFC 8259). orjson is the fastest of the libraries that report malformed values one by one
+(`bench/decoding_bench.py`), and it limits nesting to 1,024 levels.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tidelog.decoding.object_decoder import ObjectDecoder
+from tidelog.extras import imported_from
+
+
+class JsonDecoder(ObjectDecoder):
+    """JSON texts. The displayed text is the original one, unless that contains line breaks."""
+
+    name = "json"
+
+    def __init__(self, type_: pa.DataType | None = None) -> None:
+        super().__init__(type_)
+        with imported_from("decode", "orjson"):
+            import orjson
+        self.load = orjson.loads  # type: ignore[method-assign,assignment]
+        self._dump = orjson.dumps
+
+    def load(self, value: bytes) -> object:
+        raise NotImplementedError  # Replaced by the library's function, which saves a call per value.
+
+    def text(self, value: bytes) -> str:
+        found = self.load(value)
+        if b"\n" in value or b"\r" in value:
+            return self._dump(found).decode()
+        return value.decode().strip()

@@ -1,0 +1,26 @@
+"""Decodes MessagePack. Counts that are larger than the value itself are rejected before anything is allocated."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+
+from tidelog.decoding.object_decoder import ObjectDecoder
+from tidelog.extras import imported_from
+
+
+class MsgpackDecoder(ObjectDecoder):
+    """MessagePack values; timestamps (extension -1) are times, other extensions their bytes."""
+
+    name = "msgpack"
+
+    def __init__(self, type_: pa.DataType | None = None) -> None:
+        super().__init__(type_)
+        with imported_from("decode", "msgpack"):
+            import msgpack
+        self._unpack = partial(msgpack.unpackb, timestamp=3, strict_map_key=False, ext_hook=lambda _, data: data)
+        self.undecodable = (*ObjectDecoder.undecodable, msgpack.UnpackException)
+
+    def load(self, value: bytes) -> object:
+        return self._unpack(value)

@@ -1,0 +1,88 @@
+"""The base of decoders whose library returns Python objects: JSON, MessagePack and Avro."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from tidelog.decoding.decoder import SLICE_ROWS, Decoded, Decoder, as_binary, slices, with_failures
+from tidelog.decoding.objects import extra_notice, infer_type, json_of, to_column
+
+SAMPLE_ROWS = 2 * SLICE_ROWS
+"""A type is inferred from at most this many values."""
+
+
+class ObjectDecoder(Decoder):
+    """Decodes values into Python objects, and those into a column. Without a `type`, it is inferred."""
+
+    undecodable: tuple[type[Exception], ...] = (ValueError, TypeError, RecursionError, OverflowError)
+    """What the library raises for malformed bytes."""
+
+    def __init__(self, type_: pa.DataType | None = None) -> None:
+        self.type = type_
+        self._extra: set[str] = set()
+
+    @abstractmethod
+    def load(self, value: bytes) -> object:
+        """Return the object of one value. Raises one of `undecodable`."""
+
+    def load_all(self, values: Sequence[bytes | None]) -> list[object]:
+        """Return the objects of several values, None for None. Raises one of `undecodable` if one value is malformed."""
+        load = self.load
+        return [None if value is None else load(value) for value in values]
+
+    def text(self, value: bytes) -> str:
+        """Return one value as text. Raises one of `undecodable`."""
+        return json_of(self.load(value))
+
+    def learn(self, column: pa.Array) -> pa.DataType:
+        if self.type is None:
+            failed: set[int] = set()
+            objects: list[object] = []
+            for first, values in slices(as_binary(column).slice(0, SAMPLE_ROWS), failed):
+                objects += self._load_slice(first, values, failed)
+            self.type = infer_type(objects)
+        return self.type
+
+    def decode(self, column: pa.Array) -> Decoded:
+        column = as_binary(column)
+        kind = self.learn(column)
+        failed: set[int] = set()
+        chunks = []
+        for first, values in slices(column, failed):
+            chunk, misfits = to_column(self._load_slice(first, values, failed), kind, self._extra)
+            failed.update(first + row for row in misfits)
+            chunks.append(chunk)
+        return with_failures(column, pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind), failed)
+
+    def display(self, column: pa.Array) -> Decoded:
+        column = as_binary(column)
+        failed: set[int] = set()
+        texts: list[str | None] = []
+        for first, values in slices(column, failed):
+            for row, value in enumerate(values, first):
+                try:
+                    texts.append(None if value is None else self.text(value))
+                except self.undecodable:
+                    texts.append(None)
+                    failed.add(row)
+        return with_failures(column, pa.array(texts, pa.string()), failed)
+
+    def notices(self) -> list[str]:
+        return extra_notice(self._extra)
+
+    def _load_slice(self, first: int, values: Sequence[bytes | None], failed: set[int]) -> list[object]:
+        try:
+            return self.load_all(values)
+        except self.undecodable:
+            pass
+        objects: list[object] = []
+        for row, value in enumerate(values, first):
+            try:
+                objects.append(None if value is None else self.load(value))
+            except self.undecodable:
+                objects.append(None)
+                failed.add(row)
+        return objects

@@ -1,0 +1,97 @@
+"""Applies the decoders of one topic to Arrow batches of its records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+
+from tidelog.decoding.decoder import Decoded, Decoder, as_binary
+from tidelog.decoding.framing import with_header_ids
+
+SIDES = ("key", "value")
+
+UNDECODED = "_undecoded"
+"""The suffix of the columns with the bytes that could not be decoded."""
+
+
+class TopicDecoding:
+    """The decoders of a topic's keys and values. A batch is a batch of a scan, with any of its columns, in any order.
+
+    Decoded batches have the same columns, with the decoded ones replaced, and after them `key_undecoded` and
+    `value_undecoded` (binary) for those that have a decoder.
+    """
+
+    def __init__(self, topic: str, decoders: Mapping[str, Decoder]) -> None:
+        self.topic = topic
+        self.decoders = dict(decoders)
+        self.undecoded: Counter[str] = Counter()
+        """The number of values that could not be decoded so far, by `key` and `value`."""
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether the decoders need the column `headers`, which may have the schemas' ids."""
+        return any(one.reads_header_ids for one in self.decoders.values())
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Determine the types by a sample, usually the first batch; `decode` does so by its first batch otherwise."""
+        for name, decoder in self._in(batch.schema):
+            decoder.learn(self._column(batch, name))
+
+    def schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of decoded batches of this schema. Call `learn` first."""
+        fields = []
+        for field in schema:
+            decoder = self.decoders.get(field.name)
+            if decoder is not None:
+                assert decoder.type is not None, "learn is called first"
+                field = field.with_type(decoder.type).with_nullable(True)
+            fields.append(field)
+        return pa.schema([*fields, *(pa.field(name + UNDECODED, pa.binary()) for name, _ in self._in(schema))])
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with typed columns."""
+        return self._replaced(batch, {name: one.decode(self._column(batch, name)) for name, one in self._in(batch.schema)})
+
+    def display(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with columns of texts (`string`)."""
+        return self._replaced(batch, {name: one.display(self._column(batch, name)) for name, one in self._in(batch.schema)})
+
+    def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield `decode` of each batch."""
+        return map(self.decode, batches)
+
+    def notices(self) -> list[str]:
+        """Return notices about values that could not be decoded, and about what the columns lack, one sentence each."""
+        lines = []
+        for name, decoder in self.decoders.items():
+            count = self.undecoded[name]
+            if count:
+                what = f"1 {name} is" if count == 1 else f"{count:,} {name}s are"
+                lines.append(f"{self.topic}: {what} not {decoder.name}: shown as bytes")
+            lines += [f"{self.topic}: {name}: {one}" for one in decoder.notices()]
+        return lines
+
+    def _in(self, schema: pa.Schema) -> list[tuple[str, Decoder]]:
+        return [(name, self.decoders[name]) for name in SIDES if name in self.decoders and name in schema.names]
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        column = as_binary(batch.column(name))
+        if self.decoders[name].reads_header_ids and "headers" in batch.schema.names:
+            return with_header_ids(column, batch.column("headers"), name)
+        return column
+
+    def _replaced(self, batch: pa.RecordBatch, found: Mapping[str, Decoded]) -> pa.RecordBatch:
+        arrays, fields = [], []
+        for field, array in zip(batch.schema, batch.columns, strict=True):
+            if field.name in found:
+                array = found[field.name].column
+                field = field.with_type(array.type).with_nullable(True)
+            arrays.append(array)
+            fields.append(field)
+        for name, one in found.items():
+            self.undecoded[name] += one.failures
+            arrays.append(one.undecoded)
+            fields.append(pa.field(name + UNDECODED, pa.binary()))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
