@@ -13,7 +13,7 @@ from tests.sources.logs import LogBuilder
 from tidelog.queries.record_columns import record_columns
 from tidelog.queries.topic_scan import table_schema, with_microseconds
 from tidelog.records.compression import Codec
-from tidelog.sources.schema import ALL_COLUMNS
+from tidelog.sources.schema import ALL_COLUMNS, scan_schema
 
 NOON = 1_373_457_600_000  # 2013-07-10T12:00:00Z
 MINUTE = 60_000
@@ -51,10 +51,10 @@ def in_duckdb(data_dir: Path, zone: str) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute(f"SET TimeZone = '{zone}'")
     connection.execute("CREATE SCHEMA raw; CREATE SCHEMA tidelog")
-    schema = table_schema()
+    schema = table_schema(scan_schema(ALL_COLUMNS))
     for topic in TOPICS:
         batches = tidelog.scan(data_dir, topic, columns=ALL_COLUMNS).read_all().to_batches()
-        connection.register("scanned", pa.Table.from_batches([with_microseconds(batch, schema) for batch in batches], schema))
+        connection.register("scanned", pa.Table.from_batches([with_microseconds(batch) for batch in batches], schema))
         connection.execute(f'CREATE TABLE raw."{topic}" AS FROM scanned')
         connection.execute(f'CREATE VIEW "{topic}" AS SELECT {record_columns(schema)} FROM raw."{topic}"')
     union = " UNION ALL ".join(f'SELECT * FROM "{topic}"' for topic in TOPICS)

@@ -7,8 +7,8 @@ r"""The columns of a topic's table, as SQL over the columns of a scan.
 | key, value | VARCHAR | the text; bytes that are not UTF-8 as DuckDB shows them, `\xFF`; NULL only if they are null |
 | headers | MAP(VARCHAR, VARCHAR) | `headers['trace-id']`; the last one of several with the same name |
 
-A key or value that is decoded into columns of its own (`decode`) is used as it is. `raw.TOPIC` has the columns of the scan: keys,
-values and headers as bytes, `timestamp_type` and `create_time`.
+With `decode`, a key or value has the decoder's type, and `key_undecoded` or `value_undecoded` the bytes that it refused.
+`raw.TOPIC` has the columns of the scan: keys, values and headers as bytes, `timestamp_type` and `create_time`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 
 def record_columns(schema: pa.Schema) -> str:
     """Return the select list of a topic's table over a scan with a schema."""
-    return ", ".join([*(_column(schema.field(name)) for name in COLUMNS[:-1]), f"{HEADERS_MAP} AS headers"])
+    undecoded = [f'"{name}"' for name in schema.names if name.endswith("_undecoded")]
+    return ", ".join([*(_column(schema.field(name)) for name in COLUMNS[:-1]), f"{HEADERS_MAP} AS headers", *undecoded])
 
 
 def _column(field: pa.Field) -> str:

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tidelog.clock import Clock, SystemClock
+from tidelog.decoding.decodings import Decode, Decodings
 from tidelog.errors import InvalidArgumentError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.extras import imported_from
 from tidelog.model import READ_UNCOMMITTED
@@ -77,19 +78,23 @@ class Session:
         config: Mapping[str, object] | None = None,
         tz: str | None = None,
         clock: Clock | None = None,
+        decode: Decode | None = None,
     ) -> None:
         with imported_from("sql", "DuckDB"):
             import duckdb
         options = {"isolation": isolation, "until": until, "time_map_dir": time_map_dir, "config": config}
         self.reader = TopicReader(
-            source, {name: value for name, value in options.items() if value is not None}, skip_damaged=skip_damaged
+            source,
+            {name: value for name, value in options.items() if value is not None},
+            skip_damaged=skip_damaged,
+            decodings=None if decode is None else Decodings.of(decode),
         )
         self.topics: dict[str, list[int]] = self.reader.topics()
         """The topics with their partitions, as last seen."""
         zone = default_zone() if tz is None else find_zone(tz)
         self.zone = "UTC" if zone is None else zone_name(zone)
         self._clock = SystemClock() if clock is None else clock
-        self._tables: dict[str, Any] = {}
+        self._tables: set[str] = set()
         spilled = os.path.join(tempfile.gettempdir(), f"tidelog-sql-{os.getpid()}-{os.urandom(4).hex()}")  # noqa: PTH118
         self.connection: duckdb.DuckDBPyConnection = duckdb.connect(config={**_SETTINGS, "temp_directory": spilled})
         self._set_up()
@@ -206,19 +211,22 @@ class Session:
                 self._make(name)
 
     def _make(self, name: str) -> None:
-        table = self.reader.table(name)
-        source = _quoted(f"topic:{name}")
-        self.connection.register(f"topic:{name}", table)
-        self.connection.execute(
-            f"CREATE VIEW {_quoted(name)} AS SELECT {record_columns(table.schema)} FROM {source};"
-            f"CREATE VIEW raw.{_quoted(name)} AS FROM {source}"
-        )
-        self._tables[name] = table
+        raw = self.reader.table(name)
+        decoded = self.reader.decoded_table(name)
+        self.connection.register(f"topic:{name}", raw)
+        self.connection.execute(f"CREATE VIEW raw.{_quoted(name)} AS FROM {_quoted(f'topic:{name}')}")
+        if decoded is not None:
+            self.connection.register(f"decoded:{name}", decoded)
+        columns = record_columns((decoded or raw).schema)
+        source = _quoted(f"topic:{name}" if decoded is None else f"decoded:{name}")
+        self.connection.execute(f"CREATE VIEW {_quoted(name)} AS SELECT {columns} FROM {source}")
+        self._tables.add(name)
 
     def _drop(self, name: str) -> None:
         self.connection.execute(f"DROP VIEW IF EXISTS {_quoted(name)}; DROP VIEW IF EXISTS raw.{_quoted(name)}")
         self.connection.unregister(f"topic:{name}")
-        del self._tables[name]
+        self.connection.unregister(f"decoded:{name}")
+        self._tables.remove(name)
 
     def _no_table(self, name: str) -> TidelogError:
         bare = name.strip('"').removeprefix("raw.")
@@ -243,6 +251,7 @@ def sql(
     config: Mapping[str, object] | None = None,
     tz: str | None = None,
     clock: Clock | None = None,
+    decode: Decode | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return a query's result over a folder's or a cluster's topics as a DuckDB relation, which is read when it is used.
 
@@ -259,6 +268,7 @@ def sql(
         time_map_dir: as for `tidelog.scan`.
         skip_damaged: as for `tidelog.scan`.
         config: as for `tidelog.scan`.
+        decode: as for `tidelog.scan`: `value.customer` is a column then. Without a schema, the newest records determine types.
         tz: the zone of times without one, and of `date_trunc`. [default: that of TIDELOG_TZ, else UTC]
         clock: the clock for `moment('-1h')`; the machine's by default. `now()` is always the machine's.
 
@@ -277,6 +287,7 @@ def sql(
         config=config,
         tz=tz,
         clock=clock,
+        decode=decode,
     )
     found = session.statements(query)
     if len(found) != 1:

@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.decoding.decodings import Decodings
 from tidelog.queries.arrow_table import ArrowTable
+from tidelog.queries.decoded_topic import DecodedTopic, decoded_topic
 from tidelog.queries.pruning import Filter
 from tidelog.queries.topic_scan import TopicScan, plan_topic, read_topic, table_schema, topic_scan
 from tidelog.reader.missing.missing_offsets import MissingOffsets
@@ -21,7 +23,9 @@ from tidelog.sources.source import Source
 class TopicReader:
     """Reads topics of a source. DuckDB calls it from several threads."""
 
-    def __init__(self, address: Address, options: Mapping[str, Any], *, skip_damaged: bool) -> None:
+    def __init__(
+        self, address: Address, options: Mapping[str, Any], *, skip_damaged: bool, decodings: Decodings | None = None
+    ) -> None:
         self.scans: list[TopicScan] = []
         """The scans since `begin`."""
         self.failure: BaseException | None = None
@@ -29,8 +33,8 @@ class TopicReader:
         self.only_plans = False
         """Whether scans are planned and no record is read, for EXPLAIN."""
         self.address = address
-        self._options = options
-        self._skip_damaged = skip_damaged
+        self._options = {**options, "skip_damaged": skip_damaged}
+        self._decodings = decodings
         self._lock = threading.Lock()
         self._listing: Source | None = None
 
@@ -45,7 +49,7 @@ class TopicReader:
             from tidelog.client.connections.addresses import with_config
 
             address = with_config(address, config)
-        return open_source(address, skip_damaged=self._skip_damaged)
+        return open_source(address, skip_damaged=self._options["skip_damaged"])
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, list[int]]:
         """Return the topics as they are now, with their partitions."""
@@ -64,12 +68,25 @@ class TopicReader:
 
     def table(self, topic: str | None) -> ArrowTable:
         """Return a topic's table; without a topic, that of all topics that are not internal."""
-        return ArrowTable(table_schema(), partial(self._read, topic))
+        return self._table(topic, DecodedTopic(topic or ""))
 
-    def _read(self, topic: str | None, names: Sequence[str], expression: pc.Expression | None) -> pa.RecordBatchReader:
-        schema = table_schema()
+    def decoded_table(self, topic: str) -> ArrowTable | None:
+        """Return a topic's table with decoded keys and values; None if no decoder is named for it. Reads the newest records."""
+        self.topics()
+        with self._lock:
+            assert self._listing is not None
+            shape = decoded_topic(topic, self._decodings, self.address, self._listing, self._options)
+        return None if shape.decodings is None else self._table(topic, shape)
+
+    def _table(self, topic: str | None, shape: DecodedTopic) -> ArrowTable:
+        schema = table_schema(shape.schema())
+        return ArrowTable(schema, partial(self._read, topic, shape, schema))
+
+    def _read(
+        self, topic: str | None, shape: DecodedTopic, schema: pa.Schema, names: Sequence[str], expression: pc.Expression | None
+    ) -> pa.RecordBatchReader:
         accepts = Filter(expression, schema)
-        batches = self._kept(lambda: self._batches(topic, names, accepts))
+        batches = self._kept(lambda: self._batches(topic, shape, names, accepts))
         return pa.RecordBatchReader.from_batches(pa.schema([schema.field(name) for name in names]), batches)
 
     def _kept(self, make: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
@@ -81,7 +98,7 @@ class TopicReader:
             self.failure = self.failure or error
             raise
 
-    def _batches(self, topic: str | None, names: Sequence[str], accepts: Filter) -> Iterator[pa.RecordBatch]:
+    def _batches(self, topic: str | None, shape: DecodedTopic, names: Sequence[str], accepts: Filter) -> Iterator[pa.RecordBatch]:
         found = self.topics(None if topic is None else [topic])
         if topic is None:
             wanted = [name for name in sorted(found) if not name.startswith("__")]
@@ -94,9 +111,9 @@ class TopicReader:
                 continue
             self.scans.append(one)
             if self.only_plans:
-                plan_topic(self.address, one, {**self._options, "skip_damaged": self._skip_damaged})
+                plan_topic(self.address, one, self._options)
             else:
-                yield from read_topic(self.address, one, accepts, names, {**self._options, "skip_damaged": self._skip_damaged})
+                yield from read_topic(self.address, shape, one, accepts, names, self._options)
 
     def _missing(self) -> list[MissingOffsets]:
         with self._lock:

@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.queries.decoded_topic import DecodedTopic, scanned_name
 from tidelog.queries.pruning import LARGEST, MICROSECONDS, Bounds, Filter
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.sources.opening import Address
 from tidelog.sources.plan import plan
 from tidelog.sources.scan_plan import ScanPlan
 from tidelog.sources.scan_report import ScanReport
-from tidelog.sources.schema import ALL_COLUMNS, TIMESTAMP, scan_schema
+from tidelog.sources.schema import TIMESTAMP
 from tidelog.sources.split import Split
 from tidelog.sources.stream import scan
 
@@ -44,9 +45,8 @@ class TopicScan:
     """Set by `plan_topic`, for EXPLAIN."""
 
 
-def table_schema(scanned: pa.Schema | None = None) -> pa.Schema:
-    """Return the schema that DuckDB sees of a scan's columns (all, when not given)."""
-    scanned = scan_schema(ALL_COLUMNS) if scanned is None else scanned
+def table_schema(scanned: pa.Schema) -> pa.Schema:
+    """Return the schema that DuckDB sees of a scan's columns."""
     return pa.schema([one.with_type(MICROSECONDS) if one.type == TIMESTAMP else one for one in scanned])
 
 
@@ -71,29 +71,35 @@ def topic_scan(
 
 
 def read_topic(
-    source: Address, one: TopicScan, accepts: Filter, names: Sequence[str], options: Mapping[str, Any]
+    source: Address, shape: DecodedTopic, one: TopicScan, accepts: Filter, names: Sequence[str], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
     """Yield a topic's records that pass. The notices of a scan that is ended early are logged, too."""
     one.report.missing += one.missing
+    decoding = shape.decoding()
     is_read = False
     try:
         if one.bounds.partitions:
-            reader = scan(source, one.topic, columns=one.columns, report=one.report, **_range(one), **options)
-            schema = table_schema(reader.schema)
-            for batch in reader:
-                found = with_microseconds(batch, schema)
+            columns = dict.fromkeys(map(scanned_name, one.columns))
+            if decoding is not None and decoding.needs_headers:
+                columns["headers"] = None
+            for batch in scan(source, one.topic, columns=columns, report=one.report, **_range(one), **options):
+                found = with_microseconds(batch if decoding is None else decoding.decode(batch))
                 if not one.bounds.is_exact:
                     found = found.filter(accepts.expression)
                 yield found.select(names)
             is_read = True
     finally:
+        if decoding is not None:
+            one.report.undecoded += decoding.undecoded.total()
+            for notice in decoding.notices():
+                logger.warning("%s", notice)
         if not is_read:
             _log_notices(one)
 
 
 def plan_topic(source: Address, one: TopicScan, options: Mapping[str, Any]) -> None:
     """Set what a scan would read."""
-    wanted = {name: value for name, value in options.items() if name not in ("config", "decode")}
+    wanted = {name: value for name, value in options.items() if name != "config"}
     one.report.missing += one.missing
     if one.bounds.partitions:
         one.plan = plan(source, one.topic, **_range(one), **wanted)
@@ -117,12 +123,12 @@ def _range(one: TopicScan) -> dict[str, Any]:
     }
 
 
-def with_microseconds(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a scan's batch with the times of `table_schema`."""
-    if batch.schema.equals(schema):
+def with_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with the times of `table_schema`."""
+    if all(field.type != TIMESTAMP for field in batch.schema):
         return batch
     columns = [_in_microseconds(column) if column.type == TIMESTAMP else column for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=table_schema(batch.schema))
 
 
 def _in_microseconds(times: pa.Array) -> pa.Array:
