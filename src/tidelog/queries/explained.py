@@ -58,7 +58,7 @@ def _scan_lines(one: TopicScan) -> Iterator[str]:
 
 
 def _why_no_times(one: TopicScan) -> str:
-    return "no condition" if one.filter is None else "the conditions do not limit them, or accept records without one"
+    return "no condition limits them" if one.filter is None else "the conditions do not limit them, or accept records without one"
 
 
 def _why_not_less(one: TopicScan) -> str:

@@ -78,7 +78,7 @@ class Filter:
         time = TimeRange()
         if hull is not None and not without_time:
             time = _range(*hull)
-            known &= (pc.field("timestamp") >= _time(hull[0])) & (pc.field("timestamp") <= _time(hull[1]))
+            known &= _between("timestamp", *map(_time, hull))
             # A bounded scan leaves out records without a timestamp.
             is_known = time.is_bounded and (time.start_ms is not None or hull[0] == -LARGEST)
             known = known & pc.field("timestamp").is_valid() if is_known else of_topic
@@ -95,7 +95,7 @@ class Filter:
             also = known & (pc.field("partition") == number)
             if offsets is not None:
                 first, end = offsets[number]
-                also &= (pc.field("offset") >= first) & (pc.field("offset") < end) & pc.field("offset").is_valid()
+                also &= _between("offset", first, end - 1) & pc.field("offset").is_valid()
             if self._is_possible(fails, also):
                 return False
         return True
@@ -118,7 +118,7 @@ class Filter:
     ) -> tuple[int, int] | None:
         """Return the smallest and the largest value with which a record can pass; None if there is none."""
         field = pc.field(column)
-        known &= field.is_valid()
+        known &= field.is_valid() & (field >= scalar(lowest))
         if not self.can_pass(known):
             return None
         low, high = lowest, highest
@@ -145,6 +145,11 @@ class Filter:
             return next(iter(pieces.get_fragments(expression)), None) is not None
         except (pa.ArrowException, TypeError):
             return True  # Arrow cannot simplify it, so nothing is proven.
+
+
+def _between(column: str, first: object, last: object) -> pc.Expression:
+    field = pc.field(column)
+    return field == first if first == last else (field >= first) & (field <= last)
 
 
 def _range(first: int, last: int) -> TimeRange:

@@ -53,6 +53,10 @@ _LISTS_TABLES = re.compile(r"\b(show|describe|information_schema|duckdb_\w+|pg_\
 OTHER_TABLES = ("records", "topics", "partitions", "segments")
 """The tables of the schema `tidelog`; and `raw_records`."""
 
+_OTHER_TABLES = re.compile(rf"\b(tidelog|raw_records|topic|{'|'.join(OTHER_TABLES)})\b", re.IGNORECASE)
+
+_WITHOUT_RESULT = ("CREATE", "DROP", "SET")
+
 _SETTINGS = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -95,6 +99,7 @@ class Session:
         self.zone = "UTC" if zone is None else zone_name(zone)
         self._clock = SystemClock() if clock is None else clock
         self._tables: set[str] = set()
+        self._has_other_tables = False
         spilled = os.path.join(tempfile.gettempdir(), f"tidelog-sql-{os.getpid()}-{os.urandom(4).hex()}")  # noqa: PTH118
         self.connection: duckdb.DuckDBPyConnection = duckdb.connect(config={**_SETTINGS, "temp_directory": spilled})
         self._set_up()
@@ -128,7 +133,7 @@ class Session:
         import duckdb
 
         try:
-            return statements(self.connection, text)
+            return statements(self.connection, text, self._instant_ms)
         except duckdb.Error as error:
             raise self.translated(error) from None
 
@@ -144,6 +149,9 @@ class Session:
         self.reader.begin(only_plans=only_plans)
         self._make_tables(statement.text)
         try:
+            if statement.kind in _WITHOUT_RESULT:
+                self.connection.execute(statement.text, params)
+                return None
             if params is None:
                 return self.connection.sql(statement.text)
             return self.connection.sql(statement.text, params=params)
@@ -152,6 +160,8 @@ class Session:
 
     def translated(self, error: Exception) -> BaseException:
         """Return the error that a scan raised and DuckDB, or Arrow, passed on; any other one as an error of one line."""
+        if isinstance(error, TidelogError):
+            return error
         failure = self.reader.failure
         if failure is not None:
             return failure
@@ -172,35 +182,34 @@ class Session:
         return [*sorted(self.topics), *(f"tidelog.{name}" for name in OTHER_TABLES)]
 
     def _set_up(self) -> None:
-        make = self.connection.execute
-        make("SET python_enable_replacements = false")
-        make(f"SET TimeZone = '{self.zone}'")
-        make("CREATE SCHEMA raw; CREATE SCHEMA tidelog")
+        self.connection.execute(
+            f"SET python_enable_replacements = false; SET TimeZone = '{self.zone}'; CREATE SCHEMA raw; CREATE SCHEMA tidelog;"
+            "SET search_path = 'main,tidelog'; SET lock_configuration = true"
+        )
+
+    def _make_other_tables(self) -> None:
         for name, table in catalog_tables(self.reader.open).items():
             self.connection.register(f"tidelog:{name}", table)
-            make(f'CREATE VIEW tidelog.{name} AS FROM "tidelog:{name}"')
+            self.connection.execute(f'CREATE VIEW tidelog.{name} AS FROM "tidelog:{name}"')
         every = self.reader.table(None)
         self.connection.register("tidelog:records", every)
-        make(f'CREATE VIEW tidelog.records AS SELECT {record_columns(every.schema)} FROM "tidelog:records"')
-        make('CREATE VIEW tidelog.raw_records AS FROM "tidelog:records"')
-        self.connection.create_function("moment_us", self._moment_us, ["VARCHAR"], "BIGINT")
-        make("CREATE MACRO moment(time) AS make_timestamptz(moment_us(time))")
-        make("CREATE MACRO topic(name) AS TABLE SELECT * FROM tidelog.records WHERE topic = name")
-        make("SET search_path = 'main,tidelog'")
-        make("SET lock_configuration = true")
+        self.connection.execute(
+            f'CREATE VIEW tidelog.records AS SELECT {record_columns(every.schema)} FROM "tidelog:records";'
+            'CREATE VIEW tidelog.raw_records AS FROM "tidelog:records";'
+            "CREATE MACRO topic(name) AS TABLE SELECT * FROM tidelog.records WHERE topic = name"
+        )
+        self._has_other_tables = True
 
-    def _moment_us(self, text: str) -> int:
-        try:
-            return parse_time(text, self._clock, zone=self.zone) * 1000
-        except TidelogError as error:
-            self.reader.failure = error
-            raise
+    def _instant_ms(self, text: str) -> int:
+        return parse_time(text, self._clock, zone=self.zone)
 
     def _make_tables(self, text: str) -> None:
         """Make tables of the topics whose names are in a statement, and drop those of topics that are gone."""
         self.topics = self.reader.topics()
         folded = text.lower()
         lists = _LISTS_TABLES.search(text) is not None
+        if not self._has_other_tables and (lists or _OTHER_TABLES.search(text)):
+            self._make_other_tables()
         alike = Counter(name.lower() for name in self.topics)
         for name in [*self._tables]:
             if name not in self.topics:

@@ -1,4 +1,7 @@
-"""Texts of SQL: split into statements, checked, and the word `offset` quoted where it is the column.
+"""Texts of SQL: split into statements, checked, and two words replaced.
+
+`offset` is quoted where it is the column: the word is reserved in SQL. `moment('yesterday 09:00')`, a time as people write it,
+becomes the instant. DuckDB could call a function for it, but complains when a process ends with one.
 
 What a session executes: queries, EXPLAIN, and statements that change only the session's memory (views, tables and macros made by
 the user, variables). Everything that could write a file, change DuckDB's settings or load an extension is refused, here or by
@@ -8,6 +11,7 @@ DuckDB, whose configuration is locked (`session`). Reading files of this machine
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.errors import InvalidArgumentError
@@ -21,8 +25,10 @@ _EXPLAINED = ("SELECT", "MULTI")
 
 _EXPLAIN = re.compile(r"\s*explain\b(?:\s+analyze\b)?\s*(?:\((?P<options>[^)]*)\)\s*)?", re.IGNORECASE)
 
-_CLAUSE = re.compile(r"\s*(?:\d|[$?(:])")
-"""After the word `offset` where it begins the clause: a number, a parameter or an expression in parentheses."""
+_OFFSET = re.compile(r"offset\b(?!\s*(?:[\d$?(]|:(?!:)))", re.IGNORECASE)
+"""The word where it does not begin the clause, which a number, a parameter or an expression in parentheses follows."""
+
+_MOMENT = re.compile(r"moment\s*\(\s*(?:'(?P<time>(?:[^']|'')*)'\s*\))?", re.IGNORECASE)
 
 
 class Statement:
@@ -37,10 +43,13 @@ class Statement:
         """Whether an EXPLAIN executes the query."""
 
 
-def statements(connection: duckdb.DuckDBPyConnection, text: str) -> list[Statement]:
-    """Return the statements of a text. Raises InvalidArgumentError for one that is refused, duckdb.Error for a syntax error."""
+def statements(connection: duckdb.DuckDBPyConnection, text: str, instant_ms: Callable[[str], int]) -> list[Statement]:
+    """Return the statements of a text. `instant_ms` parses the times of `moment`.
+
+    Raises InvalidArgumentError for a statement that is refused or a time that is none, duckdb.Error for a syntax error.
+    """
     found = []
-    for one in connection.extract_statements(quoted_offset(text)):
+    for one in connection.extract_statements(replaced(text, instant_ms)):
         statement = Statement(one.query.strip().rstrip(";"), one.type.name)
         if statement.kind not in _ALLOWED:
             raise _refusal(statement.kind)
@@ -50,24 +59,30 @@ def statements(connection: duckdb.DuckDBPyConnection, text: str) -> list[Stateme
     return found
 
 
-def quoted_offset(text: str) -> str:
-    """Return the text with the column `offset` quoted: the word is reserved in SQL, and `OFFSET 5` remains the clause."""
+def replaced(text: str, instant_ms: Callable[[str], int]) -> str:
+    """Return the text with the column `offset` quoted, and `moment('...')` replaced. `OFFSET 5` remains the clause."""
     import duckdb
 
-    tokens = duckdb.tokenize(text)
     pieces, done = [], 0
-    for start, kind in tokens:
-        # DuckDB counts bytes where a text is not ASCII.
+    for start, kind in duckdb.tokenize(text):
+        # DuckDB counts bytes.
         at = start if text.isascii() else len(text.encode()[:start].decode("utf-8", "ignore"))
-        word = text[at : at + len("offset")]
-        rest = text[at + len(word) :]
-        if word.lower() != "offset" or kind.name in ("string_const", "comment") or re.match(r"\w", rest):
+        if at < done or kind.name in ("string_const", "comment"):
             continue
-        if _CLAUSE.match(rest) and not re.match(r"\s*::", rest):
-            continue
-        pieces += [text[done:at], f'"{word}"']
-        done = at + len(word)
+        moment = _MOMENT.match(text, at)
+        if moment is not None:
+            if moment["time"] is None:
+                raise InvalidArgumentError("moment takes one text in quotes", expected="moment('yesterday 09:00')")
+            pieces += [text[done:at], _instant(instant_ms(moment["time"].replace("''", "'")))]
+            done = moment.end()
+        elif _OFFSET.match(text, at):
+            pieces += [text[done:at], f'"{text[at : at + 6]}"']
+            done = at + 6
     return "".join([*pieces, text[done:]])
+
+
+def _instant(time_ms: int) -> str:
+    return f"make_timestamptz({time_ms * 1000})" if time_ms < 2**63 // 1000 else "TIMESTAMPTZ 'infinity'"
 
 
 def is_complete(text: str) -> bool:

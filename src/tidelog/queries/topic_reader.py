@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.decoding.decodings import Decodings
+from tidelog.model import TopicPartition
 from tidelog.queries.arrow_table import ArrowTable
 from tidelog.queries.decoded_topic import DecodedTopic, decoded_topic
 from tidelog.queries.pruning import Filter
@@ -109,11 +111,22 @@ class TopicReader:
             one = topic_scan(name, found.get(name, []), [gap for gap in missing if gap.topic == name], names, accepts)
             if one is None:
                 continue
+            if one.bounds.offsets is not None:
+                one.bounds = replace(one.bounds, offsets=self._within_log(name, one.bounds.offsets))
             self.scans.append(one)
             if self.only_plans:
                 plan_topic(self.address, one, self._options)
             else:
                 yield from read_topic(self.address, shape, one, accepts, names, self._options)
+
+    def _within_log(self, topic: str, offsets: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """Return the ranges, ended where the log ends: a scan prints a note about offsets that it does not have yet."""
+        isolation, until = self._options["isolation"], self._options["until"]
+        with self._lock:
+            assert self._listing is not None
+            ends = self._listing.ends([TopicPartition(topic, number) for number in offsets], isolation, until)
+        known = {key.partition: one.end_offset for key, one in ends.items()}
+        return {number: (first, max(first, min(end, known.get(number, end)))) for number, (first, end) in offsets.items()}
 
     def _missing(self) -> list[MissingOffsets]:
         with self._lock:

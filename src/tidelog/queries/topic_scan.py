@@ -107,6 +107,10 @@ def plan_topic(source: Address, one: TopicScan, options: Mapping[str, Any]) -> N
     _log_notices(one)
 
 
+def _open(first: int, end: int) -> tuple[int | None, int | None]:
+    return first or None, None if end == LARGEST else end
+
+
 def _log_notices(one: TopicScan) -> None:
     for notice in one.report.notices():
         logger.warning("%s: %s", one.topic, notice)
@@ -119,7 +123,7 @@ def _range(one: TopicScan) -> dict[str, Any]:
         "end": time.end_ms,
         # Without partitions, a scan also reports those that are missing from the folder.
         "partitions": None if one.has_all_partitions else numbers,
-        "offsets": None if offsets is None else {number: offsets[number] for number in numbers},
+        "offsets": None if offsets is None else {number: _open(*offsets[number]) for number in numbers},
     }
 
 

@@ -3,6 +3,7 @@
 | type | text and CSV | JSON |
 |---|---|---|
 | numbers, booleans | as they are | as they are; NaN and infinity are null |
+| INTERVAL | `1 day 12:00:00` | the same text |
 | TIMESTAMP, with or without time zone | ISO 8601, in the query's zone | the same text |
 | BLOB | printable, escaped | the text; bytes that are not UTF-8 as U+FFFD |
 | structs, lists, maps | JSON | JSON |
@@ -76,12 +77,25 @@ def _values(column: pa.Array) -> list[Any]:
     kind = column.type
     if pa.types.is_map(kind):
         return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
+    if pa.types.is_interval(kind):
+        return [None if one is None else _interval(*one) for one in column.to_pylist()]
     if not pa.types.is_timestamp(kind):
         return list(column.to_pylist())
     zone = None if kind.tz in (None, "UTC") else find_zone(kind.tz)
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
     numbers = column.cast(pa.int64()).to_pylist()
     return [None if number is None else _time(number, per_second, zone, has_zone=kind.tz is not None) for number in numbers]
+
+
+def _interval(months: int, days: int, nanoseconds: int) -> str:
+    """Return an interval as DuckDB shows it: `2 months 1 day 12:00:00.5`."""
+    parts = [f"{count} {unit}{'' if abs(count) == 1 else 's'}" for count, unit in ((months, "month"), (days, "day")) if count]
+    if nanoseconds or not parts:
+        seconds, rest = divmod(abs(nanoseconds), 10**9)
+        fraction = f".{rest:09}".rstrip("0") if rest else ""
+        sign = "-" if nanoseconds < 0 else ""
+        parts.append(f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}")
+    return " ".join(parts)
 
 
 def _time(number: int, per_second: int, zone: tzinfo | None, *, has_zone: bool) -> str:
