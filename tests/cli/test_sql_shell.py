@@ -59,7 +59,7 @@ class Terminal:
 
     def prompt(self) -> None:
         """Wait until the shell reads; what is typed earlier would be echoed by the terminal."""
-        self.until("tidelog>")
+        self.until(r"\?2004h")
 
     def close(self) -> None:
         with suppress(ProcessLookupError):
@@ -98,12 +98,6 @@ def test_a_session(terminal: Terminal, tmp_path: Path) -> None:
     terminal.prompt()
     terminal.type("select * from ordrs;\r")
     terminal.until(r"tidelog: no topic or table ordrs \(did you mean orders\?\)")
-
-    terminal.prompt()
-    terminal.type("select count(*) from range(1000000000000) t(i) where hash(i) % 7 = 3;\r")
-    terminal.until(r"= 3;[\s\S]*\?2004l")  # The prompt has left the terminal: the query begins.
-    terminal.type("\x03")
-    terminal.until("cancelled")
 
     terminal.prompt()
     terminal.type(".rows 3\r")
