@@ -5,6 +5,7 @@
 | scan | every record of a time range, exactly, as a stream of Arrow batches |
 | Broker | a broker inside this process, for any Kafka client |
 | connect, NewRecord | a client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time |
+| sql | an SQL query over topics, as a DuckDB relation |
 | ScanReport | the counts of a scan: records without a timestamp that it left out, records past the high watermark |
 | LogDir, Log | a Kafka broker's data folder, and one partition in it, read-only |
 | find_offset, FoundOffset, NotFound | the first offset for a timestamp, as Kafka's ListOffsets answers |
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tidelog.client.client import connect as connect
     from tidelog.client.reading.offsets import NotFound as NotFound
     from tidelog.errors import TidelogError as TidelogError
+    from tidelog.queries.session import sql as sql
     from tidelog.reader.log import Log as Log
     from tidelog.reader.log_dir import LogDir as LogDir
     from tidelog.reader.time_search import FoundOffset as FoundOffset
@@ -49,6 +51,7 @@ _exported = lazy_exports(
         "tidelog.client.client": ("NewRecord", "connect"),
         "tidelog.client.reading.offsets": ("NotFound",),
         "tidelog.errors": ("TidelogError",),
+        "tidelog.queries.session": ("sql",),
         "tidelog.reader.log": ("Log",),
         "tidelog.reader.log_dir": ("LogDir",),
         "tidelog.reader.time_search": ("FoundOffset",),
@@ -72,6 +75,7 @@ __all__ = [
     "errors",
     "find_offset",
     "scan",
+    "sql",
 ]
 
 

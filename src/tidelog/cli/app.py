@@ -38,6 +38,7 @@ COMMANDS = {
     "find": Entry("tidelog.cli.commands.find", "Find the offset for a time."),
     "cat": Entry("tidelog.cli.commands.cat", "Read every record of a time range, exactly."),
     "ls": Entry("tidelog.cli.commands.ls", "List topics and partitions, with sizes and times."),
+    "sql": Entry("tidelog.cli.sql.command", "Query topics with SQL."),
     "stat": Entry("tidelog.cli.commands.stat", "Show offsets, records, bytes and largest timestamps."),
     "verify": Entry("tidelog.cli.commands.verify", "Check a data folder for what is missing or damaged."),
     "dump": Entry("tidelog.cli.commands.dump", "Show one file of a log, entry by entry."),

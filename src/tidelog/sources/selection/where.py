@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
+from tidelog.queries.record_columns import HEADERS_MAP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_RECORD = """
+_RECORD = f"""
     SELECT topic, partition, "offset", timestamp, TRY(decode(key)) AS key, TRY(decode(value)) AS value,
         key AS key_bytes, value AS value_bytes,
-        map_from_entries(list_transform(
-            list_distinct(list_transform(headers, lambda h: h.key)),
-            lambda k: {'key': k, 'value': TRY(decode(list_filter(headers, lambda h: h.key = k)[-1].value))}
-        )) AS headers
+        {HEADERS_MAP} AS headers
     FROM batch
 """
 

@@ -1,0 +1,117 @@
+"""`tidelog.sql` over 1 % of a topic's time, compared with `tidelog.scan` of the same range and columns alone.
+
+| query | the scan beside it |
+|---|---|
+| count(*) | the timestamps |
+| per minute | the timestamps |
+| text | the values: how many contain a word |
+| rows | offset, timestamp, key and value, handed over as Arrow |
+
+The topic has ten million records of 91 bytes in time order, in batches of 16 KiB, in one partition. Both sides run in this
+process in turn, with a new DuckDB connection each time; the ratio is that of the medians of processor time, all threads together.
+`whole` counts all records, and shows how far the process's memory grows meanwhile.
+
+    python -m bench.sql_bench [--rounds 5] [--records 10000000] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tidelog
+from bench.scan_bench import TOPIC
+from tidelog.clock import SystemClock
+from tidelog.config import LogConfig
+from tidelog.records.batch import read_header
+from tidelog.records.builder import binary_column, build_batch_v2_from_columns
+from tidelog.storage.segment.log_segment import LogSegment
+
+FIRST_MS = 1_600_000_000_000
+BATCH = 165
+MAX_RATIO = 1.3
+
+QUERIES: dict[str, tuple[list[str], str]] = {
+    "count(*)": (["timestamp"], "count(*)"),
+    "per minute": (["timestamp"], "date_trunc('minute', timestamp), count(*)"),
+    "text": (["value"], "count(*) FILTER (value LIKE '%birch%')"),
+    "rows": (["offset", "timestamp", "key", "value"], '"offset", timestamp, key, value'),
+}
+
+
+def write_topic(data_dir: Path, records: int) -> None:
+    directory = data_dir / f"{TOPIC}-0"
+    directory.mkdir(parents=True)
+    segment = LogSegment.open(directory, 0, LogConfig(segment_bytes=2**31 - 1), SystemClock())
+    words = [b"alder birch cedar ebony fir hazel larch maple oak pine rowan willow yew %07d".ljust(84) % n for n in range(BATCH)]
+    keys = binary_column([b"%07d" % n for n in range(BATCH)])
+    values = binary_column(words)
+    for base in range(0, records, BATCH):
+        timestamps = array("q", range(FIRST_MS + base, FIRST_MS + base + BATCH))
+        batch = build_batch_v2_from_columns(timestamps, keys, values, base_offset=base, leader_epoch=0)
+        segment.append(batch.last_offset, [read_header(batch.data)], batch.data)
+    segment.on_become_inactive()
+    segment.close()
+
+
+def run(rounds: int, records: int) -> dict[str, Any]:
+    result: dict[str, Any] = {"records": records, "queries": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir = Path(folder)
+        write_topic(data_dir, records)
+        end = FIRST_MS + records
+        start = end - records // 100
+        where = f"timestamp >= epoch_ms({start})::TIMESTAMPTZ AND timestamp < epoch_ms({end})::TIMESTAMPTZ"
+        for name, (columns, selected) in QUERIES.items():
+            group = " GROUP BY 1" if name == "per minute" else ""
+            query = f"SELECT {selected} FROM {TOPIC} WHERE {where}{group}"
+
+            def scanned(columns: list[str] = columns) -> object:
+                return sum(batch.num_rows for batch in tidelog.scan(data_dir, TOPIC, start, end, columns))
+
+            def queried(query: str = query) -> object:
+                return sum(batch.num_rows for batch in tidelog.sql(query, data_dir, tz="UTC").to_arrow_reader(16_384))
+
+            times = [(_seconds(scanned), _seconds(queried)) for _ in range(rounds + 1)][1:]
+            alone, sql = (statistics.median(one) for one in zip(*times, strict=True))
+            result["queries"][name] = {"scan_s": alone, "sql_s": sql, "ratio": sql / alone}
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        (found,) = tidelog.sql(f"SELECT count(*) FROM {TOPIC}", data_dir).fetchall()
+        assert found == (records - records % BATCH + (BATCH if records % BATCH else 0),), found
+        result["whole_grows_mib"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+    return result
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="tidelog.sql against tidelog.scan")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--json", action="store_true", help="print one JSON line instead of a table")
+    options = parser.parse_args(arguments)
+    result = run(options.rounds, options.records)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        for name, one in result["queries"].items():
+            print(f"{name:12} scan {one['scan_s'] * 1000:7.1f} ms   sql {one['sql_s'] * 1000:7.1f} ms   {one['ratio']:.2f}x")
+        print(f"count(*) of all {result['records']:,} records: memory grows by {result['whole_grows_mib']} MiB")
+    return 1 if result["queries"]["count(*)"]["ratio"] > MAX_RATIO else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""`tidelog sql DIR|HOST:PORT [QUERY]`: SQL over the topics of a folder or a cluster; a shell without a query.
+
+`tidelog.queries` has the tables and the rules; the result goes to standard output or to a file. The notes and exit codes are
+those of `cat`: 3 if records are missing from a table that was read.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from tidelog.cli.local_path import LocalPath
+from tidelog.cli.options import data_dir_of, isolation_option, json_option, source_argument
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.output import STDOUT, open_output
+from tidelog.cli.records.cat_options import BINARY_FORMATS, FORMATS, SUFFIXES
+from tidelog.cli.time_options import run_clock, time_zone_option, zone_in_use
+from tidelog.sources.opening import kind_of
+
+if TYPE_CHECKING:
+    from tidelog.queries.results import Result, Results
+    from tidelog.queries.session import Session
+    from tidelog.queries.statements import Statement
+
+
+@click.command()
+@source_argument
+@click.argument("query", required=False)
+@time_zone_option
+@isolation_option
+@click.option(
+    "--until-high-watermark",
+    is_flag=True,
+    help="Stop at the high-watermark checkpoint: later records may not have reached every replica.",
+)
+@click.option(
+    "--time-map-dir", metavar="DIR", type=LocalPath(), help="A folder of time maps, used before those beside the segments."
+)
+@click.option(
+    "--decode",
+    multiple=True,
+    metavar="[TOPIC=]FORMAT",
+    help="Decode values: json, avro, protobuf, msgpack, utf8; then value.customer is a column. May be repeated.",
+)
+@click.option("--key-decode", multiple=True, metavar="[TOPIC=]FORMAT", help="The same for keys.")
+@click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3.")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
+@click.option("--output", "-o", metavar="FILE", type=LocalPath(), help="Write to FILE, which appears once it is complete.")
+@json_option
+def command(
+    source: str,
+    query: str | None,
+    isolation: str,
+    until_high_watermark: bool,
+    time_map_dir: str | None,
+    decode: tuple[str, ...],
+    key_decode: tuple[str, ...],
+    skip_damaged: bool,
+    format_name: str | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    r"""Query topics with SQL. Each topic is a table: topic, partition, offset, timestamp, key, value, headers.
+
+    \b
+    tidelog sql DIR "select date_trunc('minute', timestamp), count(*) from orders
+                     where timestamp >= moment('yesterday 09:00') group by 1"
+
+    Ranges of timestamps, partitions and offsets in WHERE limit what is read; EXPLAIN shows it. Without QUERY, standard
+    input is read, or a shell starts if that is a terminal. Nothing is written except by --output. Exit code 3: offsets are
+    missing from the folder; the notes say which.
+    """
+    format_name = format_name or ("jsonl" if as_json else SUFFIXES.get(Path(output or "").suffix.lower(), "text"))
+    if as_json and format_name != "jsonl":
+        raise click.UsageError(f"--json and {format_name} exclude each other.")
+    if not kind_of(source).reads_files and (time_map_dir is not None or until_high_watermark or skip_damaged):
+        raise click.UsageError("--time-map-dir, --until-high-watermark and --skip-damaged are for folders.")
+    if query is None and " " in source.strip() and not Path(source).exists():
+        raise click.UsageError("a folder or brokers come before the query: tidelog sql DIR|HOST:PORT QUERY.")
+    is_shell = query is None and sys.stdin is not None and sys.stdin.isatty() and output is None
+    from tidelog.queries.results import Results
+    from tidelog.queries.session import Session
+
+    decodings = None
+    if decode or key_decode:
+        from tidelog.decoding.decodings import Decodings
+
+        decodings = Decodings.parse(decode, key_texts=key_decode)
+
+    def opened(zone: str | None) -> Session:
+        return Session(
+            source,
+            isolation=isolation,
+            until="high_watermark" if until_high_watermark else "log_end",
+            time_map_dir=time_map_dir,
+            skip_damaged=skip_damaged,
+            tz=zone,
+            decode=decodings,
+            clock=None if is_shell else run_clock(click.get_current_context()),
+        )
+
+    if is_shell:
+        from tidelog.cli.sql.shell import Shell
+
+        Shell(opened, zone_in_use(), format_name).run()
+        return
+    text = sys.stdin.read() if query is None or query == STDOUT else query
+    with opened(zone_in_use()) as session, Results(session) as results:
+        statements = session.statements(text)
+        if not statements:
+            raise click.UsageError("the query is empty.")
+        is_complete = True
+        for statement in statements:
+            run_statement(results, statement, format_name, output, data_dir_of(source), is_last=statement is statements[-1])
+            is_complete &= session.report.is_complete
+    if not is_complete:
+        raise click.exceptions.Exit(notices.INCOMPLETE)
+
+
+def run_statement(
+    results: Results, statement: Statement, format_name: str, output: str | None, data_dir: str | None, *, is_last: bool
+) -> None:
+    """Execute a statement and write its result. Only the last one may have a result if there is an output file."""
+    result = results.execute(statement)
+    if result is None:
+        if is_last and output is not None:
+            raise click.UsageError("the last statement has no result to write.")
+        return
+    if output is not None and not is_last:
+        raise click.UsageError("--output takes one result: only the last statement may have one.")
+    with open_output(output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=data_dir) as out:
+        written = _write(result, out, format_name, output, is_explain=statement.explained is not None)
+    if output not in (None, STDOUT):
+        notices.print_line(f"{output}: {written:,} row{'' if written == 1 else 's'}")
+
+
+def _write(result: Result, out: BinaryIO, format_name: str, output: str | None, *, is_explain: bool) -> int:
+    from tidelog.cli.printing.record_writers import write_arrow, write_parquet
+    from tidelog.cli.printing.rows import Counted, write_rows
+
+    batches = Counted(result.batches)
+    if is_explain and format_name == "text":
+        # A plan is a picture, which a table would widen.
+        for batch in batches:
+            out.writelines(f"{line}\n".encode() for line in batch.column(0).to_pylist())
+    elif format_name == "parquet":
+        write_parquet(batches, result.schema, out)
+    elif format_name == "arrow":
+        write_arrow(batches, result.schema, out, as_file=output not in (None, STDOUT) and not str(output).endswith(".arrows"))
+    else:
+        write_rows(result.schema.names, batches, out, format_name)
+    return batches.rows

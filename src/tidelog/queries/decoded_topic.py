@@ -1,0 +1,67 @@
+"""The decoding of one topic's keys and values, with types that all scans of a query share.
+
+Without a schema, types are inferred from the topic's newest records, once, when its table is made. `TopicDecoding` is for one
+read; each scan has its own, which learns from the same records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidelog.decoding.decodings import Decodings
+from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
+from tidelog.model import TopicPartition
+from tidelog.sources.opening import Address
+from tidelog.sources.schema import ALL_COLUMNS, scan_schema
+from tidelog.sources.source import Source
+from tidelog.sources.stream import scan
+
+SAMPLE_ROWS = 2_000
+"""Types are inferred from about as many records."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedTopic:
+    """How to decode a topic, or `decodings` None to leave bytes."""
+
+    topic: str
+    decodings: Decodings | None = None
+    sample: pa.RecordBatch | None = None
+
+    def decoding(self) -> TopicDecoding | None:
+        """Return the decoders of one read."""
+        if self.decodings is None or self.sample is None:
+            return None
+        made = self.decodings.topic(self.topic)
+        made.learn(self.sample)
+        return made
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of all columns."""
+        decoding = self.decoding()
+        scanned = scan_schema(ALL_COLUMNS)
+        return scanned if decoding is None else decoding.schema(scanned)
+
+
+def decoded_topic(
+    topic: str, decodings: Decodings | None, address: Address, listing: Source, options: dict[str, Any]
+) -> DecodedTopic:
+    """Return how to decode a topic; reads its newest records if there are decoders for it."""
+    if decodings is None or not decodings.topic(topic).decoders:
+        return DecodedTopic(topic)
+    keys = [TopicPartition(topic, number) for number in listing.partitions(topic)]
+    ends = listing.ends(keys)
+    rows = -(-SAMPLE_ROWS // max(1, len(keys)))
+    offsets = {key.partition: (max(one.log_start_offset, one.end_offset - rows), one.end_offset) for key, one in ends.items()}
+    columns = ["key", "value", "headers"]
+    newest = scan(address, topic, columns=columns, offsets=offsets, **options).read_all()
+    arrays = [pa.concat_arrays([pa.array([], one.type), *one.chunks]) for one in newest.columns]
+    return DecodedTopic(topic, decodings, pa.RecordBatch.from_arrays(arrays, schema=newest.schema))
+
+
+def scanned_name(name: str) -> str:
+    """Return the column of a scan from which a column is made."""
+    return name.removesuffix(UNDECODED)

@@ -1,0 +1,163 @@
+"""Which times, partitions and offsets a filter can accept, proven by Arrow.
+
+DuckDB hands the filters of a table scan to the table as one Arrow expression, after its optimizer has folded constants, moved
+predicates through joins, subqueries and views, and rewritten functions such as `date_trunc` into ranges. Nothing here reads that
+expression. Arrow is asked instead whether it can be true for a record of which something is known ("its timestamp is at most
+T"): that is how Arrow skips the files of a partitioned data set. It answers "no" only if its simplification of the expression,
+with that knowledge, is false or null. Each bound is found by bisection, so at the end of it Arrow has proven that no record
+beyond the bound passes.
+
+Invariant: whatever is left out was proven; a filter that Arrow cannot simplify leaves out nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs
+
+from tidelog.sources.bounds import TimeRange
+
+MICROSECONDS = pa.timestamp("us", tz="UTC")
+"""The type of DuckDB's TIMESTAMP WITH TIME ZONE; its smallest and largest values stand for -infinity and infinity."""
+
+LARGEST = 2**63 - 1
+
+MOST_PARTITIONS = 16
+"""For at most this many partitions, each one's offsets are found; for more, those of all together."""
+
+_FORMAT = ds.IpcFileFormat()
+_FILES = pyarrow.fs.LocalFileSystem()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What must be read of a topic for a filter."""
+
+    time: TimeRange
+    """Unbounded if records without a timestamp can pass."""
+    partitions: tuple[int, ...]
+    offsets: dict[int, tuple[int, int]] | None
+    """By partition, `[first, end)`; None without a bound."""
+    is_exact: bool
+    """Whether every record within the bounds passes, so that the filter need not be evaluated."""
+
+
+class Filter:
+    """An Arrow expression over records with a schema, whose `timestamp`, if any, is in microseconds. None accepts all."""
+
+    def __init__(self, expression: pc.Expression | None, schema: pa.Schema) -> None:
+        self.expression = expression
+        self.schema = schema
+        self._text = "" if expression is None else str(expression)
+
+    def mentions(self, column: str) -> bool:
+        """Whether a column may be used. False only if it is certainly not: its name is not in the expression's text."""
+        return column in self._text
+
+    def can_pass(self, known: pc.Expression) -> bool:
+        """Whether a record of which `known` is true can pass. False is proven."""
+        return self.expression is None or self._is_possible(self.expression, known)
+
+    def bounds(self, topic: str, partitions: Iterable[int]) -> Bounds | None:
+        """Return what must be read of a topic's partitions; None if no record of the topic can pass."""
+        if self.expression is None:
+            return Bounds(TimeRange(), tuple(partitions), None, is_exact=True)
+        of_topic = pc.field("topic") == topic
+        wanted = [number for number in partitions if self.can_pass(of_topic & (pc.field("partition") == number))]
+        known = of_topic & pc.field("partition").is_valid()
+        hull = self._hull("timestamp", _time, known, -LARGEST, LARGEST)
+        without_time = self.can_pass(known & pc.field("timestamp").is_null())
+        if not wanted or (hull is None and not without_time):
+            return None
+        time = TimeRange()
+        if hull is not None and not without_time:
+            time = _range(*hull)
+            known &= _between("timestamp", *map(_time, hull))
+            # A bounded scan leaves out records without a timestamp.
+            is_known = time.is_bounded and (time.start_ms is not None or hull[0] == -LARGEST)
+            known = known & pc.field("timestamp").is_valid() if is_known else of_topic
+        offsets = self._offsets(known, wanted)
+        if offsets is not None:
+            wanted = [number for number in wanted if number in offsets]
+        return Bounds(time, tuple(wanted), offsets, is_exact=self._always_passes(known, wanted, offsets)) if wanted else None
+
+    def _always_passes(self, known: pc.Expression, partitions: list[int], offsets: dict[int, tuple[int, int]] | None) -> bool:
+        """Whether the expression is neither false nor null for any record in the partitions and offsets."""
+        assert self.expression is not None
+        fails = ~self.expression | self.expression.is_null()
+        for number in partitions:
+            also = known & (pc.field("partition") == number)
+            if offsets is not None:
+                first, end = offsets[number]
+                also &= _between("offset", first, end - 1) & pc.field("offset").is_valid()
+            if self._is_possible(fails, also):
+                return False
+        return True
+
+    def _offsets(self, known: pc.Expression, partitions: list[int]) -> dict[int, tuple[int, int]] | None:
+        if not self.mentions("offset"):
+            return None
+        groups = [[number] for number in partitions] if len(partitions) <= MOST_PARTITIONS else [partitions]
+        found: dict[int, tuple[int, int]] = {}
+        for numbers in groups:
+            also = known & (pc.field("partition") == numbers[0]) if len(numbers) == 1 else known
+            hull = self._hull("offset", lambda value: pa.scalar(value, pa.int64()), also, 0, LARGEST)
+            if hull is not None:
+                found.update({number: (hull[0], min(hull[1] + 1, LARGEST)) for number in numbers})
+        is_bound = len(found) < len(partitions) or any(one != (0, LARGEST) for one in found.values())
+        return found if is_bound else None
+
+    def _hull(
+        self, column: str, scalar: Callable[[int], pa.Scalar], known: pc.Expression, lowest: int, highest: int
+    ) -> tuple[int, int] | None:
+        """Return the smallest and the largest value with which a record can pass; None if there is none."""
+        field = pc.field(column)
+        known &= field.is_valid() & (field >= scalar(lowest))
+        if not self.can_pass(known):
+            return None
+        low, high = lowest, highest
+        while low < high:
+            middle = (low + high) // 2
+            if self.can_pass(known & (field <= scalar(middle))):
+                high = middle
+            else:
+                low = middle + 1
+        first, high = low, highest
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.can_pass(known & (field >= scalar(middle))):
+                low = middle
+            else:
+                high = middle - 1
+        return first, low
+
+    def _is_possible(self, expression: pc.Expression, known: pc.Expression) -> bool:
+        # A file that contains such records, of which only its partition expression is ever looked at.
+        try:
+            piece = _FORMAT.make_fragment("", _FILES, partition_expression=known)
+            pieces: Any = ds.FileSystemDataset([piece], self.schema, _FORMAT, _FILES)
+            return next(iter(pieces.get_fragments(expression)), None) is not None
+        except (pa.ArrowException, TypeError):
+            return True  # Arrow cannot simplify it, so nothing is proven.
+
+
+def _between(column: str, first: object, last: object) -> pc.Expression:
+    field = pc.field(column)
+    return field == first if first == last else (field >= first) & (field <= last)
+
+
+def _range(first: int, last: int) -> TimeRange:
+    """Return the milliseconds of a range of microseconds, both inclusive. Times before 1970 are no bounds of a scan."""
+    if last < 0:
+        return TimeRange()
+    return TimeRange(None if first < 0 else -(-first // 1000), None if last == LARGEST else last // 1000 + 1)
+
+
+def _time(microseconds: int) -> pa.Scalar:
+    return pa.scalar(microseconds, MICROSECONDS)

@@ -1,0 +1,36 @@
+r"""The columns of a topic's table, as SQL over the columns of a scan.
+
+| column | type | |
+|---|---|---|
+| topic, partition, offset | VARCHAR, INTEGER, BIGINT | |
+| timestamp | TIMESTAMP WITH TIME ZONE | NULL if the record has none |
+| key, value | VARCHAR | the text; bytes that are not UTF-8 as DuckDB shows them, `\xFF`; NULL only if they are null |
+| headers | MAP(VARCHAR, VARCHAR) | `headers['trace-id']`; the last one of several with the same name |
+
+With `decode`, a key or value has the decoder's type, and `key_undecoded` or `value_undecoded` the bytes that it refused.
+`raw.TOPIC` has the columns of the scan: keys, values and headers as bytes, `timestamp_type` and `create_time`.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+HEADERS_MAP = """map_from_entries(list_transform(
+    list_distinct(list_transform(headers, lambda h: h.key)),
+    lambda k: {'key': k, 'value': TRY(decode(list_filter(headers, lambda h: h.key = k)[-1].value))}
+))"""
+"""The headers as MAP(VARCHAR, VARCHAR)."""
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+"""The columns of a topic's table."""
+
+
+def record_columns(schema: pa.Schema) -> str:
+    """Return the select list of a topic's table over a scan with a schema."""
+    undecoded = [f'"{name}"' for name in schema.names if name.endswith("_undecoded")]
+    return ", ".join([*(_column(schema.field(name)) for name in COLUMNS[:-1]), f"{HEADERS_MAP} AS headers", *undecoded])
+
+
+def _column(field: pa.Field) -> str:
+    name = f'"{field.name}"'
+    return f"coalesce(TRY(decode({name})), {name}::VARCHAR) AS {name}" if field.type == pa.binary() else name

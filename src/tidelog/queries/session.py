@@ -1,0 +1,311 @@
+"""A DuckDB connection whose tables are the topics of a source.
+
+| name | what it is |
+|---|---|
+| `orders`, `"my.topic"` | a topic: `record_columns` |
+| `raw.orders` | the same with keys, values and headers as bytes, `timestamp_type` and `create_time` |
+| `tidelog.records`, `tidelog.raw_records` | all topics that are not internal |
+| `tidelog.topics`, `tidelog.partitions`, `tidelog.segments` | `catalog_tables` |
+| `moment('yesterday 09:00')` | a time as people write it (`tidelog.times`), in the session's zone |
+
+The prefix `tidelog.` is needed only beside a topic of the same name.
+
+Each scan of a table reads what is in the log at that moment. A topic becomes a table when a statement mentions it: a cluster may
+have thousands. Nothing is written: DuckDB's configuration is locked, and `statements` has the rest of that rule.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.decoding.decodings import Decode, Decodings
+from tidelog.errors import InvalidArgumentError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.extras import imported_from
+from tidelog.model import READ_UNCOMMITTED
+from tidelog.near_names import near_topics
+from tidelog.queries.catalog_tables import catalog_tables
+from tidelog.queries.record_columns import record_columns
+from tidelog.queries.statements import Statement, statements
+from tidelog.queries.topic_reader import TopicReader
+from tidelog.queries.topic_scan import TopicScan
+from tidelog.reader.time_map_file import AnyPath
+from tidelog.sources.bounds import LOG_END
+from tidelog.sources.opening import Address
+from tidelog.sources.scan_report import ScanReport
+from tidelog.times import parse_time
+from tidelog.zones import default_zone, find_zone, zone_name
+
+if TYPE_CHECKING:
+    import duckdb
+
+_NO_TABLE = re.compile(r"Table with name (?P<name>.+?) does not exist")
+
+_LISTS_TABLES = re.compile(r"\b(show|describe|information_schema|duckdb_\w+|pg_\w+|sqlite_master)\b", re.IGNORECASE)
+"""Statements that may list all tables."""
+
+OTHER_TABLES = ("records", "topics", "partitions", "segments")
+"""The tables of the schema `tidelog`; and `raw_records`."""
+
+_OTHER_TABLES = re.compile(rf"\b(tidelog|raw_records|topic|{'|'.join(OTHER_TABLES)})\b", re.IGNORECASE)
+
+_WITHOUT_RESULT = ("CREATE", "DROP", "SET")
+
+_SETTINGS = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "allow_persistent_secrets": False,
+}
+
+
+class Session:
+    """Queries over one source. Use it in one thread, and close it; a relation that it returned keeps what it needs.
+
+    The options are those of `tidelog.scan`. Raises MissingPackageError without DuckDB, and what opening the source raises.
+    """
+
+    def __init__(
+        self,
+        source: Address,
+        *,
+        isolation: str = READ_UNCOMMITTED,
+        until: str = LOG_END,
+        time_map_dir: AnyPath | None = None,
+        skip_damaged: bool = False,
+        config: Mapping[str, object] | None = None,
+        tz: str | None = None,
+        clock: Clock | None = None,
+        decode: Decode | None = None,
+    ) -> None:
+        with imported_from("sql", "DuckDB"):
+            import duckdb
+        options = {"isolation": isolation, "until": until, "time_map_dir": time_map_dir, "config": config}
+        self.reader = TopicReader(
+            source,
+            {name: value for name, value in options.items() if value is not None},
+            skip_damaged=skip_damaged,
+            decodings=None if decode is None else Decodings.of(decode),
+        )
+        self.topics: dict[str, list[int]] = self.reader.topics()
+        """The topics with their partitions, as last seen."""
+        zone = default_zone() if tz is None else find_zone(tz)
+        self.zone = "UTC" if zone is None else zone_name(zone)
+        self._clock = SystemClock() if clock is None else clock
+        self._tables: set[str] = set()
+        self._has_other_tables = False
+        spilled = os.path.join(tempfile.gettempdir(), f"tidelog-sql-{os.getpid()}-{os.urandom(4).hex()}")  # noqa: PTH118
+        self.connection: duckdb.DuckDBPyConnection = duckdb.connect(config={**_SETTINGS, "temp_directory": spilled})
+        self._set_up()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; running queries fail. Idempotent."""
+        self.connection.close()
+        self.reader.close()
+
+    @property
+    def scans(self) -> list[TopicScan]:
+        """What the last statement read."""
+        return self.reader.scans
+
+    @property
+    def report(self) -> ScanReport:
+        """The counts of all scans of the last statement."""
+        total = ScanReport()
+        for one in self.scans:
+            total += one.report
+        return total
+
+    def statements(self, text: str) -> list[Statement]:
+        """Return the statements of a text. Raises InvalidArgumentError for an invalid or a refused one."""
+        import duckdb
+
+        try:
+            return statements(self.connection, text, self._instant_ms)
+        except duckdb.Error as error:
+            raise self.translated(error) from None
+
+    def relation(
+        self, statement: Statement, params: object = None, *, only_plans: bool = False
+    ) -> duckdb.DuckDBPyRelation | None:
+        """Return a statement's result, which is not read yet, or None if it has none. With `only_plans`, the tables stay empty.
+
+        Raises InvalidArgumentError for an error of the statement, UnknownTopicOrPartitionError.
+        """
+        import duckdb
+
+        self.reader.begin(only_plans=only_plans)
+        self._make_tables(statement.text)
+        try:
+            if statement.kind in _WITHOUT_RESULT:
+                self.connection.execute(statement.text, params)
+                return None
+            if params is None:
+                return self.connection.sql(statement.text)
+            return self.connection.sql(statement.text, params=params)
+        except duckdb.Error as error:
+            raise self.translated(error) from None
+
+    def translated(self, error: Exception) -> BaseException:
+        """Return the error that a scan raised and DuckDB, or Arrow, passed on; any other one as an error of one line."""
+        if isinstance(error, TidelogError):
+            return error
+        failure = self.reader.failure
+        if failure is not None:
+            return failure
+        text = str(error)
+        no_table = _NO_TABLE.search(text)
+        if no_table is not None:
+            return self._no_table(no_table["name"])
+        # What follows an empty line shows the place in the statement.
+        lines = text.split("\n\n", 1)[0].splitlines()
+        return InvalidArgumentError(" ".join(line.strip() for line in lines if line.strip()))
+
+    def query(self, text: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query that is not about topics."""
+        return self.connection.cursor().execute(text).fetchall()
+
+    def table_names(self) -> list[str]:
+        """Return the names of the topics, as last seen, and of the other tables."""
+        return [*sorted(self.topics), *(f"tidelog.{name}" for name in OTHER_TABLES)]
+
+    def _set_up(self) -> None:
+        self.connection.execute(
+            f"SET python_enable_replacements = false; SET TimeZone = '{self.zone}'; CREATE SCHEMA raw; CREATE SCHEMA tidelog;"
+            "SET search_path = 'main,tidelog'; SET lock_configuration = true"
+        )
+
+    def _make_other_tables(self) -> None:
+        for name, table in catalog_tables(self.reader.open).items():
+            self.connection.register(f"tidelog:{name}", table)
+            self.connection.execute(f'CREATE VIEW tidelog.{name} AS FROM "tidelog:{name}"')
+        every = self.reader.table(None)
+        self.connection.register("tidelog:records", every)
+        self.connection.execute(
+            f'CREATE VIEW tidelog.records AS SELECT {record_columns(every.schema)} FROM "tidelog:records";'
+            'CREATE VIEW tidelog.raw_records AS FROM "tidelog:records";'
+            "CREATE MACRO topic(name) AS TABLE SELECT * FROM tidelog.records WHERE topic = name"
+        )
+        self._has_other_tables = True
+
+    def _instant_ms(self, text: str) -> int:
+        return parse_time(text, self._clock, zone=self.zone)
+
+    def _make_tables(self, text: str) -> None:
+        """Make tables of the topics whose names are in a statement, and drop those of topics that are gone."""
+        self.topics = self.reader.topics()
+        folded = text.lower()
+        lists = _LISTS_TABLES.search(text) is not None
+        if not self._has_other_tables and (lists or _OTHER_TABLES.search(text)):
+            self._make_other_tables()
+        alike = Counter(name.lower() for name in self.topics)
+        for name in [*self._tables]:
+            if name not in self.topics:
+                self._drop(name)
+        for name in self.topics:
+            # SQL's names do not differ in case: such topics are reached by `topic('Orders')`.
+            if name not in self._tables and alike[name.lower()] == 1 and (lists or name.lower() in folded):
+                self._make(name)
+
+    def _make(self, name: str) -> None:
+        raw = self.reader.table(name)
+        decoded = self.reader.decoded_table(name)
+        self.connection.register(f"topic:{name}", raw)
+        self.connection.execute(f"CREATE VIEW raw.{_quoted(name)} AS FROM {_quoted(f'topic:{name}')}")
+        if decoded is not None:
+            self.connection.register(f"decoded:{name}", decoded)
+        columns = record_columns((decoded or raw).schema)
+        source = _quoted(f"topic:{name}" if decoded is None else f"decoded:{name}")
+        self.connection.execute(f"CREATE VIEW {_quoted(name)} AS SELECT {columns} FROM {source}")
+        self._tables.add(name)
+
+    def _drop(self, name: str) -> None:
+        self.connection.execute(f"DROP VIEW IF EXISTS {_quoted(name)}; DROP VIEW IF EXISTS raw.{_quoted(name)}")
+        self.connection.unregister(f"topic:{name}")
+        self.connection.unregister(f"decoded:{name}")
+        self._tables.remove(name)
+
+    def _no_table(self, name: str) -> TidelogError:
+        bare = name.strip('"').removeprefix("raw.")
+        alike = sorted(topic for topic in self.topics if topic.lower() == bare.lower())
+        if len(alike) > 1:
+            return InvalidArgumentError(
+                f"topics that differ only in case: {', '.join(alike)}", expected=f"from topic('{alike[0]}')"
+            )
+        near = near_topics(bare, self.topics)
+        return UnknownTopicOrPartitionError(f"no topic or table {bare}{near}", path=str(self.reader.address))
+
+
+def sql(
+    query: str,
+    source: Address,
+    params: object = None,
+    *,
+    isolation: str = READ_UNCOMMITTED,
+    until: str = LOG_END,
+    time_map_dir: AnyPath | None = None,
+    skip_damaged: bool = False,
+    config: Mapping[str, object] | None = None,
+    tz: str | None = None,
+    clock: Clock | None = None,
+    decode: Decode | None = None,
+) -> duckdb.DuckDBPyRelation:
+    """Return a query's result over a folder's or a cluster's topics as a DuckDB relation, which is read when it is used.
+
+    Each relation has a DuckDB connection of its own, which lives as long as the relation, and reads the log each time it is
+    executed. Records that are missing from a folder are logged as warnings by then, as `tidelog.scan` does. `docs/sql.md` has
+    the tables and the rules.
+
+    Args:
+        query: one statement.
+        source: a Kafka data folder, a `LogDir`, or brokers as `host:port`.
+        params: the values of `?` or `$name` in the query, a list or a dict. The result is then kept in memory.
+        isolation: as for `tidelog.scan`.
+        until: as for `tidelog.scan`.
+        time_map_dir: as for `tidelog.scan`.
+        skip_damaged: as for `tidelog.scan`.
+        config: as for `tidelog.scan`.
+        decode: as for `tidelog.scan`: `value.customer` is a column then. Without a schema, the newest records determine types.
+        tz: the zone of times without one, and of `date_trunc`. [default: that of TIDELOG_TZ, else UTC]
+        clock: the clock for `moment('-1h')`; the machine's by default. `now()` is always the machine's.
+
+    Raises:
+        InvalidArgumentError: an invalid or a refused statement.
+        UnknownTopicOrPartitionError: no such topic or table. DataDirNotFoundError, BrokerUnreachableError.
+        MissingPackageError: DuckDB is not installed.
+        duckdb.Error: while the relation is read, with the text of the error that the read raised.
+    """
+    session = Session(
+        source,
+        isolation=isolation,
+        until=until,
+        time_map_dir=time_map_dir,
+        skip_damaged=skip_damaged,
+        config=config,
+        tz=tz,
+        clock=clock,
+        decode=decode,
+    )
+    found = session.statements(query)
+    if len(found) != 1:
+        raise InvalidArgumentError("a query is one statement", found=len(found))
+    relation = session.relation(found[0], params)
+    if relation is None:
+        raise InvalidArgumentError("the statement has no result", found=repr(found[0].text))
+    return relation
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'

@@ -1,0 +1,146 @@
+"""One scan of topics for a query: prunes by the filter, reads with `tidelog.scan`, applies what the pruning did not.
+
+Timestamps become microseconds, DuckDB's unit. Those beyond its range become infinity: they stay later than every other time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.queries.decoded_topic import DecodedTopic, scanned_name
+from tidelog.queries.pruning import LARGEST, MICROSECONDS, Bounds, Filter
+from tidelog.reader.missing.missing_offsets import MissingOffsets
+from tidelog.sources.opening import Address
+from tidelog.sources.plan import plan
+from tidelog.sources.scan_plan import ScanPlan
+from tidelog.sources.scan_report import ScanReport
+from tidelog.sources.schema import TIMESTAMP
+from tidelog.sources.split import Split
+from tidelog.sources.stream import scan
+
+logger = logging.getLogger("tidelog.queries")
+
+
+@dataclass(slots=True)
+class TopicScan:
+    """What one scan read, or would read, of a topic."""
+
+    topic: str
+    columns: tuple[str, ...]
+    bounds: Bounds
+    has_all_partitions: bool
+    """Whether all of the topic's partitions can have records that pass."""
+    missing: tuple[MissingOffsets, ...]
+    """Partitions that could have records that pass, but are missing from the folder; empty with `has_all_partitions`."""
+    filter: str | None
+    """The filter, as Arrow shows it; None without one."""
+    report: ScanReport = field(default_factory=ScanReport)
+    plan: ScanPlan[Split] | None = None
+    """Set by `plan_topic`, for EXPLAIN."""
+
+
+def table_schema(scanned: pa.Schema) -> pa.Schema:
+    """Return the schema that DuckDB sees of a scan's columns."""
+    return pa.schema([one.with_type(MICROSECONDS) if one.type == TIMESTAMP else one for one in scanned])
+
+
+def topic_scan(
+    topic: str, partitions: Sequence[int], missing: Sequence[MissingOffsets], names: Sequence[str], accepts: Filter
+) -> TopicScan | None:
+    """Return the scan that finds all of a topic's records that pass; None if none can. `missing` are missing partitions."""
+    every = {*partitions, *(one.partition for one in missing)}
+    bounds = accepts.bounds(topic, sorted(every))
+    if bounds is None:
+        return None
+    wanted = set(bounds.partitions)
+    also = () if bounds.is_exact else [name for name in accepts.schema.names if accepts.mentions(name)]
+    return TopicScan(
+        topic=topic,
+        columns=tuple(dict.fromkeys((*names, *also))),
+        bounds=replace(bounds, partitions=tuple(sorted(wanted & set(partitions)))),
+        has_all_partitions=wanted == every,
+        missing=() if wanted == every else tuple(one for one in missing if one.partition in wanted),
+        filter=None if accepts.expression is None else str(accepts.expression),
+    )
+
+
+def read_topic(
+    source: Address, shape: DecodedTopic, one: TopicScan, accepts: Filter, names: Sequence[str], options: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    """Yield a topic's records that pass. The notices of a scan that is ended early are logged, too."""
+    one.report.missing += one.missing
+    decoding = shape.decoding()
+    is_read = False
+    try:
+        if one.bounds.partitions:
+            columns = dict.fromkeys(map(scanned_name, one.columns))
+            if decoding is not None and decoding.needs_headers:
+                columns["headers"] = None
+            for batch in scan(source, one.topic, columns=columns, report=one.report, **_range(one), **options):
+                found = with_microseconds(batch if decoding is None else decoding.decode(batch))
+                if not one.bounds.is_exact:
+                    found = found.filter(accepts.expression)
+                yield found.select(names)
+            is_read = True
+    finally:
+        if decoding is not None:
+            one.report.undecoded += decoding.undecoded.total()
+            for notice in decoding.notices():
+                logger.warning("%s", notice)
+        if not is_read:
+            _log_notices(one)
+
+
+def plan_topic(source: Address, one: TopicScan, options: Mapping[str, Any]) -> None:
+    """Set what a scan would read."""
+    wanted = {name: value for name, value in options.items() if name != "config"}
+    one.report.missing += one.missing
+    if one.bounds.partitions:
+        one.plan = plan(source, one.topic, **_range(one), **wanted)
+        one.report += one.plan.known
+    _log_notices(one)
+
+
+def _open(first: int, end: int) -> tuple[int | None, int | None]:
+    return first or None, None if end == LARGEST else end
+
+
+def _log_notices(one: TopicScan) -> None:
+    for notice in one.report.notices():
+        logger.warning("%s: %s", one.topic, notice)
+
+
+def _range(one: TopicScan) -> dict[str, Any]:
+    time, offsets, numbers = one.bounds.time, one.bounds.offsets, one.bounds.partitions
+    return {
+        "start": time.start_ms,
+        "end": time.end_ms,
+        # Without partitions, a scan also reports those that are missing from the folder.
+        "partitions": None if one.has_all_partitions else numbers,
+        "offsets": None if offsets is None else {number: _open(*offsets[number]) for number in numbers},
+    }
+
+
+def with_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with the times of `table_schema`."""
+    if all(field.type != TIMESTAMP for field in batch.schema):
+        return batch
+    columns = [_in_microseconds(column) if column.type == TIMESTAMP else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table_schema(batch.schema))
+
+
+def _in_microseconds(times: pa.Array) -> pa.Array:
+    try:
+        return times.cast(MICROSECONDS)
+    except pa.ArrowInvalid:
+        numbers = times.cast(pa.int64())
+        most = LARGEST // 1000
+        within = pc.multiply(pc.max_element_wise(pc.min_element_wise(numbers, most), -most), 1000)
+        clamped = pc.if_else(pc.greater(numbers, most), LARGEST, pc.if_else(pc.less(numbers, -most), -LARGEST, within))
+        return pc.if_else(numbers.is_valid(), clamped, pa.scalar(None, pa.int64())).cast(MICROSECONDS)
