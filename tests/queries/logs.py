@@ -10,10 +10,10 @@ import pyarrow as pa
 
 import tidelog
 from tests.sources.logs import LogBuilder
-from tidelog.queries.record_columns import record_columns
 from tidelog.queries.topic_scan import table_schema, with_microseconds
 from tidelog.records.compression import Codec
 from tidelog.sources.schema import ALL_COLUMNS, scan_schema
+from tidelog.sources.selection.record_columns import record_columns
 
 NOON = 1_373_457_600_000  # 2013-07-10T12:00:00Z
 MINUTE = 60_000

@@ -6,7 +6,7 @@
 | `statements` | which statements are executed |
 | `topic_reader`, `topic_scan`, `arrow_table` | a table's scan: what DuckDB asks for, and the records it gets |
 | `pruning` | what a filter proves about times, partitions and offsets |
-| `record_columns`, `catalog_tables` | the columns of the tables |
+| `catalog_tables` | the columns of the tables |
 | `explained` | what EXPLAIN says about the scans |
 
 The package is not named `sql`, so that `tidelog.sql` stays a function (docs/decisions/0006).

@@ -2,7 +2,7 @@
 
 | name | what it is |
 |---|---|
-| `orders`, `"my.topic"` | a topic: `record_columns` |
+| `orders`, `"my.topic"` | a topic: `selection.record_columns` |
 | `raw.orders` | the same with keys, values and headers as bytes, `timestamp_type` and `create_time` |
 | `tidelog.records`, `tidelog.raw_records` | all topics that are not internal |
 | `tidelog.topics`, `tidelog.partitions`, `tidelog.segments` | `catalog_tables` |
@@ -31,7 +31,6 @@ from tidelog.extras import imported_from
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.near_names import near_topics
 from tidelog.queries.catalog_tables import catalog_tables
-from tidelog.queries.record_columns import record_columns
 from tidelog.queries.statements import Statement, statements
 from tidelog.queries.topic_reader import TopicReader
 from tidelog.queries.topic_scan import TopicScan
@@ -39,6 +38,7 @@ from tidelog.reader.time_map_file import AnyPath
 from tidelog.sources.bounds import LOG_END
 from tidelog.sources.opening import Address
 from tidelog.sources.scan_report import ScanReport
+from tidelog.sources.selection.record_columns import record_columns
 from tidelog.times import parse_time
 from tidelog.zones import default_zone, find_zone, zone_name
 

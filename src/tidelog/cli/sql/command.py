@@ -138,8 +138,8 @@ def run_statement(
 
 
 def _write(result: Result, out: BinaryIO, format_name: str, output: str | None, *, is_explain: bool) -> int:
-    from tidelog.cli.printing.record_writers import write_arrow, write_parquet
     from tidelog.cli.printing.rows import Counted, write_rows
+    from tidelog.sources.selection.record_files import write_arrow, write_parquet
 
     batches = Counted(result.batches)
     if is_explain and format_name == "text":

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from tidelog.queries.record_columns import COLUMNS
 from tidelog.queries.session import Session
+from tidelog.sources.selection.record_columns import COLUMNS
 
 _WORD = re.compile(r'"[^"]*$|[\w.]*$')
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
-from tidelog.queries.record_columns import HEADERS_MAP
+from tidelog.sources.selection.record_columns import HEADERS_MAP
 
 if TYPE_CHECKING:
     import pyarrow as pa
