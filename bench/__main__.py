@@ -15,7 +15,7 @@ BENCHMARKS = (
     "topics_bench",
     "scan_bench",
     "time_range_bench",
-    "decoding_bench",
+    "cli.decoding_bench",
     "cli.command_bench",
     "find_bench",
     "pipeline_bench",
