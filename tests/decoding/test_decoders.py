@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.decoding.auto import AutoDecoder
-from tidelog.decoding.avro_schema import AvroSchema
-from tidelog.decoding.avro_values import AvroDecoder
 from tidelog.decoding.decoder import MAX_VALUE_BYTES, SLICE_ROWS, Decoder
-from tidelog.decoding.json_schema import json_schema_type
 from tidelog.decoding.json_values import JsonDecoder
 from tidelog.decoding.msgpack_values import MsgpackDecoder
 from tidelog.decoding.plain import HexDecoder, Utf8Decoder
 from tidelog.decoding.prefixed import PrefixedDecoder
-from tidelog.decoding.protobuf_schema import ProtobufFile, compiled
-from tidelog.decoding.protobuf_values import ProtobufDecoder
 from tidelog.decoding.registry import Schema
+from tidelog.decoding.schemaful.avro_schema import AvroSchema
+from tidelog.decoding.schemaful.avro_values import AvroDecoder
+from tidelog.decoding.schemaful.json_schema import json_schema_type
+from tidelog.decoding.schemaful.protobuf_schema import ProtobufFile, compiled
+from tidelog.decoding.schemaful.protobuf_values import ProtobufDecoder
 from tidelog.decoding.schemas import make_decoder
 from tidelog.errors import InvalidArgumentError
 

@@ -18,8 +18,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.certificates import Authority
 from tests.kafka.schema_registry import schema_registry, why_no_registry
 from tidelog.decoding import Decodings, TopicDecoding
-from tidelog.decoding.protobuf_schema import ProtobufFile, compiled
 from tidelog.decoding.registry import SchemaRegistry
+from tidelog.decoding.schemaful.protobuf_schema import ProtobufFile, compiled
 from tidelog.errors import SchemaRegistryError
 
 with warnings.catch_warnings():

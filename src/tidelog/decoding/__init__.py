@@ -5,8 +5,9 @@
 | `decodings` | what a person wrote (`json`, `orders=avro`) → a decoder for each topic's keys and values; the entry point |
 | `topic_decoding` | applies the decoders of one topic to Arrow batches of records |
 | `decoder` | the interface of all decoders |
-| `internal` | records of Kafka's internal topics, as its own tools print them |
-| `plain`, `json_values`, `msgpack_values`, `avro_values`, `protobuf_values`, `auto` | one decoder each |
+| `plain`, `json_values`, `msgpack_values`, `auto`, `schemaful/` | the decoders |
+| `internal/` | records of Kafka's internal topics, as its own tools print them |
+| `framed`, `framing`, `registry`, `schemas` | which schema a value was written with |
 | `objects`, `json_text` | Python objects → Arrow columns → JSON texts |
 
 Nothing is decoded record by record where a library decodes many at once. A value that cannot be decoded ends nothing: its bytes

@@ -1,5 +1,5 @@
 """Decodes JSON (RFC 8259). orjson is the fastest of the libraries that report malformed values one by one
-(`bench/decoding_bench.py`), and it limits nesting to 1,024 levels.
+(`bench/cli/decoding_bench.py`), and it limits nesting to 1,024 levels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decodes by a schema that is given, values that may have the prefix of `framing` all the same."""
+"""Decodes by a schema that is given; values may have the prefix of `framing`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.decoding.framing import payload, schema_keys
 class PrefixedDecoder(Decoder):
     """Applies a decoder to values without their prefix, if the values of the sample are better decoded that way.
 
-    A prefix cannot be told from the first bytes of an Avro value, and for a schema that is given its id says nothing.
+    An Avro value may begin with the same bytes as a prefix, so one value alone does not show it.
     """
 
     def __init__(self, inner: Decoder) -> None:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 from tidelog.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
-    from tidelog.decoding.avro_schema import AvroSchema
     from tidelog.decoding.decoder import Decoder
-    from tidelog.decoding.protobuf_schema import ProtobufFile
     from tidelog.decoding.registry import Schema
+    from tidelog.decoding.schemaful.avro_schema import AvroSchema
+    from tidelog.decoding.schemaful.protobuf_schema import ProtobufFile
 
 KINDS: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 """The formats that schemas are for, and the registry's names for them."""
@@ -54,8 +54,8 @@ def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema |
     Raises InvalidArgumentError for a malformed schema.
     """
     if schema.kind == "AVRO":
-        from tidelog.decoding.avro_evolution import EvolvedDecoder, evolution
-        from tidelog.decoding.avro_values import AvroDecoder
+        from tidelog.decoding.schemaful.avro_evolution import EvolvedDecoder, evolution
+        from tidelog.decoding.schemaful.avro_values import AvroDecoder
 
         writer = _avro(schema)
         target = writer if reader is None else _avro(reader)
@@ -66,13 +66,13 @@ def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema |
             return EvolvedDecoder(AvroDecoder(writer), evolved, target.type), writer.name
         return AvroDecoder(writer, target), writer.name
     if schema.kind == "JSON":
-        from tidelog.decoding.json_schema import json_schema_type
         from tidelog.decoding.json_values import JsonDecoder
+        from tidelog.decoding.schemaful.json_schema import json_schema_type
 
         one = reader or schema
         return JsonDecoder(json_schema_type(one.text, one.references, path=one.path)), None
     if schema.kind == "PROTOBUF":
-        from tidelog.decoding.protobuf_values import ProtobufDecoder
+        from tidelog.decoding.schemaful.protobuf_values import ProtobufDecoder
 
         file = _protobuf(schema)
         descriptor = file.by_indexes(indexes) if indexes else file.by_name(schema.message)
@@ -84,14 +84,14 @@ def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema |
 
 @lru_cache(maxsize=256)
 def _avro(schema: Schema) -> AvroSchema:
-    from tidelog.decoding.avro_schema import AvroSchema
+    from tidelog.decoding.schemaful.avro_schema import AvroSchema
 
     return AvroSchema(schema.text, [text for _, text in schema.references], path=schema.path)
 
 
 @lru_cache(maxsize=256)
 def _protobuf(schema: Schema) -> ProtobufFile:
-    from tidelog.decoding.protobuf_schema import ProtobufFile, compiled, compiled_file, serialized
+    from tidelog.decoding.schemaful.protobuf_schema import ProtobufFile, compiled, compiled_file, serialized
 
     if schema.path is None:
         found = serialized([*(text for _, text in schema.references), schema.text])

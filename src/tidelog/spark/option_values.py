@@ -119,3 +119,14 @@ def positive(given: Mapping[str, str], option: str) -> int | None:
     if not INTEGER.fullmatch(text.strip()) or int(text) <= 0:
         raise InvalidArgumentError(f"option {option}: a positive number expected, got {text!r}")
     return int(text)
+
+
+def joined(paths: str) -> str:
+    """Return the folders of `load([...])`, which Spark gives as a JSON list, as one address."""
+    try:
+        found = json.loads(paths)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+        raise InvalidArgumentError('option paths: a JSON list of folders expected, e.g. ["/d1", "/d2"]', found=paths[:100])
+    return os.pathsep.join(found)

@@ -22,8 +22,6 @@ file.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +47,7 @@ from tidelog.spark.option_values import (
     folder,
     is_integer,
     is_of_connections,
+    joined,
     json_object,
     positive,
     time,
@@ -164,7 +163,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     """
     given = {key.lower(): value for key, value in options.items()}
     if _PATHS in given:
-        given.setdefault("path", _joined(given.pop(_PATHS)))
+        given.setdefault("path", joined(given.pop(_PATHS)))
     kind = _kind(given)
     notices = _refuse_unknown(given, kind, is_stream)
     subscription = _subscription(given)
@@ -205,17 +204,6 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
         notices=(*notices, *_doubts(given, starting, ending)),
         decode=decode,
     )
-
-
-def _joined(paths: str) -> str:
-    """Return the folders of `load([...])`, which Spark gives as a JSON list, as one address."""
-    try:
-        found = json.loads(paths)
-    except ValueError:
-        found = None
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        raise InvalidArgumentError('option paths: a JSON list of folders expected, e.g. ["/d1", "/d2"]', found=paths[:100])
-    return os.pathsep.join(found)
 
 
 def _check_zone(name: str) -> None:

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidelog.decoding.avro_schema import MARK, VALUE, AvroSchema
 from tidelog.decoding.decoder import Decoded
 from tidelog.decoding.json_text import json_texts
 from tidelog.decoding.object_decoder import ObjectDecoder
+from tidelog.decoding.schemaful.avro_schema import MARK, VALUE, AvroSchema
 from tidelog.extras import imported_from
 
 _MARK: Final = os.urandom(8)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelog.decoding.avro_schema import AvroSchema
 from tidelog.decoding.decoder import Decoded, Decoder
+from tidelog.decoding.schemaful.avro_schema import AvroSchema
 
 
 def evolution(writer: AvroSchema, reader: AvroSchema) -> Callable[[pa.Array], pa.Array] | None:

@@ -11,7 +11,7 @@ The topic has ten million records of 91 bytes in time order, in batches of 16 Ki
 process in turn, with a new DuckDB connection each time; the ratio is that of the medians of processor time, all threads together.
 `whole` counts all records, and shows how far the process's memory grows meanwhile.
 
-    python -m bench.sql_bench [--rounds 5] [--records 10000000] [--json]
+    python -m bench.cli.sql_bench [--rounds 5] [--records 10000000] [--json]
 """
 
 from __future__ import annotations

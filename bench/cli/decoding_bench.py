@@ -26,9 +26,9 @@ from tidelog.decoding.decoder import Decoder
 from tidelog.decoding.framed import FramedDecoder
 from tidelog.decoding.json_values import JsonDecoder
 from tidelog.decoding.msgpack_values import MsgpackDecoder
-from tidelog.decoding.protobuf_schema import ProtobufFile, compiled
-from tidelog.decoding.protobuf_values import ProtobufDecoder
 from tidelog.decoding.registry import Schema
+from tidelog.decoding.schemaful.protobuf_schema import ProtobufFile, compiled
+from tidelog.decoding.schemaful.protobuf_values import ProtobufDecoder
 from tidelog.decoding.schemas import make_decoder
 
 RECORDS = 100_000
