@@ -41,7 +41,11 @@ WHOLE_FOLDER: dict[str, tuple[str, ...]] = {
     "index verify": (),
     "index rebuild": (),
 }
-ELSEWHERE = {"handover": "below, and tests/interop/test_handover.py"}
+ELSEWHERE = {
+    "handover": "below, and tests/interop/test_handover.py",
+    "sql": "tests/cli/test_sql.py",
+    "ui": "tests/web",
+}
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,7 @@ def test_the_main_thread_closes_no_log(tmp_path: Path) -> None:
 
 def test_an_end_that_does_not_come_on(tmp_path: Path) -> None:
     """Whatever it waits for: here the checkpoints, for which the main thread waits."""
-    server = Server(tmp_path, "from tidelog.cli.commands import serving; serving.STALLED_S = 0.3")
+    server = Server(tmp_path, "from tidelog.cli.serving import process; process.STALLED_S = 0.3")
     server.stuck.touch()
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 1
