@@ -47,7 +47,9 @@ def test_a_word_is_defined_once(room: str) -> None:
         if path.is_relative_to(PACKAGE / "records" / "kernel"):
             continue
         tree = ast.parse(path.read_text())
-        again += [f"{path.relative_to(PACKAGE)}: {name}" for name in defined(tree) if name in WORDS]
+        # Structs of the wire have the names of Kafka's own definitions.
+        words = WORDS - {"TopicPartition"} if path.is_relative_to(PACKAGE / "wire" / "coordinator") else WORDS
+        again += [f"{path.relative_to(PACKAGE)}: {name}" for name in defined(tree) if name in words]
         again += [f"{path.relative_to(PACKAGE)}: {name!r}" for name in topics_written(tree)]
     assert again == []
 

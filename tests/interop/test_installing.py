@@ -134,7 +134,8 @@ def test_what_the_interpreted_wheel_holds(interpreted_wheel: Path) -> None:
     modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules
     rest = {name for name in names - modules if ".dist-info/" not in name}
-    assert {name.rpartition(".")[2] for name in rest} == {"pyi", "java", "typed"}, "no C, no headers, no studies"
+    kinds = {Path(name).suffix or Path(name).name for name in rest}
+    assert kinds == {".pyi", ".java", ".typed", ".html", ".css", ".js", ".svg", "LICENSE"}, "no C, no headers, no studies"
     assert {name.partition("/")[0] for name in rest | modules} == {"tidelog", "pyspark_tidelog"}
     assert {"LICENSE", "NOTICE"} <= {Path(name).name for name in names}
 

@@ -103,7 +103,7 @@ def _by_expression(expressions: Sequence[str], ignores_case: bool) -> Filter:
 
 
 def _by_header(headers: Sequence[str]) -> Filter:
-    import numpy as np
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     wanted = [(name, value.encode("utf-8", "surrogateescape") if given else None) for name, given, value in _parts(headers)]
@@ -112,14 +112,14 @@ def _by_header(headers: Sequence[str]) -> Filter:
         column = batch.column("headers")
         flat = column.flatten()
         names, values = flat.field("key"), flat.field("value")
-        rows = pc.list_parent_indices(column).to_numpy()
-        found = np.zeros(batch.num_rows, bool)
+        rows = pc.list_parent_indices(column)
+        found: set[int] = set()
         for name, value in wanted:
             fits = pc.equal(names, name)
             if value is not None:
                 fits = pc.and_(fits, pc.fill_null(pc.equal(values, value), False))
-            found[rows[fits.to_numpy(zero_copy_only=False)]] = True
-        return batch.filter(found)
+            found.update(pc.unique(rows.filter(fits)).to_pylist())
+        return batch.take(pa.array(sorted(found), pa.int64()))
 
     return keep
 

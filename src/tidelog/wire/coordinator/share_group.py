@@ -54,13 +54,13 @@ class ShareGroupTargetAssignmentMemberKey(Message, versions="13"):
     member_id: str = string()
 
 
-class TargetPartitions(Struct):
+class TopicPartition(Struct):
     topic_id: uuid.UUID = uuid16()
     partitions: list[int] = array(int32)
 
 
 class ShareGroupTargetAssignmentMemberValue(Message, versions="0", flexible="0+"):
-    topic_partitions: list[TargetPartitions] = array(TargetPartitions)
+    topic_partitions: list[TopicPartition] = array(TopicPartition)
 
 
 class TopicPartitions(Struct):
