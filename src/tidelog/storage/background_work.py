@@ -120,6 +120,13 @@ class BackgroundWork(LogEvents):
         if self.cleaner is not None:
             self.cleaner.manager.finish()
 
+    def abandon(self) -> None:
+        """Stop at once, and leave the files as a killed process does."""
+        self.offline.stop()
+        self._scheduler.abandon()
+        if self.cleaner is not None:
+            self.cleaner.abandon()
+
     def finish(self) -> None:
         """Map the last segments and write the checkpoints, after the logs were closed. Raise StorageError if that fails."""
         partitions = self._partitions
