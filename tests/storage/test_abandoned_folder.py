@@ -53,6 +53,7 @@ def content(directory: Path) -> dict[str, tuple[int, int, bytes]]:
 def in_mid_air(directory: Path, threads: LateThreads | None, steps: int) -> tuple[LogManager, bool]:
     """A manager whose compaction has made so many steps; whether it still has work."""
     manager = started(directory)
+    manager.tick()  # The cleaner's first check; the next one is due later.
     manager.create_topic("t", 1, COMPACTED)
     log = manager.log("t", 0)
     for number in range(RECORDS):

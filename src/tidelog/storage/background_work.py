@@ -3,7 +3,7 @@
 | task | what | how often: `manager_config` |
 |---|---|---|
 | log-retention | deletes segments whose retention has expired, in topics that are not compacted | log.retention.check.… |
-| log-cleaner | compacts topics, and deletes their old segments (`log_cleaner`) | log.cleaner.backoff.ms |
+| log-cleaner | compacts topics, and deletes their old segments (`log_cleaner`) | from the start on, log.cleaner.backoff.ms |
 | log-flusher | flushes logs to the disk by flush.ms | log.flush.scheduler.… |
 | …-checkpoint | writes recovery points, log start offsets and high watermarks (`dir_checkpoints`) | ….checkpoint.… |
 | removed-files | takes logs offline whose files were removed (`removed_files`) | replica.high.watermark.checkpoint.… |
@@ -103,7 +103,7 @@ class BackgroundWork(LogEvents):
         )
         self._scheduler.schedule("removed-files", self._removed_files.look, delay_ms=period_ms, period_ms=period_ms)
         if self.cleaner is not None:
-            self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms, initial_delay_ms=delay_ms)
+            self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms)
 
     def reconfigure(self, config: ManagerConfig) -> None:
         """Apply the changed settings that may change while a broker runs."""

@@ -81,10 +81,10 @@ class LogCleaner:
 
     # --- in the background
 
-    def start(self, scheduler: Scheduler, *, backoff_ms: int = DEFAULT_BACKOFF_MS, initial_delay_ms: int = 0) -> None:
-        """Schedule a check every `backoff_ms`, from `initial_delay_ms` on."""
+    def start(self, scheduler: Scheduler, *, backoff_ms: int = DEFAULT_BACKOFF_MS) -> None:
+        """Schedule a check now and every `backoff_ms`. As in Kafka, log.initial.task.delay.ms does not delay the first one."""
         self._scheduler = scheduler
-        self._periodic = scheduler.schedule("log-cleaner", self._tick, delay_ms=initial_delay_ms, period_ms=backoff_ms)
+        self._periodic = scheduler.schedule("log-cleaner", self._tick, period_ms=backoff_ms)
 
     def reconfigure(self, backoff_ms: int, memory_bytes: int) -> None:
         """Check every `backoff_ms` after the next check; the next pass has `memory_bytes` for its keys."""
