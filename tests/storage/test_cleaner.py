@@ -39,6 +39,7 @@ from tidelog.records.records import Record
 from tidelog.storage.compaction.cleaner import CleanerStats, run
 from tidelog.storage.compaction.segment_grouping import group_segments_by_size
 from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.segment_replacement import ReplacementAbortedError
 from tidelog.storage.segment.log_segment import LogSegment
 
 INT_MAX = 2**31 - 1
@@ -175,7 +176,8 @@ class TestSegments:
         steps = make_cleaner().steps(to_clean(log))
         while not list(log.directory.glob("*.cleaned")):
             do_next(steps)
-        steps.close()
+        with pytest.raises(ReplacementAbortedError):
+            steps.throw(ReplacementAbortedError())
         assert not list(log.directory.glob("*.cleaned"))
         assert keys(log) == before
 
@@ -197,7 +199,8 @@ class TestSegments:
                     break
                 if not isinstance(step, int):
                     step()
-            steps.close()
+            with pytest.raises(ReplacementAbortedError):
+                steps.throw(ReplacementAbortedError())
             found = offsets_with_values(log)
             assert set(found) <= before
             assert sorted(set(keys(log))) == [0, 1, 2, 3]

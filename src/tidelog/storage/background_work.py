@@ -3,7 +3,7 @@
 | task | what | how often: `manager_config` |
 |---|---|---|
 | log-retention | deletes segments whose retention has expired, in topics that are not compacted | log.retention.check.… |
-| log-cleaner | compacts topics, and deletes their old segments (`log_cleaner`) | log.cleaner.backoff.ms |
+| log-cleaner | compacts topics, and deletes their old segments (`log_cleaner`) | from the start on, log.cleaner.backoff.ms |
 | log-flusher | flushes logs to the disk by flush.ms | log.flush.scheduler.… |
 | …-checkpoint | writes recovery points, log start offsets and high watermarks (`dir_checkpoints`) | ….checkpoint.… |
 | removed-files | takes logs offline whose files were removed (`removed_files`) | replica.high.watermark.checkpoint.… |
@@ -103,7 +103,7 @@ class BackgroundWork(LogEvents):
         )
         self._scheduler.schedule("removed-files", self._removed_files.look, delay_ms=period_ms, period_ms=period_ms)
         if self.cleaner is not None:
-            self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms, initial_delay_ms=delay_ms)
+            self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms)
 
     def reconfigure(self, config: ManagerConfig) -> None:
         """Apply the changed settings that may change while a broker runs."""
@@ -119,6 +119,13 @@ class BackgroundWork(LogEvents):
         self._scheduler.shutdown(REMOVALS_AT_THE_END_S)
         if self.cleaner is not None:
             self.cleaner.manager.finish()
+
+    def abandon(self) -> None:
+        """Stop at once, and leave the files as a killed process does."""
+        self.offline.stop()
+        self._scheduler.abandon()
+        if self.cleaner is not None:
+            self.cleaner.abandon()
 
     def finish(self) -> None:
         """Map the last segments and write the checkpoints, after the logs were closed. Raise StorageError if that fails."""

@@ -131,4 +131,5 @@ class OpenedFolder:
     def abort(self) -> None:
         """Release the descriptors, and write nothing."""
         forget_closer(self.partitions.give_descriptors_back)
+        self.work.abandon()
         self.partitions.close_handlers()

@@ -140,6 +140,7 @@ class Scheduler:
         self.wake: Task = _nothing
         """Called on the scheduling thread when `next_due_ms` has become earlier."""
         self._slice_ends = inf
+        self._is_abandoned = False
 
     def schedule(
         self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None, ahead: Task | None = None
@@ -210,6 +211,8 @@ class Scheduler:
         `done` has a slice: when the slice `is_over`, it must schedule the rest of its work. Without threads both functions are
         called now. `done` must not raise.
         """
+        if self._is_abandoned:
+            return
         if self.elsewhere is not None:
             try:
                 self.elsewhere(work, partial(self._in_a_slice, done))
@@ -224,6 +227,8 @@ class Scheduler:
         done(result)
 
     def _in_a_slice(self, done: Callable[[object], None], result: object) -> None:
+        if self._is_abandoned:
+            return
         before, self._slice_ends = self._slice_ends, min(self._slice_ends, monotonic() + SLICE_S)
         try:
             done(result)
@@ -273,6 +278,11 @@ class Scheduler:
         if left:
             logger.info("%d removals of files are left to the next start", left)
 
+    def abandon(self) -> None:
+        """Drop all tasks, and run nothing more: the files that they would change are no longer the owner's."""
+        self._is_abandoned = True
+        self._waiting, self._elsewhere = [], {}
+
     def _time(self) -> int:
         with self._guard:
             clock_ms = self._clock.now_ms()
@@ -281,6 +291,8 @@ class Scheduler:
             return self._now_ms
 
     def _push(self, scheduled: ScheduledTask) -> None:
+        if self._is_abandoned:
+            return
         with self._guard:
             heapq.heappush(self._waiting, (scheduled.due_ms, next(self._order), scheduled))
             is_next = self._waiting[0][2] is scheduled

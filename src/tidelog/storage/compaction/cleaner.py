@@ -14,8 +14,9 @@ records, and may be smaller than before.
 A pass is a generator of short steps, so that the log's thread can do other work in between. Appends, reads and rolls do not
 disturb a pass. Another thread, if there is one, reads, maps and filters the batches, and waits for syncs. The log's own thread
 appends the kept batches and swaps the segments.
-Truncation and deletion must abort the pass first (`cleaner_manager`). A pass that is aborted or fails removes its unfinished
-segment; groups that were already replaced stay replaced. It may run again at any time.
+Truncation and deletion must abort the pass first (`cleaner_manager`). A pass that is aborted (`ReplacementAbortedError`) or fails
+removes its unfinished segment; groups that were already replaced stay replaced. It may run again at any time. A pass that is only
+closed, perhaps by the garbage collector after its folder was given up, leaves the files as a crash does.
 
 It differs from Kafka on purpose: checksums are verified; the files of a failed pass are removed at once; a full disk aborts the
 pass and leaves the partition online and its log unchanged.
@@ -263,6 +264,9 @@ class Cleaner:
             yield partial(sync_files, cleaned.begin_sync())
             cleaned.set_last_modified(segments[-1].last_modified_ms)
             cleaned.close_idle()
+        except GeneratorExit:
+            cleaned.close_handlers()
+            raise
         except BaseException:
             with contextlib.suppress(StorageError):
                 cleaned.delete_if_exists()

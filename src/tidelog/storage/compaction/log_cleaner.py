@@ -17,6 +17,7 @@ start), because a pass must not run meanwhile.
 | damage (CorruptDataError, or any unexpected error) | the log is no longer compacted, with a warning |
 | a disk error | the log is unchanged, and is tried again in five minutes |
 | `CleanerManager.abort_cleaning` | the unfinished segment is removed |
+| `abandon` | the files stay as they are, as after a crash |
 
 `log_manager` owns one. Only one thread at a time may use it.
 """
@@ -34,6 +35,7 @@ from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, CleanResult, Steps, in_memory, run
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleanerManager
+from tidelog.storage.partition.segment_replacement import ReplacementAbortedError
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 
 logger = logging.getLogger("tidelog.storage")
@@ -79,10 +81,10 @@ class LogCleaner:
 
     # --- in the background
 
-    def start(self, scheduler: Scheduler, *, backoff_ms: int = DEFAULT_BACKOFF_MS, initial_delay_ms: int = 0) -> None:
-        """Schedule a check every `backoff_ms`, from `initial_delay_ms` on."""
+    def start(self, scheduler: Scheduler, *, backoff_ms: int = DEFAULT_BACKOFF_MS) -> None:
+        """Schedule a check now and every `backoff_ms`. As in Kafka, log.initial.task.delay.ms does not delay the first one."""
         self._scheduler = scheduler
-        self._periodic = scheduler.schedule("log-cleaner", self._tick, delay_ms=initial_delay_ms, period_ms=backoff_ms)
+        self._periodic = scheduler.schedule("log-cleaner", self._tick, period_ms=backoff_ms)
 
     def reconfigure(self, backoff_ms: int, memory_bytes: int) -> None:
         """Check every `backoff_ms` after the next check; the next pass has `memory_bytes` for its keys."""
@@ -99,6 +101,13 @@ class LogCleaner:
         if self._current is not None:
             self.manager.abort_cleaning(self._current.topic_partition)
         self._steps, self._is_waiting = None, False
+
+    def abandon(self) -> None:
+        """End the current pass as a killed process does: its files stay as they are. Start no other."""
+        steps, self._steps, self._current, self._scheduler = self._steps, None, None, None
+        self._is_waiting = False
+        if steps is not None:
+            steps.close()
 
     def went_offline(self, key: TopicPartition) -> None:
         """Abort the pass over a log that has met a disk error."""
@@ -286,5 +295,5 @@ class LogCleaner:
         self._is_waiting, self._error = False, None
         # A running generator has raised the error that aborts it.
         if steps is not None and getgeneratorstate(steps) != GEN_RUNNING:
-            with suppress(StorageError):  # The log has gone offline then, which was logged.
-                steps.close()
+            with suppress(ReplacementAbortedError, StorageError):  # After a StorageError the log is offline, which was logged.
+                steps.throw(ReplacementAbortedError())

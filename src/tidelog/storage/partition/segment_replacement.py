@@ -8,8 +8,9 @@
 | 3 | ``.swap`` → their names | ``.deleted`` | finishes |
 
 The folder is synced after each step, so that a power loss keeps their order. An owner with threads lets one of them wait for
-that. A replacement that is abandoned (`close`) before step 2 removes the new files; later it is completed. Compaction and the
-split of an overflowed segment use this; the caller removes the producer snapshots of the returned segments.
+that. A replacement that is aborted (`ReplacementAbortedError` is thrown into it) before step 2 removes the new files; later it is
+completed. One that is only closed leaves the files as a crash does: the folder may belong to another owner by then. Compaction
+and the split of an overflowed segment use this; the caller removes the producer snapshots of the returned segments.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ Replacing = Generator[Callable[[], object], None, list[LogSegment]]
 """Yields functions to be called, on any thread, before it continues."""
 
 
+class ReplacementAbortedError(Exception):
+    """Thrown into steps by the owner of the log, who goes on using it: they clean up, and raise it again."""
+
+
 def replacing_segments(
     existing: LogSegments,
     new: Iterable[LogSegment],
@@ -54,7 +59,7 @@ def replacing_segments(
         segment.change_file_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)
     try:
         yield sync
-    except GeneratorExit:
+    except ReplacementAbortedError:
         for segment in coming:
             segment.delete_if_exists()
         raise
@@ -69,7 +74,7 @@ def replacing_segments(
     delete_segment_files(going, scheduler, delete_delay_ms)
     try:
         yield sync
-    except GeneratorExit:
+    except ReplacementAbortedError:
         _name(coming)
         raise
     _name(coming)

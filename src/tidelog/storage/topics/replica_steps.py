@@ -45,8 +45,12 @@ class ReplicaSteps:
         """Delete replicas: see `ReplicaFolders.delete`."""
         try:
             yield from self._folders.delete(keys)
-        finally:
+        except GeneratorExit:  # The folder may be another owner's by now, and forgetting writes a file.
+            raise
+        except BaseException:
             self._work.forget_cleaning(keys)
+            raise
+        self._work.forget_cleaning(keys)
 
     def reconfigure(self, topics: Iterable[str] = (), *, broker: bool = False) -> Steps[None]:
         """Apply the current settings in the metadata: those of `topics`, or with `broker` the broker's, which affect all

@@ -17,12 +17,13 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
-from tidelog.broker.cluster.kraft.snapshot_fetcher import PART_SUFFIX, Snapshot
+from tidelog.broker.cluster.kraft.snapshot_fetcher import PART_SUFFIX, Snapshot, finished
 from tidelog.errors import StorageError, TidelogError
 from tidelog.formats.checkpoints import sync_directory
 from tidelog.metadata.batches import SNAPSHOT_BATCH_RECORDS, build_batch, build_control_batch
@@ -81,7 +82,7 @@ class MetadataCopy:
             snapshot, changes = Snapshot(self._fetcher.end_offset, self._fetcher.end_epoch), loader.changes
             batches = await _batches(loader, snapshot.epoch)
         try:
-            await asyncio.to_thread(_write, self._folder, snapshot, batches)
+            await finished(partial(_write, self._folder, snapshot, batches))
         except OSError as error:
             logger.warning("%s: the metadata was not copied here: %s", self._folder, error.strerror or error)
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -59,8 +60,10 @@ class SnapshotFetcher:
         """
         path = self._folder / snapshot.file_name
         part = path.with_name(path.name + PART_SUFFIX)
-        fd = await _on_disk(part, lambda: _begin(part))
+        opened: list[int] = []
         try:
+            await _on_disk(part, lambda: _begin(part, opened))
+            (fd,) = opened
             position, size = 0, -1
             while position != size:
                 piece = await self._piece(channel, leader_epoch, snapshot, position)
@@ -82,7 +85,8 @@ class SnapshotFetcher:
                 part.unlink()
             raise
         finally:
-            os.close(fd)
+            for fd in opened:
+                os.close(fd)
         return path
 
     async def _piece(self, channel: Channel, leader_epoch: int, snapshot: Snapshot, position: int) -> PartitionSnapshotResult:
@@ -99,26 +103,36 @@ class SnapshotFetcher:
         return piece
 
 
-async def _on_disk(path: Path, call: object) -> int:
+async def finished(call: Callable[[], object]) -> None:
+    """Run `call` on another thread, and wait until it has ended even if the caller is cancelled: until then it may use
+    descriptors and the folder. Raises what `call` raises.
+    """
+    future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
-        return await asyncio.get_running_loop().run_in_executor(None, call)  # type: ignore[arg-type]
+        await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+async def _on_disk(path: Path, call: Callable[[], object]) -> None:
+    try:
+        await finished(call)
     except OSError as error:
         raise StorageError(f"cannot write a metadata snapshot: {error.strerror}", path=path) from error
 
 
-def _begin(part: Path) -> int:
+def _begin(part: Path, opened: list[int]) -> None:
     part.parent.mkdir(exist_ok=True)
-    return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    opened.append(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
 
 
-def _write(fd: int, data: memoryview) -> int:
+def _write(fd: int, data: memoryview) -> None:
     while data:
         data = data[os.write(fd, data) :]
-    return 0
 
 
-def _finish(fd: int, part: Path, path: Path) -> int:
+def _finish(fd: int, part: Path, path: Path) -> None:
     os.fsync(fd)
     part.replace(path)
     sync_directory(path.parent)
-    return 0
