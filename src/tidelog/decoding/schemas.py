@@ -1,12 +1,12 @@
-"""From schemas, of files or of a registry, to decoders.
+"""Makes decoders from schemas, which come from files or a registry.
 
-| file | is for |
+| file | format |
 |---|---|
 | `.avsc` | avro |
 | `.proto`; with any other extension, a set of descriptors: `protoc --descriptor_set_out --include_imports` | protobuf |
 | a JSON Schema | json |
 
-`FILE#Message` names the Protobuf message; without it, the file's first one.
+`FILE#Message` names the Protobuf message. Without a name, the first message of the file is used.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from tidelog.decoding.schemaful.protobuf_schema import ProtobufFile
 
 KINDS: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
-"""The formats that schemas are for, and the registry's names for them."""
+"""The formats that have schemas, and the registry's names for them."""
 
 MAX_FILE_BYTES: Final = 16 << 20
 
 
 def schema_file(text: str, name: str) -> Schema:
-    """Return the schema in `FILE` or `FILE#Message`, for a format. Raises NotFoundError, InvalidArgumentError."""
+    """Read the schema `FILE` or `FILE#Message` of a format. Raises NotFoundError, InvalidArgumentError."""
     from tidelog.decoding.registry import Schema
 
     if name not in KINDS:
@@ -48,8 +48,8 @@ def schema_file(text: str, name: str) -> Schema:
 
 
 def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema | None = None) -> tuple[Decoder, str | None]:
-    """Return the decoder of values that were written with a schema (for Protobuf: with the message at `indexes`) and are read
-    with another one, if given; and the name of the record or message.
+    """Return a decoder, and the name of the record or message that it decodes. Values were written with a schema (for Protobuf,
+    with its message at `indexes`). They are read with the schema `reader`, if that is given.
 
     Raises InvalidArgumentError for a malformed schema.
     """

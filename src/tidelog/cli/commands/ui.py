@@ -1,4 +1,4 @@
-"""`tidelog ui [DIR|HOST:PORT ...]`: a page that shows topics by time, in a browser."""
+"""`tidelog ui [DIR|HOST:PORT ...]`: serves a page that shows topics by time in a browser."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     )
     for pool in context.sources.pools:
         with pool.borrowed():
-            pass  # An address that cannot be read is an error at once.
+            pass  # Report an unreadable source at once, not in the browser.
     server = PageServer(context, host, port)
 
     def ready() -> None:

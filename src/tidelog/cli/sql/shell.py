@@ -2,10 +2,10 @@
 
 | key | |
 |---|---|
-| Enter | executes a complete statement, else begins a new line |
+| Enter | executes a complete statement, otherwise begins a new line |
 | Tab | completes topics, columns, keywords |
-| Up, Ctrl-R | earlier statements, also of earlier shells |
-| Ctrl-C | cancels the statement that runs or is typed |
+| Up, Ctrl-R | recalls earlier statements, including those of earlier shells |
+| Ctrl-C | cancels a running statement, or discards the typed one |
 | Ctrl-D | ends the shell |
 
 The history is in `$XDG_STATE_HOME/tidelog/sql_history` (~/.local/state), readable only by its owner.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
 MOST_ROWS = 1000
-"""The shell shows at most this many rows of a result, and says so."""
+"""The shell shows at most this many rows of a result, and prints a note if there are more."""
 
 COMMANDS = {
     ".help": "this list",
@@ -49,7 +49,7 @@ COMMANDS = {
 
 
 class Shell:
-    """Reads statements from a terminal and shows their results. `opened` opens a session with a time zone."""
+    """Reads statements from a terminal and shows their results. `opened` opens a session for a time zone."""
 
     def __init__(self, opened: Callable[[str | None], Session], zone: str | None, format_name: str) -> None:
         self._opened = opened
@@ -59,7 +59,7 @@ class Shell:
         self._session = opened(zone)
 
     def run(self) -> None:
-        """Read and execute until the end of input."""
+        """Read and execute statements until the end of the input."""
         prompt = self._prompt()
         print_lines(
             [f"{len(self._session.topics):,} topics; times in {self._session.zone}. Statements end with ; .help for help"]
@@ -81,7 +81,7 @@ class Shell:
             self._session.close()
 
     def _execute(self, text: str) -> bool:
-        """Execute what was typed; return False to end the shell. Errors are printed."""
+        """Execute what was typed, and print errors. Return False to end the shell."""
         try:
             if text.startswith("."):
                 return self._command(*text.split(maxsplit=1))
@@ -173,7 +173,7 @@ class Shell:
 
 
 class _Cut:
-    """The first rows of batches. Reads one batch beyond them at most."""
+    """The first rows of a sequence of batches. Reads at most one more batch."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], most: int) -> None:
         self.rows = 0
@@ -194,7 +194,7 @@ class _Cut:
 
 
 def history_file() -> Path | None:
-    """Return the file of the history, which exists then; None if it cannot be written."""
+    """Return the history file, created if necessary; None if it cannot be written."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     file = Path(state) / "tidelog" / "sql_history"
     try:
