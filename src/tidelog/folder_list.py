@@ -85,7 +85,7 @@ def _of_properties(path: Path) -> Iterator[Path]:
     properties = read_properties_file(path)
     text = next((str(properties[name]) for name in _LOG_DIRS if properties.get(name)), None)
     if text is None:
-        raise InvalidArgumentError("no data folder in these properties", path=path, expected="log.dirs=/d1,/d2")
+        raise InvalidArgumentError("the properties name no data folder", path=path, expected="log.dirs=/d1,/d2")
     for part in text.split(","):
         if part.strip():
             yield path.parent / part.strip()

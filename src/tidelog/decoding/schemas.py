@@ -34,14 +34,14 @@ def schema_file(text: str, name: str) -> Schema:
     from tidelog.decoding.registry import Schema
 
     if name not in KINDS:
-        raise InvalidArgumentError(f"{name} has no schemas: {text} is for nothing", expected=", ".join(KINDS))
+        raise InvalidArgumentError(f"{name} has no schemas, so {text} would have no effect", expected=", ".join(KINDS))
     path, _, message = text.partition("#") if name == "protobuf" else (text, "", "")
     try:
         if Path(path).stat().st_size > MAX_FILE_BYTES:
             raise InvalidArgumentError("a schema of more than 16 MiB", path=path)
         content = "" if name == "protobuf" else Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise InvalidArgumentError("not a schema: not UTF-8", path=path) from None
+        raise InvalidArgumentError("the schema is not UTF-8", path=path) from None
     except OSError as error:
         raise NotFoundError(f"cannot read the schema: {error.strerror}", path=path) from None
     return Schema(KINDS[name], content, path=path, message=message or None)
@@ -79,7 +79,7 @@ def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema |
         if reader is not None:
             descriptor = _protobuf(reader).by_name(reader.message or descriptor.full_name)
         return ProtobufDecoder(descriptor), descriptor.full_name
-    raise InvalidArgumentError("schemas of this type are not known", found=schema.kind, expected=", ".join(KINDS.values()))
+    raise InvalidArgumentError("unknown type of schema", found=schema.kind, expected=", ".join(KINDS.values()))
 
 
 @lru_cache(maxsize=256)

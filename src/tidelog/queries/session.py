@@ -302,7 +302,7 @@ def sql(
     )
     found = session.statements(query)
     if len(found) != 1:
-        raise InvalidArgumentError("a query is one statement", found=len(found))
+        raise InvalidArgumentError("a query must be one statement", found=len(found))
     relation = session.relation(found[0], params)
     if relation is None:
         raise InvalidArgumentError("the statement has no result", found=repr(found[0].text))

@@ -103,16 +103,16 @@ def _check_explain(connection: duckdb.DuckDBPyConnection, statement: Statement) 
     match = _EXPLAIN.match(statement.text)
     inner = [] if match is None else connection.extract_statements(statement.text[match.end() :])
     if match is None or len(inner) != 1 or inner[0].type.name not in _EXPLAINED:
-        raise InvalidArgumentError("EXPLAIN is for queries", found=repr(statement.text))
+        raise InvalidArgumentError("EXPLAIN needs a query", found=repr(statement.text))
     statement.explained = statement.text[match.end() :]
     statement.analyzes = "analyze" in match.group().lower()
 
 
 def _refusal(kind: str) -> InvalidArgumentError:
     hint = {
-        "COPY": "a result is written by --output FILE",
-        "EXPORT": "a result is written by --output FILE",
+        "COPY": "--output FILE writes a result",
+        "EXPORT": "--output FILE writes a result",
         "LOAD": "extensions are not loaded",
         "ATTACH": "other databases are not attached",
-    }.get(kind, "SELECT, EXPLAIN, CREATE VIEW, CREATE TABLE and CREATE MACRO are for reading")
-    return InvalidArgumentError(f"refused: {kind}; this only reads, and {hint}")
+    }.get(kind, "SELECT, EXPLAIN, CREATE VIEW, CREATE TABLE and CREATE MACRO are allowed")
+    return InvalidArgumentError(f"{kind} is refused, because queries are read-only: {hint}")

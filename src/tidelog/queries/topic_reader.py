@@ -54,7 +54,7 @@ class TopicReader:
         return open_source(address, skip_damaged=self._options["skip_damaged"])
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, list[int]]:
-        """List the topics and their partitions anew."""
+        """List the topics and their current partitions."""
         with self._lock:
             if self._listing is None:
                 self._listing = self.open()

@@ -168,7 +168,7 @@ def typed_columns(schema: StructType, options: ReadOptions, readers: Readers | N
             raise InvalidArgumentError(f"column {side}: a value may lack any field", found="NOT NULL", expected="nullable types")
         if decode is not None and decode.formats[side] in PLAIN_FORMATS and kind != StringType():
             raise InvalidArgumentError(
-                f"column {side}: {decode.formats[side]} is text", found=kind.simpleString(), expected="string"
+                f"column {side}: {decode.formats[side]} decodes to text", found=kind.simpleString(), expected="string"
             )
         types[side] = to_arrow_type(kind, timezone="UTC")
     return TypedColumns(options.columns, decode, types, readers or {})

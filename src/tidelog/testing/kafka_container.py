@@ -114,7 +114,7 @@ class KafkaContainer:
     def get_exposed_port(self, port: int) -> int:
         """Return the port of `get_bootstrap_server`. Raises InvalidArgumentError for any port but Kafka's."""
         if int(port) != self.port:
-            raise InvalidArgumentError("a port that only a container has", found=str(port), expected=str(self.port))
+            raise InvalidArgumentError("this broker has one port only", found=str(port), expected=str(self.port))
         return self.broker.port
 
     # --- its configuration, before it starts

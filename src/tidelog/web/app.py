@@ -129,7 +129,7 @@ def make_app(context: Context, jobs: Jobs) -> Starlette:
 async def _page(request: Request) -> Response:
     found = page_file(request.url.path)
     if found is None:
-        return problem(404, NotFoundError("there is no such path", path=request.url.path))
+        return problem(404, NotFoundError("no such path", path=request.url.path))
     return Response(found[0], media_type=found[1])
 
 

@@ -93,7 +93,7 @@ class Query:
             first, dash, last = part.partition("-")
             low, high = _whole(first), _whole(last if dash else first)
             if low is None or high is None or not low <= high < low + MAX_PARTITIONS or high > 2**31 - 1:
-                raise InvalidArgumentError("partitions", found=repr(text), expected="numbers and ranges, as 0,3,8-11")
+                raise InvalidArgumentError("partitions", found=repr(text), expected="numbers and ranges, such as 0,3,8-11")
             found.update(range(low, high + 1))
         return tuple(sorted(found))
 

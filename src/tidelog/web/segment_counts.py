@@ -77,7 +77,7 @@ class Counting:
             read = sorted((*edges, *blocks)) if is_read else edges
             self._read(segment, _runs(found.time_map, read), start_offset, end_offset)
             if not is_read and blocks:
-                self._grid.why.add("blocks of the time maps have records of several intervals: their numbers are estimated")
+                self._grid.why.add("some blocks of the time maps span several intervals: their counts are estimated")
                 self._estimate(found, blocks)
             segment.close()
         for segment, position, start_offset, end_offset in self._unmapped:
@@ -106,7 +106,7 @@ class Counting:
             self.read_bytes += end - start
             _read(segment, start, end, start_offset, end_offset, self._grid)
             if self._job.is_late():
-                self._grid.why.add("not everything was read in time")
+                self._grid.why.add("the time limit was reached before everything was read")
                 return
 
 

@@ -77,7 +77,7 @@ class SourcePools:
         for pool in self.pools:
             if name in (None, pool.name):
                 return pool
-        raise NotFoundError("there is no such source", found=repr(name), expected=" or ".join(pool.name for pool in self.pools))
+        raise NotFoundError("no such source", found=repr(name), expected=" or ".join(pool.name for pool in self.pools))
 
     def close(self) -> None:
         """Close all sources."""

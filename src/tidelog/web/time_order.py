@@ -53,7 +53,7 @@ class TimeCursor(NamedTuple):
         """Parse a cursor. Raises InvalidArgumentError."""
         parts = text.split(".")
         if len(text) > 64 or len(parts) != 3 or not all(one.removeprefix("-").isdecimal() and one.isascii() for one in parts):
-            raise InvalidArgumentError("after", found=repr(text), expected="the `next` of the page before")
+            raise InvalidArgumentError("after", found=repr(text), expected="the `next` of the previous page")
         return cls(*map(int, parts))
 
     def __str__(self) -> str:
@@ -102,8 +102,8 @@ def _window(
             job.check()
             if time.monotonic() - started > MOST_S:
                 raise InvalidArgumentError(
-                    f"the order of time needs the whole range: not read within {MOST_S:.0f} s",
-                    expected="a shorter range, the order of offsets, or time maps (tidelog index rebuild)",
+                    f"sorting by time needs the whole range, which was not read within {MOST_S:.0f} s",
+                    expected="a shorter range, sorting by offset, or time maps (tidelog index rebuild)",
                 )
 
 

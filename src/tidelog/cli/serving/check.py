@@ -58,7 +58,7 @@ def check_serving(
     ignored = {name: file[name] for name in file.keys() & LogConfig().to_properties().keys() - given.keys() - set(BROKER_NAMES)}
     left = _without_errors(found, {**{name: file[name] for name in file if name not in ignored}, **given})
     if left is None:
-        found.error("the rest is not checked until this is corrected")
+        found.error("the rest is not checked until this is fixed")
         return found.finish()
     properties = sort_properties(left, topic_names=True)
     without = effectless({name: value for name, value in file.items() if name not in given}, sort_properties({**left, **ignored}))

@@ -69,9 +69,9 @@ def command(
     tidelog sql DIR "select date_trunc('minute', timestamp), count(*) from orders
                      where timestamp >= moment('yesterday 09:00') group by 1"
 
-    Ranges of timestamps, partitions and offsets in WHERE limit what is read; EXPLAIN shows it. Without QUERY, standard
-    input is read, or a shell starts if that is a terminal. Nothing is written except by --output. Exit code 3: offsets are
-    missing from the folder; the notes say which.
+    Ranges of timestamps, partitions and offsets in WHERE limit what is read; EXPLAIN shows how. Without QUERY, standard
+    input is read, or a shell starts if that is a terminal. Only --output writes a file. Exit code 3: offsets are missing from
+    the folder; notes say which.
     """
     format_name = format_name or ("jsonl" if as_json else SUFFIXES.get(Path(output or "").suffix.lower(), "text"))
     if as_json and format_name != "jsonl":

@@ -42,7 +42,7 @@ COMMANDS = {
     ".help": "this list",
     ".tables": "topics and the other tables",
     ".rows N": f"show at most N rows of a result [{MOST_ROWS:,}]",
-    ".tz ZONE": "the time zone, as Europe/Berlin",
+    ".tz ZONE": "the time zone, such as Europe/Berlin",
     ".timing": "show how long statements take, or stop showing it",
     ".quit": "end the shell, as does Ctrl-D",
 }
@@ -132,7 +132,7 @@ class Shell:
             find_zone(argument)
             before, self._session = self._session, self._opened(argument)
             before.close()
-            notices.note("views, tables and variables made in this shell are gone")
+            notices.note("views, tables and variables of this shell were dropped")
         else:
             raise InvalidArgumentError("unknown command", found=repr(f"{name} {argument}".strip()), expected=", ".join(COMMANDS))
         return True
@@ -201,6 +201,6 @@ def history_file() -> Path | None:
         file.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        notices.note(f"statements are not remembered: {error.strerror} ({file})")
+        notices.note(f"the history is not saved: {error.strerror} ({file})")
         return None
     return file

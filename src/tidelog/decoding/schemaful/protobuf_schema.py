@@ -88,7 +88,7 @@ def compiled(text: str, references: Iterable[tuple[str, str]] = (), *, path: str
         for name, content in references:
             parts = PurePosixPath(name)
             if parts.is_absolute() or ".." in parts.parts or not parts.parts:
-                raise InvalidArgumentError("a Protobuf reference leads out of its folder", found=repr(name), path=path)
+                raise InvalidArgumentError("the path of a Protobuf reference leaves its folder", found=repr(name), path=path)
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(content, encoding="utf-8")
         (root / _MAIN).write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@
 | blocks of a time map that lie within one interval | from the map | yes |
 | other blocks, and segments without a map, up to `READ_BYTES` in all | their timestamps are read | yes |
 | blocks, if there is more to read | from their time spans in the map | no |
-| segments, if there is more to read | from the time index: offsets between two entries count as records between their times | no |
+| segments, if there is more to read | from the time index: offsets between two entries count as records of that time | no |
 | a small range of a broker | its records are read | yes |
 | a large range of a broker | from the offsets that the broker finds for the ends of the intervals | no |
 | any, with filters or read_committed | the range is read until the job's time is over | if it was read whole |
@@ -97,7 +97,7 @@ def _extent(context: Context, source: Source, wanted: Wanted, job: Job) -> tuple
                 continue
             except TidelogError as error:
                 raise InvalidArgumentError(
-                    f"the brokers do not tell the latest time: {error}", expected="start and end"
+                    f"the brokers do not report the latest time: {error}", expected="start and end"
                 ) from None
             found += [one.timestamp for one in answers.values() if one is not None]
     return max(0, min(least, default=0)), max(most, default=-1)
@@ -115,7 +115,7 @@ def _by_maps(context: Context, source: Source, wanted: Wanted, grid: Grid, job: 
                 counting.add(segment, log.log_start_offset, end_offset)
                 segment.close()
         if job.is_late():
-            grid.why.add("not every partition was counted in time")
+            grid.why.add("the time limit was reached before every partition was counted")
             break
     counting.finish()
     return counting.read_bytes
@@ -133,7 +133,7 @@ def _by_reading(source: Source, wanted: Wanted, grid: Grid, job: Job) -> int:
     for number in wanted.partitions(source):
         for split in pieces(source, wanted.request_for(number, None), report):
             if job.is_late():
-                grid.why.add(f"read up to offset {split.first_offset} of partition {number}; what follows is not counted")
+                grid.why.add(f"counted up to offset {split.first_offset} of partition {number}; later records are not counted")
                 return report.bytes_read
             for batch in split.read(columns, report=report, reading=source.reading):
                 for kept in filtered([batch], wanted.filters):
@@ -158,7 +158,7 @@ def _by_brokers(source: Source, wanted: Wanted, grid: Grid, job: Job) -> int:
         grid.spread(grid.start_ms + bucket * grid.step_ms, grid.start_ms + until * grid.step_ms - 1, count)
         before = {key: max(before[key], found[key]) for key in before}
         if job.is_late():
-            grid.why.add("not every interval was asked for in time")
+            grid.why.add("the time limit was reached before every interval was counted")
             break
     return 0
 

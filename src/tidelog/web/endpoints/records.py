@@ -70,5 +70,5 @@ def _place(text: str | None) -> tuple[int, int] | None:
         return None
     partition, _, offset = text.partition(".")
     if not all(one.isascii() and one.isdigit() and len(one) < 20 for one in (partition, offset)):
-        raise InvalidArgumentError("after", found=repr(text), expected="the `next` of the page before")
+        raise InvalidArgumentError("after", found=repr(text), expected="the `next` of the previous page")
     return int(partition), int(offset)
