@@ -49,13 +49,13 @@ def test_folders(address: str | Path, path: str) -> None:
 @pytest.mark.parametrize("address", FOREIGN)
 def test_other_schemes_are_refused_and_leave_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = "are not understood: found .* expected a data folder"
+    said = "are not supported: found .* expected a data folder"
     for take in (folder_path, kind_of, open_source, settled, LogDir, tidelog.Broker, lambda one: LogManager(one, ManualClock(0))):
         with pytest.raises(InvalidArgumentError, match=said):
             take(address)
     for command in (["stat"], ["cat", "--", address, "t"], ["verify"], ["serve", "--data"], ["groups", "list"], ["format"]):
         ran = run(*command, *(() if address in command else (address,)))
-        assert ran.exit_code == 1 and "are not understood" in ran.error, command
+        assert ran.exit_code == 1 and "are not supported" in ran.error, command
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,9 +3,9 @@
 | address | folders |
 |---|---|
 | `/backup/kafka`, `file:///backup/kafka` | one: see `folder_path` |
-| `/d1:/d2`, `/d1,/d2` | several; a folder whose name contains a colon or a comma is taken as one if it exists |
-| `/backup/broker-*` | those that match, by name |
-| `server.properties` | the broker's `log.dirs`, else its `log.dir` |
+| `/d1:/d2`, `/d1,/d2` | several; if a folder with the whole name exists, only that folder |
+| `/backup/broker-*` | the folders that match, sorted by name |
+| `server.properties` | the broker's `log.dirs`, or `log.dir` if that is not set |
 | a list of these | all of them, in order |
 """
 
@@ -29,7 +29,7 @@ _LOG_DIRS = ("log.dirs", "log.dir")
 
 
 def are_several(address: object) -> bool:
-    """Whether an address is one of several folders, or a list of them, rather than that of one folder."""
+    """Return whether an address, or a list, names several folders rather than one."""
     if isinstance(address, Sequence) and not isinstance(address, str):
         return True
     if not isinstance(address, str | os.PathLike):
@@ -41,16 +41,16 @@ def are_several(address: object) -> bool:
 
 
 def list_folders(address: Folders) -> list[Path]:
-    """Return the folders of an address, without duplicates. Only patterns and properties are looked up on the disk.
+    """Return the folders that an address names, without duplicates. Only patterns and properties files are looked up on the disk.
 
-    Raises DataDirNotFoundError if no folder matches a pattern, InvalidArgumentError for a scheme that is not understood and for
-    properties without log.dirs, StorageError if these cannot be read.
+    Raises DataDirNotFoundError if no folder matches a pattern, InvalidArgumentError for an unsupported scheme and for a
+    properties file without log.dirs, StorageError if such a file cannot be read.
     """
     return list(dict.fromkeys(_folders(address)))
 
 
 def absolute_folders(address: Folders) -> str:
-    """Return an address of the same folders that is valid in a process with another working folder."""
+    """Return an address of the same folders with absolute paths, for a process with another working folder."""
     return os.pathsep.join(os.fspath(folder.absolute()) for folder in list_folders(address))
 
 
@@ -85,7 +85,7 @@ def _of_properties(path: Path) -> Iterator[Path]:
     properties = read_properties_file(path)
     text = next((str(properties[name]) for name in _LOG_DIRS if properties.get(name)), None)
     if text is None:
-        raise InvalidArgumentError("no data folder in these properties", path=path, expected="log.dirs=/d1,/d2")
+        raise InvalidArgumentError("the properties name no data folder", path=path, expected="log.dirs=/d1,/d2")
     for part in text.split(","):
         if part.strip():
             yield path.parent / part.strip()

@@ -30,7 +30,7 @@ def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> 
         return Path(text)
     local = _FILE.match(text)
     if local is None:
-        raise InvalidArgumentError(f"addresses with {match[1]}:// are not understood", found=text, expected=expected)
+        raise InvalidArgumentError(f"{match[1]}:// addresses are not supported", found=text, expected=expected)
     from urllib.parse import unquote  # Imported here because the import takes a few milliseconds.
 
     return Path(unquote(text[local.end() :]))

@@ -61,11 +61,11 @@ def find_zone(name: str) -> tzinfo:
         pass
     names = {known.lower(): known for known in available_timezones()}
     if not names:
-        raise InvalidArgumentError(f"no time zones are known on this system, {name!r} among them: pip install tzdata")
+        raise InvalidArgumentError(f"this system has no time zone database, so {name!r} is unknown: pip install tzdata")
     if name.lower() in names:
         return ZoneInfo(names[name.lower()])
     found = f"{name!r}{did_you_mean(name, sorted(names.values()), most=3)}"
-    raise InvalidArgumentError("no such time zone", found=found, expected="an IANA name, as Europe/Berlin")
+    raise InvalidArgumentError("no such time zone", found=found, expected="an IANA name, such as Europe/Berlin")
 
 
 def zone_name(zone: tzinfo) -> str:

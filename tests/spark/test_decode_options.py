@@ -141,7 +141,7 @@ def test_a_type_is_needed_and_has_to_fit() -> None:
     for kind in (StructType([StructField("id", LongType(), nullable=False)]), ArrayType(LongType(), containsNull=False)):
         with pytest.raises(InvalidArgumentError, match="column value: a value may lack any field"):
             typed_columns(StructType([StructField("value", kind)]), options)
-    with pytest.raises(InvalidArgumentError, match="column value: utf8 is text: found bigint"):
+    with pytest.raises(InvalidArgumentError, match="column value: utf8 decodes to text: found bigint"):
         typed_columns(StructType([StructField("value", LongType())]), parse(decode="utf8", columns="value"))
     with pytest.raises(InvalidArgumentError, match="fixed schema"):
         typed_columns(StructType([StructField("value", LongType())]), parse(columns="value"))

@@ -82,7 +82,7 @@ def test_a_folders_new_topics() -> None:
     ("given", "says"),
     [
         ({}, r"kafka.bootstrap.servers \(brokers\) or path"),
-        ({"path": "s3://bucket/x"}, "addresses with s3:// are not understood: found s3://bucket/x"),
+        ({"path": "s3://bucket/x"}, "s3:// addresses are not supported: found s3://bucket/x"),
         ({"kafka.bootstrap.servers": "nonsense"}, "option kafka.bootstrap.servers"),
         (BROKER | {"kafka.security.protocol": "TLS"}, "security.protocol: found TLS"),
         (BROKER | {"kafka.value.serializer": "x"}, "option kafka.value.serializer"),

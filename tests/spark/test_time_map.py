@@ -82,7 +82,7 @@ def test_the_option_is_a_folder(tmp_path: Path) -> None:
     assert parse(subscribe="empty", timeMapDir=f"file://{tmp_path}").time_map_dir == str(tmp_path)
     assert parse(subscribe="empty", timeMapDir="maps").time_map_dir == os.fspath(Path("maps").absolute())
     assert refused(timeMapDir=" ") == "option timeMapDir is empty"
-    assert refused(timeMapDir="hdfs://maps").startswith("option timeMapDir: addresses with hdfs:// are not understood")
+    assert refused(timeMapDir="hdfs://maps").startswith("option timeMapDir: hdfs:// addresses are not supported")
     with pytest.raises(NotFoundError, match="no such folder of time maps"):
         TidelogReader(parse(subscribe="v2-none-ct", timeMapDir=tmp_path / "nowhere"), 1).partitions()
 

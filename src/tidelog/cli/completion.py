@@ -1,7 +1,7 @@
-"""Completion in shells, and `tidelog completion SHELL`: commands, options, times, zones, topics, groups, folders.
+"""Shell completion of commands, options, times, time zones, topics, groups and folders; and `tidelog completion SHELL`.
 
-A shell runs `tidelog` with the environment variable `_TIDELOG_COMPLETE` at each Tab. It must not wait long, and nothing may be
-printed into the prompt: after `LIMIT_S`, or after any error, there are no suggestions.
+At each Tab, a shell runs `tidelog` with the environment variable `_TIDELOG_COMPLETE`. The shell must not wait long, and no error
+may appear in the prompt. So after `LIMIT_S`, or after any error, there are no suggestions.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tidelog.cli.printing.output import print_lines
 VARIABLE = "_TIDELOG_COMPLETE"
 
 LIMIT_S = float(os.environ.get("TIDELOG_COMPLETION_S", "2"))
-"""How long a shell may wait for suggestions, in seconds: a broker may not answer."""
+"""Seconds that a shell may wait for suggestions: a broker may not respond."""
 
 MOST = 1000
 """At most this many topics or groups are suggested."""
 
 
 def complete(work: Callable[[], object]) -> None:
-    """Print suggestions: without errors, and not later than `LIMIT_S`."""
+    """Print suggestions within `LIMIT_S` seconds. Print no errors."""
     timer = threading.Timer(LIMIT_S, os._exit, (0,))
     timer.daemon = True
     timer.start()
@@ -42,8 +42,8 @@ def complete(work: Callable[[], object]) -> None:
 
 @add_completion_class
 class TidelogBash(BashComplete):
-    """Bash's completion, by the whole line: bash takes the colon in HOST:PORT for the end of a word, and replaces only what
-    follows it.
+    """Completion in bash, which splits words at the colon of HOST:PORT and replaces only the part after it. So this class parses
+    the whole line.
     """
 
     source_template = """\
@@ -66,14 +66,14 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         return self.source_template % self.source_vars()
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the complete words, and the word that is completed."""
+        """Return the words before the cursor, and the incomplete word at the cursor ("" after a space)."""
         line = os.environ["COMP_LINE"]
         words = split_arg_string(line)[1:]
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
         return words, incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
-        """Return a suggestion, without what bash keeps."""
+        """Return a suggestion, without the part of the word that bash does not replace."""
         incomplete, current = self.get_completion_args()[1], os.environ.get("COMP_CURRENT", "")
         kept = incomplete[: -len(current)] if current and incomplete.endswith(current) else ""
         return f"{item.type},{str(item.value).removeprefix(kept)}"
@@ -85,7 +85,7 @@ def suggest_source(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def suggest_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Suggest the topics of the command's folder or brokers; internal ones only for a name that begins like theirs."""
+    """Suggest the topics of the command's folder or brokers. Suggest internal topics only if the typed word begins with "_"."""
     from tidelog.sources.opening import open_source
 
     place = _place(ctx)
@@ -112,7 +112,7 @@ def suggest_groups(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 SUGGESTIONS = {"source": suggest_source, "topics": suggest_topics, "groups": suggest_groups}
-"""What an argument or option suggests, for `options.suggest`."""
+"""The functions that suggest values of an argument or option, for `options.suggest`."""
 
 
 @click.command("completion")

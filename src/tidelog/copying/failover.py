@@ -190,7 +190,8 @@ class _Planner:
             found = None if seen is None else seen.groups.get(group)
         else:
             raise InvalidArgumentError(
-                "what the group has read is unknown", expected="the source, a mirror's folder, or a time until which it has"
+                "what the group has read is unknown",
+                expected="the source, a mirror's folder, or the time up to which it has read",
             )
         if options.topics:
             found = {key: offset for key, offset in (found or {}).items() if key.topic in options.topics}

@@ -2,16 +2,16 @@
 
 | module | |
 |---|---|
-| `decodings` | what a person wrote (`json`, `orders=avro`) → a decoder for each topic's keys and values; the entry point |
+| `decodings` | the entry point: parses `json` or `orders=avro`, and makes decoders for each topic's keys and values |
 | `topic_decoding` | applies the decoders of one topic to Arrow batches of records |
 | `decoder` | the interface of all decoders |
 | `plain`, `json_values`, `msgpack_values`, `auto`, `schemaful/` | the decoders |
-| `internal/` | records of Kafka's internal topics, as its own tools print them |
-| `framed`, `framing`, `registry`, `schemas` | which schema a value was written with |
+| `internal/` | records of Kafka's internal topics, in the form that Kafka's tools print |
+| `framed`, `framing`, `registry`, `schemas` | find the schema that a value was written with |
 | `objects`, `json_text` | Python objects → Arrow columns → JSON texts |
 
-Nothing is decoded record by record where a library decodes many at once. A value that cannot be decoded ends nothing: its bytes
-are returned beside the column, and counted.
+If a library can decode many records at once, they are not decoded one by one. A value that cannot be decoded raises no error: its
+bytes are returned beside the column, and counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Guesses the format of a topic's keys or values by a sample."""
+"""Guesses the format of a topic's keys or values from a sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.decoding.registry import SchemaRegistry
 from tidelog.errors import InvalidArgumentError
 
 _MOST_FAILURES: Final = 0.1
-"""A format applies if it decodes all but this share of the sample."""
+"""A format fits if at most this share of the sample cannot be decoded."""
 
 
 class AutoDecoder(Decoder):
@@ -25,7 +25,7 @@ class AutoDecoder(Decoder):
     | json | objects and lists |
     | utf8 | text without control characters |
     | msgpack | maps and lists |
-    | hex | anything; in typed columns, bytes as they are |
+    | hex | anything; typed columns contain the bytes |
     """
 
     reads_header_ids = True
@@ -40,7 +40,7 @@ class AutoDecoder(Decoder):
 
     @property
     def displays_json(self) -> bool:  # type: ignore[override]
-        """Whether the chosen format's texts are JSON."""
+        """Whether the chosen format displays values as JSON."""
         return self._chosen is not None and self._chosen.displays_json
 
     def learn(self, column: pa.Array) -> pa.DataType:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MAX_VALUE_BYTES = 16 << 20
-"""Larger values are not decoded: as Python objects, some formats' values need a hundred times their size."""
+"""Larger values are not decoded, because as Python objects they may need a hundred times their size."""
 
 SLICE_ROWS = 4096
-"""Rows that are decoded at once: they exist as Python objects meanwhile."""
+"""Rows that are decoded at once. All of them are Python objects at the same time."""
 
 
 class Decoded(NamedTuple):
@@ -22,7 +22,7 @@ class Decoded(NamedTuple):
     column: pa.Array
     """One value per row; null for a null, and for a value that could not be decoded."""
     undecoded: pa.Array
-    """The bytes of each value that could not be decoded, null in all other rows."""
+    """The bytes of each value that could not be decoded; null in all other rows."""
 
     @property
     def failures(self) -> int:
@@ -33,45 +33,45 @@ class Decoded(NamedTuple):
 class Decoder(ABC):
     """Decodes one topic's keys or values. Not thread-safe.
 
-    Columns are `binary`, `large_binary` or `binary_view`. No content of a value raises an error; what does raise are schemas that
-    are missing or malformed (InvalidArgumentError, NotFoundError) and an unreachable registry (RegistryError).
+    Columns are `binary`, `large_binary` or `binary_view`. A value never raises an error, whatever it contains. Missing and
+    malformed schemas do (InvalidArgumentError, NotFoundError), and an unreachable registry (SchemaRegistryError).
     """
 
     name: str
-    """The name in `--decode`."""
+    """The format's name in `--decode`."""
     displays_json = True
-    """Whether the texts of `display` are JSON, without line breaks."""
+    """Whether `display` returns JSON in one line."""
     reads_header_ids = False
     """Whether a schema's id may be in a record's header (`framing`)."""
     reads_keys = False
-    """Whether values can only be decoded with their keys: the column is then a struct of `key` and `value`."""
+    """Whether a value is decoded together with its key. The column is then a struct of `key` and `value`."""
     type: pa.DataType = None
-    """The type of the columns that `decode` returns; None until `learn` has been called, if it depends on the values."""
+    """The type of the columns that `decode` returns. If it depends on the values, it is None until `learn` is called."""
 
     def learn(self, column: pa.Array) -> pa.DataType:
-        """Determine the type by a sample, usually the first batch, unless it is already known. Return the type."""
+        """Return the type of the columns. Infer it from a sample, usually the first batch, unless it is known."""
         return self.type
 
     def fix(self, kind: pa.DataType) -> None:
-        """Make `kind` the type of the columns, unless the decoder has its own."""
+        """Make `kind` the type of the columns, unless the decoder determines the type."""
         if self.type is None:
             self.type = kind
 
     @abstractmethod
     def decode(self, column: pa.Array) -> Decoded:
-        """Return a column of `type`; calls `learn` with this column if nothing was learned."""
+        """Decode a column into one of `type`. Call `learn` with this column if the type is unknown."""
 
     @abstractmethod
     def display(self, column: pa.Array) -> Decoded:
-        """Return a column of texts (`string`), complete and for people."""
+        """Decode a column into text (`string`) for people, with all fields."""
 
     @property
     def fault(self) -> str:
-        """What is wrong with values that could not be decoded, after "are"."""
+        """What is wrong with values that could not be decoded, such as "not json". Messages put it after "is" or "are"."""
         return f"not {self.name}"
 
     def notices(self) -> list[str]:
-        """Return notices about what `decode` left out, one sentence each, for example fields that the type lacks."""
+        """Return notices about data that `decode` left out, such as fields that the type lacks: one sentence each."""
         return []
 
 
@@ -83,7 +83,7 @@ def as_binary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def with_failures(source: pa.Array, column: pa.Array, failed: Iterable[int]) -> Decoded:
-    """Return `column` with the bytes of the failed rows beside it."""
+    """Return `column` with the bytes of the rows that could not be decoded."""
     rows = sorted(failed)
     if not rows:
         return Decoded(column, pa.nulls(len(source), pa.binary()))

@@ -1,14 +1,14 @@
-"""What a person wrote about decoding, and the decoders that follow from it.
+"""Parses the arguments for decoding, and makes decoders from them.
 
 | text | decodes |
 |---|---|
-| `json` | the values of all topics (in `key_texts`: the keys) |
-| `orders=avro` | the values of the topic `orders` (in `key_texts`: its keys); `order*=avro` those of several topics |
-| `orders.key=utf8`, `orders.value=avro` | its keys, its values |
+| `json` | the values of all topics (in `key_texts`, the keys) |
+| `orders=avro`, `order*=avro` | the values of one topic, of all topics that match (in `key_texts`, the keys) |
+| `orders.key=utf8`, `orders.value=avro` | the keys of a topic, the values of a topic |
 
-`internal` decodes Kafka's internal topics, `raw` leaves bytes as they are. With `decodes_internal`, internal topics are decoded
-unless a text applies to them. The most specific text applies: a topic's name before a pattern before neither; of equals, the
-last.
+`internal` decodes Kafka's internal topics, `raw` decodes nothing. With `decodes_internal`, internal topics are decoded unless a
+text applies to them. The most specific text applies: one with a topic's name, then one with a pattern, then one without either.
+If two are equally specific, the last one applies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _NONE: Final[Mapping[str, Any]] = {}
 
 Decode: TypeAlias = "str | Mapping[str, str] | Iterable[str] | Decodings"
-"""What `tidelog.scan` accepts."""
+"""The argument `decode` of `tidelog.scan`."""
 
 FORMATS: Final = ("utf8", "json", "avro", "protobuf", "msgpack", "hex", "auto", "internal", "raw")
 
@@ -83,11 +83,11 @@ class Decodings:
         registry: SchemaRegistry | str | Mapping[str, str] | None = None,
         decodes_internal: bool = False,
     ) -> Decodings:
-        """Parse texts as above. Raises InvalidArgumentError for an unknown format or property.
+        """Parse texts of the forms above. Raises InvalidArgumentError for an unknown format or property.
 
-        `schemas` are texts of the same form with a file instead of a format: `FILE`, `orders=FILE`, `orders.key=FILE`
-        (`tidelog.decoding.schemas`). `registry` is a URL, a registry, or its properties (`tidelog.decoding.registry`); by default
-        the environment names it.
+        `schemas` have the same form, with a file instead of a format: `FILE`, `orders=FILE`, `orders.key=FILE`
+        (`tidelog.decoding.schemas`). `registry` is a URL, a registry, or its properties (`tidelog.decoding.registry`); by
+        default, environment variables name it.
         """
         rules = [*(_rule(one, "value") for one in texts), *(_rule(one, "key") for one in key_texts)]
         if isinstance(registry, str | Mapping):
@@ -99,7 +99,7 @@ class Decodings:
 
     @classmethod
     def of(cls, decode: Decode) -> Decodings:
-        """Return the decodings of an argument in Python: a text as above, several, or `{"key": "utf8", "value": "json"}`."""
+        """Convert an argument of the Python API: one text, several, or `{"key": "utf8", "value": "json"}`."""
         if isinstance(decode, Decodings):
             return decode
         if isinstance(decode, str):
@@ -115,9 +115,9 @@ class Decodings:
         return bool(self._rules) or self._decodes_internal
 
     def topic(self, topic: str, types: Mapping[str, pa.DataType] = _NONE, readers: Mapping[str, Schema] = _NONE) -> TopicDecoding:
-        """Return new decoders for a topic's keys and values, none for a side that no text names.
+        """Return new decoders for a topic's keys and values. If no text applies to the keys or the values, they have no decoder.
 
-        By side, `types` are the types of the columns, and `readers` the schemas to read with; else decoders determine both.
+        By `key` and `value`, `types` are the column types and `readers` the reader schemas. Decoders determine what is not given.
         Raises InvalidArgumentError for a missing or malformed schema, MissingPackageError without the extra `decode`.
         """
         decoders = {}
@@ -154,8 +154,8 @@ class Decodings:
     def _by_schema(self, name: str, topic: str, side: str, latest: Schema | None) -> Decoder:
         """Return the decoder of a format that has schemas.
 
-        A schema file decodes values alone, without the environment's registry; with a registry that is given, it says how to read
-        what the registry's schemas wrote.
+        With a schema file and no `registry` argument, the file alone decodes values; the registry of the environment is not used.
+        With both, the registry has the writer schemas, and the file is the reader schema.
         """
         from tidelog.decoding.framed import FramedDecoder
         from tidelog.decoding.json_values import JsonDecoder

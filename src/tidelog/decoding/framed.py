@@ -1,4 +1,4 @@
-"""Decodes values that name their schema (`framing`): one decoder per schema, and a common type for the column."""
+"""Decodes values that name their schema (`framing`), with one decoder per schema and one type for the column."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tidelog.decoding.schemas import KINDS, make_decoder
 from tidelog.errors import InvalidArgumentError
 
 MAX_KEYS: Final = 10_000
-"""At most this many schemas' decoders, and ids that are unknown, are kept."""
+"""The most schema ids whose decoders are cached, unknown ids included."""
 
 
 class FramedDecoder(Decoder):
-    """Decodes by the schema that each value names; `others` decodes values that name none.
+    """Decodes each value by the schema that it names. `others` decodes values that name no schema.
 
-    The type of the column is that of the newest schema of the topic's subject; without one, that of the only schema in the
-    sample. If a topic has values of several record types, the column has JSON texts.
+    The column has the type of the newest schema of the topic's subject. If there is no such subject, it has the type of the
+    schema in the sample. If a topic has values of several record types, the column is JSON text.
     """
 
     reads_header_ids = True
@@ -96,7 +96,9 @@ class FramedDecoder(Decoder):
         return [*self._refused, *sorted(lines), *([] if self._others is None else self._others.notices())]
 
     def _common_type(self, name: str | None, key: bytes | None) -> pa.DataType:
-        """Return the type of the newest schema, for values of the record or message `name`, of which `key` names one schema."""
+        """Return the type for values of the record or message `name`: that of the newest schema. `key` names a schema of
+        such a value.
+        """
         own = None if key is None else self._registry.by_key(key[: id_bytes(key)])
         indexes = () if key is None else message_indexes(key)
         if self._reader is None:
@@ -114,7 +116,7 @@ class FramedDecoder(Decoder):
         decoder_of: Callable[[bytes], Decoder | None],
         apply: Callable[[Decoder, pa.Array], Decoded],
     ) -> Decoded:
-        """Decode the values of each schema together."""
+        """Decode the values of one schema after the other."""
         keys = schema_keys(column, with_indexes=self._has_indexes).dictionary_encode()
         parts, undecoded, order = [], [], []
         for number, key in enumerate(keys.dictionary.to_pylist()):
@@ -133,7 +135,7 @@ class FramedDecoder(Decoder):
             parts.append(found.column)
             undecoded.append(found.undecoded)
             order.append(rows)
-        # Null, or without a schema's id.
+        # These rows are null or name no schema.
         rows = pc.indices_nonzero(keys.indices.is_null())
         values = column.take(rows)
         found = Decoded(pa.nulls(len(rows), kind), values) if self._others is None else apply(self._others, values)
@@ -146,7 +148,9 @@ class FramedDecoder(Decoder):
         return Decoded(pa.concat_arrays(parts).take(back), pa.concat_arrays(undecoded).take(back))
 
     def _own_decoder(self, key: bytes) -> tuple[Decoder, str | None] | None:
-        """Return the decoder of a schema as it is, None if the registry lacks it or it is of another kind."""
+        """Return the decoder for the writer schema alone, and its record name. None if the registry lacks it or it has
+        another format.
+        """
         if key in self._own:
             return self._own[key]
         found = self._decoder(key, None)

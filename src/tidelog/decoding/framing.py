@@ -1,11 +1,11 @@
-"""Confluent's wire format: which schema a value was written with.
+"""Confluent's wire format: finds the schema that a value was written with.
 
 | begins with | then | then |
 |---|---|---|
 | 0 | the schema's id in the registry, 4 bytes, big-endian | the payload; for Protobuf, message indexes before it |
 | 1, in a header (`HEADERS`) | the schema's GUID, 16 bytes | message indexes for Protobuf; the value is the payload |
 
-`with_header_ids` puts the header's bytes in front of the value, so that both are read in one way.
+`with_header_ids` puts the header's bytes in front of the value, so that both forms are read in the same way.
 (Confluent's documentation, "Formats, Serializers, and Deserializers: wire format"; the header since confluent-kafka 2.10.)
 """
 
@@ -29,7 +29,7 @@ HEADERS: Final = {"key": b"__key_schema_id", "value": b"__value_schema_id"}
 
 
 def with_header_ids(column: pa.Array, headers: pa.Array, side: str) -> pa.Array:
-    """Return the column with each record's schema header in front of its value, where there is one."""
+    """Return the column with the schema header of each record, if it has one, in front of its value."""
     entries = pc.list_flatten(headers)
     is_wanted = pc.equal(entries.field("key"), pa.scalar(HEADERS[side].decode()))
     if not pc.any(is_wanted).as_py():
@@ -50,7 +50,9 @@ def payload(column: pa.Array, key_bytes: int) -> pa.Array:
 
 
 def schema_keys(column: pa.Array, *, with_indexes: bool) -> pa.Array:
-    """Return the bytes that name each value's schema, for Protobuf `with_indexes` of its message; null where there are none."""
+    """Return the bytes at the start of each value that name its schema; null if there are none. For Protobuf they include the
+    message indexes (`with_indexes`).
+    """
     first = pc.binary_slice(column, 0, 1)
     sizes = pc.binary_length(column)
     by_id = pc.and_(pc.equal(first, bytes([ID_MAGIC])), pc.greater_equal(sizes, ID_BYTES))
@@ -65,12 +67,12 @@ def schema_keys(column: pa.Array, *, with_indexes: bool) -> pa.Array:
 
 
 def id_bytes(key: bytes) -> int:
-    """Return the size of the schema's id in a key of `schema_keys`."""
+    """Return the size in bytes of the schema's id in a key of `schema_keys`."""
     return ID_BYTES if key[0] == ID_MAGIC else GUID_BYTES
 
 
 def _with_indexes(head: bytes) -> bytes | None:
-    """Return the beginning of a value up to its message indexes, None if they are malformed."""
+    """Return the beginning of a value, including its message indexes. None if they are malformed."""
     size = id_bytes(head)
     if head[size : size + 1] == b"\0":
         return head[: size + 1]

@@ -11,7 +11,7 @@ from tidelog.extras import imported_from
 
 
 class JsonDecoder(ObjectDecoder):
-    """JSON texts. The displayed text is the original one, unless that contains line breaks."""
+    """Decodes JSON. `display` returns the original text, unless it contains line breaks."""
 
     name = "json"
 
@@ -23,7 +23,7 @@ class JsonDecoder(ObjectDecoder):
         self._dump = orjson.dumps
 
     def load(self, value: bytes) -> object:
-        raise NotImplementedError  # Replaced by the library's function, which saves a call per value.
+        raise NotImplementedError  # The library's function takes its place, which saves a call per value.
 
     def text(self, value: bytes) -> str:
         found = self.load(value)

@@ -11,7 +11,7 @@ from tidelog.extras import imported_from
 
 
 class MsgpackDecoder(ObjectDecoder):
-    """MessagePack values; timestamps (extension -1) are times, other extensions their bytes."""
+    """Decodes MessagePack. Timestamps (extension -1) become times, other extensions become bytes."""
 
     name = "msgpack"
 

@@ -1,4 +1,4 @@
-"""The base of decoders whose library returns Python objects: JSON, MessagePack and Avro."""
+"""The base class of decoders whose library returns Python objects: JSON, MessagePack and Avro."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SAMPLE_ROWS = 2 * SLICE_ROWS
 
 
 class ObjectDecoder(Decoder):
-    """Decodes values into Python objects, and those into a column. Without a `type`, it is inferred."""
+    """Decodes values into Python objects, and converts these to a column. If `type` is None, it is inferred."""
 
     is_exact = False
-    """Whether the library returns objects of exactly the type, so that only `string` may stand for something else."""
+    """Whether the library returns objects of exactly the column's type, except where the type is `string`."""
     undecodable: tuple[type[Exception], ...] = (ValueError, TypeError, RecursionError, OverflowError)
-    """What the library raises for malformed bytes."""
+    """The errors that the library raises for malformed bytes."""
 
     def __init__(self, type_: pa.DataType | None = None) -> None:
         self.type = type_

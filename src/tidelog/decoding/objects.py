@@ -1,8 +1,8 @@
-"""Python objects, as decoding libraries return them, into Arrow columns of one type.
+"""Converts the Python objects that decoding libraries return to Arrow columns.
 
-`infer_type` learns a type from a sample. `to_column` converts by a type: objects that do not fit it fail one by one, and the
-names of fields that the type lacks are collected, so that nothing is left out in silence. A `string` in a type accepts
-everything: what is not text becomes JSON. So it stands for fields whose type varies, too.
+`infer_type` infers a type from a sample. `to_column` converts objects to a type. Objects that do not fit are null in the column
+and their rows are returned. The names of fields that the type lacks are collected, so that nothing is left out in silence. A
+`string` in a type accepts everything, because what is not text becomes JSON. So fields whose type varies are strings.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any, Final
 import pyarrow as pa
 
 MAX_FIELDS: Final = 1000
-"""An object with more different keys than this is a dictionary rather than a record: it becomes JSON."""
+"""An object with more different keys than this becomes JSON: it is probably a dictionary, not a record."""
 
 MAX_DEPTH: Final = 32
-"""Objects that are nested more deeply become JSON in the type."""
+"""Objects that are nested more deeply become JSON."""
 
 MAX_EXTRA: Final = 100
-"""At most this many names of fields are collected that the type lacks."""
+"""The most names of fields that the type lacks that are collected."""
 
 INT64_RANGE: Final = (-(1 << 63), (1 << 63) - 1)
 
 
 def json_of(value: object) -> str:
-    """Return an object as JSON in one line. Raises ValueError or TypeError if it contains what JSON cannot express."""
+    """Return an object as JSON in one line. Raises ValueError or TypeError if JSON cannot express it."""
     try:
         return _encode(value)
     except RecursionError:
@@ -39,7 +39,7 @@ def json_of(value: object) -> str:
 
 
 def plain(value: Any) -> object:
-    """Return an object that JSON lacks as one that it has: times as ISO 8601, bytes as text or base64, decimals as text."""
+    """Convert an object that JSON cannot express: times to ISO 8601, bytes to text or base64, decimals to text."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -56,7 +56,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=pl
 
 
 def infer_type(objects: Sequence[object], depth: int = 0) -> pa.DataType:
-    """Return the Arrow type of objects: `struct` for dictionaries, `string` for text and whatever varies."""
+    """Return the Arrow type of objects: `struct` for dictionaries, `string` for text and for fields whose type varies."""
     kinds = set(map(type, objects)) - {type(None)}
     if kinds == {dict} and depth < MAX_DEPTH:
         return _struct_type([one for one in objects if one is not None], depth)  # type: ignore[misc]
@@ -168,7 +168,7 @@ def _number(value: Any) -> Any:
 
 
 def _is_like(value: object, kind: pa.DataType) -> bool:
-    """Whether Arrow may infer this type for objects like this one."""
+    """Whether Arrow may infer this type for such objects."""
     if isinstance(value, dict):
         if not pa.types.is_struct(kind) or list(value) != kind.names:
             return False
@@ -180,8 +180,8 @@ _INFERRED: Final = {pa.int64(): int, pa.float64(): float, pa.string(): str, pa.b
 
 
 def _is_accepted(types: set[type], kind: pa.DataType) -> bool:
-    """Whether Arrow converts objects of these types to a type that is not nested without changing them. It would also take a
-    number for a time, and cut off fractions.
+    """Whether Arrow converts objects of these types to a type without changing them. The type is not nested. Arrow would also
+    accept a number as a time, and drop fractions.
     """
     accepted = _accepted(kind)
     return accepted is None or types <= accepted
@@ -206,8 +206,8 @@ _ACCEPTED: Final[Sequence[tuple[Callable[[pa.DataType], bool], frozenset[type]]]
 
 
 def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str) -> None:
-    """Raise TypeError for what Arrow would change in silence: text to a list, 1.5 to 1, a number to a time. Collect extra
-    names.
+    """Raise TypeError for an object that Arrow would change in silence: text to a list, 1.5 to 1, a number to a time. Collect the
+    names of extra fields.
     """
     if pa.types.is_struct(kind):
         objects = [one for one in objects if one is not None]
@@ -234,7 +234,7 @@ def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str
 
 
 def _is_safe(kind: pa.DataType) -> bool:
-    """Whether Arrow itself refuses all objects of other types."""
+    """Whether Arrow refuses all objects of other types, so that no check is needed."""
     return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind))
 
 

@@ -1,4 +1,4 @@
-"""Decodes by a schema that is given; values may have the prefix of `framing`."""
+"""Decodes with a given schema. Values may have the prefix of `framing`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.decoding.framing import payload, schema_keys
 
 
 class PrefixedDecoder(Decoder):
-    """Applies a decoder to values without their prefix, if the values of the sample are better decoded that way.
+    """Removes the prefix of values before it decodes them, if more values of the sample can be decoded that way.
 
     An Avro value may begin with the same bytes as a prefix, so one value alone does not show it.
     """

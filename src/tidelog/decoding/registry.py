@@ -1,4 +1,4 @@
-"""A client of a schema registry: the REST API of Confluent, which Karapace, Redpanda and Apicurio (`/apis/ccompat/v7`) have too.
+"""A client for schema registries with Confluent's REST API: Confluent's, Karapace, Redpanda and Apicurio (`/apis/ccompat/v7`).
 
 | property | environment | |
 |---|---|---|
@@ -7,8 +7,8 @@
 | `bearer.auth.token` | SCHEMA_REGISTRY_BEARER_AUTH_TOKEN | |
 | `ssl.*`, also with the prefix `schema.registry.` | | as for brokers (`security.tls_settings`), in PEM |
 
-Answers are cached: schemas never change under their id. Requests have a deadline, answers a largest size, references a largest
-number. Redirects are not followed, since credentials go to no other server. No message contains a credential.
+Responses are cached, because the schema of an id never changes. The time of a request, the size of a response and the number of
+references are limited. Redirects are not followed, so that no other server gets credentials. No message contains credentials.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_ANSWER_BYTES: Final = 16 << 20
 MAX_CACHED: Final = 2_000
 MAX_REFERENCES: Final = 500
 MAX_UNKNOWN: Final = 100
-"""After this many ids that the registry does not know, others are not asked for: the bytes are probably no ids."""
+"""After this many unknown ids, the registry is no longer asked: the bytes are probably no ids."""
 
 _PREFIX: Final = "schema.registry."
 _OWN: Final = frozenset(
@@ -54,11 +54,13 @@ class Schema(NamedTuple):
     """AVRO, PROTOBUF or JSON."""
     text: str
     references: tuple[tuple[str, str], ...] = ()
-    """The name and the text of each schema that it refers to, directly or not; each one after those that it needs."""
+    """The name and text of each schema that this one refers to, directly or indirectly. Each comes after the schemas that it
+    needs.
+    """
     path: str | None = None
-    """The file, if it is from one."""
+    """The file that it was read from, None if it is from the registry."""
     message: str | None = None
-    """The name of the Protobuf message, None for the first one."""
+    """The name of the Protobuf message; None means the first one."""
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
@@ -67,7 +69,7 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 
 class SchemaRegistry:
-    """A registry by its URL and properties. Connections are made on use; it can be pickled, with its credentials.
+    """A registry with a URL and properties. It connects at the first request. It can be pickled, including its credentials.
 
     Raises InvalidArgumentError for wrong properties; all requests raise SchemaRegistryError.
     """
@@ -98,7 +100,9 @@ class SchemaRegistry:
     def from_environment(
         cls, url: str | None = None, properties: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
     ) -> SchemaRegistry | None:
-        """Return the registry of the arguments and, where they say nothing, of the environment; None if neither names one."""
+        """Return the registry that the arguments and the environment variables name; None if neither do. Arguments take
+        precedence.
+        """
         given = {name.removeprefix(_PREFIX): value for name, value in (properties or {}).items()}
         url = url or given.pop("url", None) or environment.get("SCHEMA_REGISTRY_URL")
         if not url:
@@ -117,7 +121,7 @@ class SchemaRegistry:
         return SchemaRegistry, self._given
 
     def by_key(self, key: bytes) -> Schema | None:
-        """Return the schema that a value names in its first bytes (`framing`), None if the registry does not know it."""
+        """Return the schema whose id is in the first bytes of a value (`framing`), None if the registry does not know it."""
         if len(key) == ID_BYTES:
             path = f"/schemas/ids/{int.from_bytes(key[1:], 'big')}"
         else:
@@ -148,7 +152,7 @@ class SchemaRegistry:
         return Schema(kind.upper(), text, tuple(found.items()))
 
     def _collect(self, answer: Mapping[str, Any], path: str, found: dict[str, str], visited: set[str]) -> None:
-        """Add what a schema refers to, deepest first."""
+        """Add the schemas that a schema refers to, the deepest first."""
         for one in answer.get("references") or ():
             try:
                 name, subject, version = str(one["name"]), str(one["subject"]), int(one["version"])

@@ -1,12 +1,12 @@
-"""From schemas, of files or of a registry, to decoders.
+"""Makes decoders from schemas, which come from files or a registry.
 
-| file | is for |
+| file | format |
 |---|---|
 | `.avsc` | avro |
 | `.proto`; with any other extension, a set of descriptors: `protoc --descriptor_set_out --include_imports` | protobuf |
 | a JSON Schema | json |
 
-`FILE#Message` names the Protobuf message; without it, the file's first one.
+`FILE#Message` names the Protobuf message. Without a name, the first message of the file is used.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from tidelog.decoding.schemaful.protobuf_schema import ProtobufFile
 
 KINDS: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
-"""The formats that schemas are for, and the registry's names for them."""
+"""The formats that have schemas, and the registry's names for them."""
 
 MAX_FILE_BYTES: Final = 16 << 20
 
 
 def schema_file(text: str, name: str) -> Schema:
-    """Return the schema in `FILE` or `FILE#Message`, for a format. Raises NotFoundError, InvalidArgumentError."""
+    """Read the schema `FILE` or `FILE#Message` of a format. Raises NotFoundError, InvalidArgumentError."""
     from tidelog.decoding.registry import Schema
 
     if name not in KINDS:
-        raise InvalidArgumentError(f"{name} has no schemas: {text} is for nothing", expected=", ".join(KINDS))
+        raise InvalidArgumentError(f"{name} has no schemas, so {text} would have no effect", expected=", ".join(KINDS))
     path, _, message = text.partition("#") if name == "protobuf" else (text, "", "")
     try:
         if Path(path).stat().st_size > MAX_FILE_BYTES:
             raise InvalidArgumentError("a schema of more than 16 MiB", path=path)
         content = "" if name == "protobuf" else Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise InvalidArgumentError("not a schema: not UTF-8", path=path) from None
+        raise InvalidArgumentError("the schema is not UTF-8", path=path) from None
     except OSError as error:
         raise NotFoundError(f"cannot read the schema: {error.strerror}", path=path) from None
     return Schema(KINDS[name], content, path=path, message=message or None)
 
 
 def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema | None = None) -> tuple[Decoder, str | None]:
-    """Return the decoder of values that were written with a schema (for Protobuf: with the message at `indexes`) and are read
-    with another one, if given; and the name of the record or message.
+    """Return a decoder, and the name of the record or message that it decodes. Values were written with a schema (for Protobuf,
+    with its message at `indexes`). They are read with the schema `reader`, if that is given.
 
     Raises InvalidArgumentError for a malformed schema.
     """
@@ -79,7 +79,7 @@ def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema |
         if reader is not None:
             descriptor = _protobuf(reader).by_name(reader.message or descriptor.full_name)
         return ProtobufDecoder(descriptor), descriptor.full_name
-    raise InvalidArgumentError("schemas of this type are not known", found=schema.kind, expected=", ".join(KINDS.values()))
+    raise InvalidArgumentError("unknown type of schema", found=schema.kind, expected=", ".join(KINDS.values()))
 
 
 @lru_cache(maxsize=256)

@@ -17,10 +17,10 @@ UNDECODED = "_undecoded"
 
 
 class TopicDecoding:
-    """The decoders of a topic's keys and values. A batch is a batch of a scan, with any of its columns, in any order.
+    """The decoders of a topic's keys and values. They decode batches of a scan, with any columns in any order.
 
-    Decoded batches have the same columns, with the decoded ones replaced, and after them `key_undecoded` and
-    `value_undecoded` (binary) for those that have a decoder.
+    In decoded batches the decoded columns are replaced. After the other columns come `key_undecoded` if keys have a decoder, and
+    `value_undecoded` if values have one. Both are binary.
     """
 
     def __init__(self, topic: str, decoders: Mapping[str, Decoder]) -> None:
@@ -31,22 +31,24 @@ class TopicDecoding:
 
     @property
     def needs_headers(self) -> bool:
-        """Whether the decoders need the column `headers`, which may have the schemas' ids."""
+        """Whether the decoders need the column `headers`, which may contain schema ids."""
         return any(one.reads_header_ids for one in self.decoders.values())
 
     def columns_to_read(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns `names` and those without which they cannot be decoded."""
+        """Return the columns `names`, and other columns that are needed to decode them."""
         needs_keys = any(one.reads_keys for name, one in self.decoders.items() if name in names)
         needed = [*(["key"] if needs_keys else []), *(["headers"] if self.needs_headers else [])]
         return (*names, *(one for one in needed if one not in names))
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Determine the types by a sample, usually the first batch; `decode` does so by its first batch otherwise."""
+        """Infer the types from a sample, usually the first batch. Without this call, `decode` infers them from its first
+        batch.
+        """
         for name, decoder in self._in(batch.schema):
             decoder.learn(self._column(batch, name))
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of decoded batches of this schema. Call `learn` first."""
+        """Return the schema of decoded batches, for batches of a schema. Call `learn` first."""
         fields = []
         for field in schema:
             decoder = self.decoders.get(field.name)
@@ -61,7 +63,7 @@ class TopicDecoding:
         return self._replaced(batch, {name: one.decode(self._column(batch, name)) for name, one in self._in(batch.schema)})
 
     def display(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with columns of texts (`string`)."""
+        """Return the batch with keys and values as text (`string`)."""
         return self._replaced(batch, {name: one.display(self._column(batch, name)) for name, one in self._in(batch.schema)})
 
     def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -69,7 +71,7 @@ class TopicDecoding:
         return map(self.decode, batches)
 
     def notices(self) -> list[str]:
-        """Return notices about values that could not be decoded, and about what the columns lack, one sentence each."""
+        """Return notices about values that could not be decoded and fields that the columns lack: one sentence each."""
         lines = []
         for name, decoder in self.decoders.items():
             count = self.undecoded[name]

@@ -43,10 +43,12 @@ class AbortedTxn(NamedTuple):
     def from_bytes(cls, data: bytes) -> AbortedTxn:
         """Read one entry. Raises CorruptIndexError for another length or version."""
         if len(data) != ENTRY_BYTES:
-            raise CorruptIndexError("an aborted transaction's entry", found=f"{len(data)} bytes", expected=ENTRY_BYTES)
+            raise CorruptIndexError(
+                "the size of an aborted transaction's entry", found=f"{len(data)} bytes", expected=ENTRY_BYTES
+            )
         version, *fields = _ENTRY.unpack(data)
         if version != VERSION:
-            raise CorruptIndexError("an aborted transaction's version", found=version, expected=VERSION)
+            raise CorruptIndexError("the version of an aborted transaction's entry", found=version, expected=VERSION)
         return cls(*fields)
 
 

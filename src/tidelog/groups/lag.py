@@ -164,7 +164,7 @@ class Precision(enum.Enum):
 
 
 class Retention(NamedTuple):
-    """The time of the deletion, epoch ms; the present if it is overdue."""
+    """The time of the deletion in epoch ms; the current time if the deletion is overdue."""
 
     precision: Precision
     goes_ms: int | None = None

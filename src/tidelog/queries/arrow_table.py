@@ -1,7 +1,7 @@
-"""A table that DuckDB scans through Python: it asks for columns and a filter, and gets a stream of Arrow batches.
+"""A table that DuckDB scans through Python: DuckDB passes columns and a filter, and gets a stream of Arrow batches.
 
-DuckDB gives filters and columns only to an Arrow data set, and expects that the data set applies the filters. `ArrowTable` is a
-data set to DuckDB, by its class, and uses nothing of the base class.
+DuckDB passes filters and columns only to an Arrow data set, and expects that the data set applies the filters. So `ArrowTable` is
+a subclass of Arrow's `Dataset`, but uses nothing of it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 Read = Callable[[Sequence[str], pc.Expression | None], pa.RecordBatchReader]
-"""Returns the rows that pass a filter, with these columns, in order."""
+"""Returns the rows that pass a filter. The columns are in the given order."""
 
 
 class ArrowTable(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
-    """A table with a schema. `read` is called once per scan, perhaps in another thread."""
+    """A table with a schema. `read` is called once per scan, possibly in another thread."""
 
     def __init__(self, schema: pa.Schema, read: Read) -> None:
-        # The base class's __init__ refuses to be called; without it, the object holds no data set of Arrow's own.
+        # The __init__ of the base class raises an error. Without that call, the object contains no data set of Arrow.
         self._columns = schema
         self._read = read
 
@@ -35,7 +35,7 @@ class ArrowTable(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
 
 
 class _Scan:
-    """One scan, in the form in which DuckDB takes it."""
+    """One scan, with the interface that DuckDB expects of an Arrow scanner."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._reader = reader
@@ -45,7 +45,7 @@ class _Scan:
 
 
 def rows_table(schema: pa.Schema, rows: Callable[[pc.Expression | None], list[dict[str, Any]]]) -> ArrowTable:
-    """Return a table of few rows, which are made when it is scanned; `rows` may use the filter to make fewer."""
+    """Return a table of few rows. `rows` makes them at each scan, and may use the filter to make fewer."""
 
     def read(columns: Sequence[str], filter: pc.Expression | None) -> pa.RecordBatchReader:
         found = pa.Table.from_pylist(rows(filter), schema)

@@ -1,6 +1,6 @@
-"""What a source contains, as tables: `tidelog.topics`, `tidelog.partitions` and, of a folder, `tidelog.segments`.
+"""The tables that list a source's contents: `tidelog.topics`, `tidelog.partitions` and, for a folder, `tidelog.segments`.
 
-Each is made when it is scanned, for the topics that the query's filter accepts.
+The rows are made at each scan, only for the topics that the query's filter accepts.
 """
 
 from __future__ import annotations

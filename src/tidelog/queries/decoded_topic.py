@@ -1,7 +1,7 @@
-"""The decoding of one topic's keys and values, with types that all scans of a query share.
+"""Decodes one topic's keys and values, with the same types in all scans of a query.
 
-Without a schema, types are inferred from the topic's newest records, once, when its table is made. `TopicDecoding` is for one
-read; each scan has its own, which learns from the same records.
+Without a schema, the types are inferred from the topic's newest records, once, when its table is made. Each scan has another
+`TopicDecoding`, which infers them from the same records.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tidelog.sources.source import Source
 from tidelog.sources.stream import scan
 
 SAMPLE_ROWS = 2_000
-"""Types are inferred from about as many records."""
+"""Types are inferred from about this many records."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedTopic:
-    """How to decode a topic, or `decodings` None to leave bytes."""
+    """How to decode a topic. If `decodings` is None, keys and values stay bytes."""
 
     topic: str
     decodings: Decodings | None = None
     sample: pa.RecordBatch | None = None
 
     def decoding(self) -> TopicDecoding | None:
-        """Return the decoders of one read."""
+        """Return new decoders for one scan."""
         if self.decodings is None or self.sample is None:
             return None
         made = self.decodings.topic(self.topic)
@@ -49,7 +49,7 @@ class DecodedTopic:
 def decoded_topic(
     topic: str, decodings: Decodings | None, address: Address, listing: Source, options: dict[str, Any]
 ) -> DecodedTopic:
-    """Return how to decode a topic; reads its newest records if there are decoders for it."""
+    """Return how to decode a topic. Read its newest records if it has decoders."""
     if decodings is None or not decodings.topic(topic).decoders:
         return DecodedTopic(topic)
     keys = [TopicPartition(topic, number) for number in listing.partitions(topic)]
@@ -63,5 +63,5 @@ def decoded_topic(
 
 
 def scanned_name(name: str) -> str:
-    """Return the column of a scan from which a column is made."""
+    """Return the name of the scanned column from which a column is decoded."""
     return name.removesuffix(UNDECODED)

@@ -1,7 +1,7 @@
-"""What EXPLAIN says: DuckDB's plan, then what is read of each topic, and why not less.
+"""The lines of EXPLAIN: DuckDB's plan, then the part of each topic that is read, and why not less.
 
-Without ANALYZE the query is executed over empty tables. DuckDB then asks each table for columns and rows as it would otherwise,
-except that it cannot yet know values of one table that limit another one in a join.
+Without ANALYZE the query is executed over empty tables. DuckDB then passes the same columns and filters to each table as in a
+real execution, except for filters that a join derives from the values of another table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def explained(session: Session, statement: Statement) -> list[str]:
-    """Return the lines of an EXPLAIN. Raises as `Session.relation`."""
+    """Return the lines of an EXPLAIN. Raises the errors of `Session.relation`."""
     relation = session.relation(statement, only_plans=not statement.analyzes)
     assert relation is not None
     lines = [line for row in relation.fetchall() for line in str(row[-1]).splitlines()]

@@ -1,13 +1,13 @@
-"""Which times, partitions and offsets a filter can accept, proven by Arrow.
+"""The times, partitions and offsets that a filter can accept, proven by Arrow.
 
 DuckDB hands the filters of a table scan to the table as one Arrow expression, after its optimizer has folded constants, moved
-predicates through joins, subqueries and views, and rewritten functions such as `date_trunc` into ranges. Nothing here reads that
-expression. Arrow is asked instead whether it can be true for a record of which something is known ("its timestamp is at most
-T"): that is how Arrow skips the files of a partitioned data set. It answers "no" only if its simplification of the expression,
-with that knowledge, is false or null. Each bound is found by bisection, so at the end of it Arrow has proven that no record
-beyond the bound passes.
+predicates through joins, subqueries and views, and rewritten functions such as `date_trunc` into ranges. This module does not
+parse that expression. It asks Arrow whether the expression can be true if something is known about the record ("its timestamp is
+at most T"). Arrow does the same to skip files of a partitioned data set. It answers "no" only if its simplification of the
+expression, with that knowledge, is false or null. Each bound is found by bisection, and Arrow has proven that no record beyond it
+passes.
 
-Invariant: whatever is left out was proven; a filter that Arrow cannot simplify leaves out nothing.
+Invariant: only records that provably do not pass are left out. If Arrow cannot simplify a filter, nothing is left out.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import pyarrow.fs
 from tidelog.sources.bounds import TimeRange
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
-"""The type of DuckDB's TIMESTAMP WITH TIME ZONE; its smallest and largest values stand for -infinity and infinity."""
+"""The Arrow type of DuckDB's TIMESTAMP WITH TIME ZONE. Its smallest and largest values stand for -infinity and infinity."""
 
 LARGEST = 2**63 - 1
 
 MOST_PARTITIONS = 16
-"""For at most this many partitions, each one's offsets are found; for more, those of all together."""
+"""Up to this many partitions have offset bounds of their own. If there are more, all share the same bounds."""
 
 _FORMAT = ds.IpcFileFormat()
 _FILES = pyarrow.fs.LocalFileSystem()
@@ -37,19 +37,21 @@ _FILES = pyarrow.fs.LocalFileSystem()
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What must be read of a topic for a filter."""
+    """The part of a topic that a filter can accept, and that must be read."""
 
     time: TimeRange
     """Unbounded if records without a timestamp can pass."""
     partitions: tuple[int, ...]
     offsets: dict[int, tuple[int, int]] | None
-    """By partition, `[first, end)`; None without a bound."""
+    """`[first, end)` by partition; None if offsets are not limited."""
     is_exact: bool
     """Whether every record within the bounds passes, so that the filter need not be evaluated."""
 
 
 class Filter:
-    """An Arrow expression over records with a schema, whose `timestamp`, if any, is in microseconds. None accepts all."""
+    """An Arrow expression over records with a schema. A column `timestamp` is in microseconds. Expression None accepts all
+    records.
+    """
 
     def __init__(self, expression: pc.Expression | None, schema: pa.Schema) -> None:
         self.expression = expression
@@ -57,15 +59,15 @@ class Filter:
         self._text = "" if expression is None else str(expression)
 
     def mentions(self, column: str) -> bool:
-        """Whether a column may be used. False only if it is certainly not: its name is not in the expression's text."""
+        """Whether the expression may use a column. It is False only if the column's name is not in the expression's text."""
         return column in self._text
 
     def can_pass(self, known: pc.Expression) -> bool:
-        """Whether a record of which `known` is true can pass. False is proven."""
+        """Whether a record can pass for which `known` is true. If this is False, it is proven that none can."""
         return self.expression is None or self._is_possible(self.expression, known)
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> Bounds | None:
-        """Return what must be read of a topic's partitions; None if no record of the topic can pass."""
+        """Return the part of a topic that must be read; None if no record of the topic can pass."""
         if self.expression is None:
             return Bounds(TimeRange(), tuple(partitions), None, is_exact=True)
         of_topic = pc.field("topic") == topic
@@ -88,7 +90,7 @@ class Filter:
         return Bounds(time, tuple(wanted), offsets, is_exact=self._always_passes(known, wanted, offsets)) if wanted else None
 
     def _always_passes(self, known: pc.Expression, partitions: list[int], offsets: dict[int, tuple[int, int]] | None) -> bool:
-        """Whether the expression is neither false nor null for any record in the partitions and offsets."""
+        """Whether the expression is provably true for every record in the partitions and offsets."""
         assert self.expression is not None
         fails = ~self.expression | self.expression.is_null()
         for number in partitions:
@@ -116,7 +118,7 @@ class Filter:
     def _hull(
         self, column: str, scalar: Callable[[int], pa.Scalar], known: pc.Expression, lowest: int, highest: int
     ) -> tuple[int, int] | None:
-        """Return the smallest and the largest value with which a record can pass; None if there is none."""
+        """Return the smallest and the largest value with which a record can pass; None if no record can."""
         field = pc.field(column)
         known &= field.is_valid() & (field >= scalar(lowest))
         if not self.can_pass(known):
@@ -138,7 +140,7 @@ class Filter:
         return first, low
 
     def _is_possible(self, expression: pc.Expression, known: pc.Expression) -> bool:
-        # A file that contains such records, of which only its partition expression is ever looked at.
+        # A file that stands for such records. Only its partition expression is used.
         try:
             piece = _FORMAT.make_fragment("", _FILES, partition_expression=known)
             pieces: Any = ds.FileSystemDataset([piece], self.schema, _FORMAT, _FILES)
@@ -153,7 +155,7 @@ def _between(column: str, first: object, last: object) -> pc.Expression:
 
 
 def _range(first: int, last: int) -> TimeRange:
-    """Return the milliseconds of a range of microseconds, both inclusive. Times before 1970 are no bounds of a scan."""
+    """Convert a range of microseconds, both ends included, to a time range in milliseconds. A time before 1970 sets no bound."""
     if last < 0:
         return TimeRange()
     return TimeRange(None if first < 0 else -(-first // 1000), None if last == LARGEST else last // 1000 + 1)

@@ -1,7 +1,7 @@
-"""Results of statements, batch by batch, in a thread of their own: so Ctrl-C, or any signal, cancels a query at once.
+"""Executes statements in a separate thread, batch by batch, so that Ctrl-C or any other signal cancels a query at once.
 
-Python runs signal handlers only in the main thread, between two of its own instructions. That thread waits here, and tells DuckDB
-to stop when the wait is interrupted.
+Python runs signal handlers only in the main thread, between two instructions. So the main thread waits here, and tells DuckDB to
+stop if a signal interrupts the wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Rows of a statement, which are computed as they are read. They end when the session executes another statement."""
+    """The rows of a statement, computed as they are read. They are no longer available once the session executes another
+    statement.
+    """
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -47,7 +49,7 @@ class Results:
         self._thread.shutdown()
 
     def execute(self, statement: Statement) -> Result | None:
-        """Return a statement's result, None if it has none. An error is one of Tidelog's, also while the result is read."""
+        """Return a statement's result, None if it has none. Raises TidelogError, also later, while the result is read."""
         if statement.explained is not None:
             lines = self._interruptible(lambda: explained(self.session, statement))
             table = pa.table({"explain": lines})

@@ -3,15 +3,15 @@
 | name | what it is |
 |---|---|
 | `orders`, `"my.topic"` | a topic: `selection.record_columns` |
-| `raw.orders` | the same with keys, values and headers as bytes, `timestamp_type` and `create_time` |
+| `raw.orders` | the same topic with keys, values and headers as bytes, `timestamp_type` and `create_time` |
 | `tidelog.records`, `tidelog.raw_records` | all topics that are not internal |
 | `tidelog.topics`, `tidelog.partitions`, `tidelog.segments` | `catalog_tables` |
 | `moment('yesterday 09:00')` | a time as people write it (`tidelog.times`), in the session's zone |
 
-The prefix `tidelog.` is needed only beside a topic of the same name.
+The prefix `tidelog.` is needed only if a topic has the same name.
 
-Each scan of a table reads what is in the log at that moment. A topic becomes a table when a statement mentions it: a cluster may
-have thousands. Nothing is written: DuckDB's configuration is locked, and `statements` has the rest of that rule.
+Each scan of a table reads what is in the log at that moment. A topic becomes a table only when a statement mentions it, since a
+cluster may have thousands. Nothing is written: `statements` refuses statements that write, and DuckDB's configuration is locked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LISTS_TABLES = re.compile(r"\b(show|describe|information_schema|duckdb_\w+|pg_\
 """Statements that may list all tables."""
 
 OTHER_TABLES = ("records", "topics", "partitions", "segments")
-"""The tables of the schema `tidelog`; and `raw_records`."""
+"""The tables of the schema `tidelog`, besides `raw_records`."""
 
 _OTHER_TABLES = re.compile(rf"\b(tidelog|raw_records|topic|{'|'.join(OTHER_TABLES)})\b", re.IGNORECASE)
 
@@ -66,7 +66,7 @@ _SETTINGS = {
 
 
 class Session:
-    """Queries over one source. Use it in one thread, and close it; a relation that it returned keeps what it needs.
+    """Queries over one source. Use it in one thread, and close it. A relation that it returned can still be used afterwards.
 
     The options are those of `tidelog.scan`. Raises MissingPackageError without DuckDB, and what opening the source raises.
     """
@@ -94,7 +94,7 @@ class Session:
             decodings=None if decode is None else Decodings.of(decode),
         )
         self.topics: dict[str, list[int]] = self.reader.topics()
-        """The topics with their partitions, as last seen."""
+        """The topics and their partitions when they were last listed."""
         zone = default_zone() if tz is None else find_zone(tz)
         self.zone = "UTC" if zone is None else zone_name(zone)
         self._clock = SystemClock() if clock is None else clock
@@ -111,13 +111,13 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; running queries fail. Idempotent."""
+        """Close the connection. Running queries fail. Idempotent."""
         self.connection.close()
         self.reader.close()
 
     @property
     def scans(self) -> list[TopicScan]:
-        """What the last statement read."""
+        """The scans of the last statement."""
         return self.reader.scans
 
     @property
@@ -129,7 +129,7 @@ class Session:
         return total
 
     def statements(self, text: str) -> list[Statement]:
-        """Return the statements of a text. Raises InvalidArgumentError for an invalid or a refused one."""
+        """Split a text into statements. Raises InvalidArgumentError for an invalid or refused statement."""
         import duckdb
 
         try:
@@ -140,9 +140,9 @@ class Session:
     def relation(
         self, statement: Statement, params: object = None, *, only_plans: bool = False
     ) -> duckdb.DuckDBPyRelation | None:
-        """Return a statement's result, which is not read yet, or None if it has none. With `only_plans`, the tables stay empty.
+        """Return a statement's result, not read yet, or None if it has none. With `only_plans`, all tables are empty.
 
-        Raises InvalidArgumentError for an error of the statement, UnknownTopicOrPartitionError.
+        Raises InvalidArgumentError for an error in the statement, UnknownTopicOrPartitionError.
         """
         import duckdb
 
@@ -159,7 +159,9 @@ class Session:
             raise self.translated(error) from None
 
     def translated(self, error: Exception) -> BaseException:
-        """Return the error that a scan raised and DuckDB, or Arrow, passed on; any other one as an error of one line."""
+        """Return the error that a scan raised, if DuckDB or Arrow only passed it on. Otherwise return an InvalidArgumentError
+        whose message is DuckDB's error in one line.
+        """
         if isinstance(error, TidelogError):
             return error
         failure = self.reader.failure
@@ -169,16 +171,16 @@ class Session:
         no_table = _NO_TABLE.search(text)
         if no_table is not None:
             return self._no_table(no_table["name"])
-        # What follows an empty line shows the place in the statement.
+        # The text after an empty line shows the place in the statement.
         lines = text.split("\n\n", 1)[0].splitlines()
         return InvalidArgumentError(" ".join(line.strip() for line in lines if line.strip()))
 
     def query(self, text: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query that is not about topics."""
+        """Execute a query that reads no topic, and return its rows."""
         return self.connection.cursor().execute(text).fetchall()
 
     def table_names(self) -> list[str]:
-        """Return the names of the topics, as last seen, and of the other tables."""
+        """Return the names of the topics, when they were last listed, and of the other tables."""
         return [*sorted(self.topics), *(f"tidelog.{name}" for name in OTHER_TABLES)]
 
     def _set_up(self) -> None:
@@ -204,7 +206,7 @@ class Session:
         return parse_time(text, self._clock, zone=self.zone)
 
     def _make_tables(self, text: str) -> None:
-        """Make tables of the topics whose names are in a statement, and drop those of topics that are gone."""
+        """Make tables for the topics that a statement mentions, and drop the tables of deleted topics."""
         self.topics = self.reader.topics()
         folded = text.lower()
         lists = _LISTS_TABLES.search(text) is not None
@@ -215,7 +217,7 @@ class Session:
             if name not in self.topics:
                 self._drop(name)
         for name in self.topics:
-            # SQL's names do not differ in case: such topics are reached by `topic('Orders')`.
+            # SQL ignores the case of names, so such topics are read with `topic('Orders')`.
             if name not in self._tables and alike[name.lower()] == 1 and (lists or name.lower() in folded):
                 self._make(name)
 
@@ -262,30 +264,30 @@ def sql(
     clock: Clock | None = None,
     decode: Decode | None = None,
 ) -> duckdb.DuckDBPyRelation:
-    """Return a query's result over a folder's or a cluster's topics as a DuckDB relation, which is read when it is used.
+    """Query the topics of a folder or a cluster. Return the result as a DuckDB relation, which reads the log when it is used.
 
-    Each relation has a DuckDB connection of its own, which lives as long as the relation, and reads the log each time it is
-    executed. Records that are missing from a folder are logged as warnings by then, as `tidelog.scan` does. `docs/sql.md` has
+    Each relation has a separate DuckDB connection, which lives as long as the relation. It reads the log each time it is
+    executed, and then logs a warning about records that are missing from a folder, like `tidelog.scan`. `docs/sql.md` describes
     the tables and the rules.
 
     Args:
-        query: one statement.
+        query: a single statement.
         source: a Kafka data folder, a `LogDir`, or brokers as `host:port`.
-        params: the values of `?` or `$name` in the query, a list or a dict. The result is then kept in memory.
+        params: the values of `?` or `$name` in the query, as a list or a dict. The whole result is then read into memory.
         isolation: as for `tidelog.scan`.
         until: as for `tidelog.scan`.
         time_map_dir: as for `tidelog.scan`.
         skip_damaged: as for `tidelog.scan`.
         config: as for `tidelog.scan`.
-        decode: as for `tidelog.scan`: `value.customer` is a column then. Without a schema, the newest records determine types.
-        tz: the zone of times without one, and of `date_trunc`. [default: that of TIDELOG_TZ, else UTC]
-        clock: the clock for `moment('-1h')`; the machine's by default. `now()` is always the machine's.
+        decode: as for `tidelog.scan`. Then `value.customer` is a column. Without a schema, the newest records determine types.
+        tz: the time zone of times without one, and of `date_trunc`. [default: the value of TIDELOG_TZ, else UTC]
+        clock: the clock for `moment('-1h')`, by default the machine's. `now()` always uses the machine's clock.
 
     Raises:
         InvalidArgumentError: an invalid or a refused statement.
         UnknownTopicOrPartitionError: no such topic or table. DataDirNotFoundError, BrokerUnreachableError.
         MissingPackageError: DuckDB is not installed.
-        duckdb.Error: while the relation is read, with the text of the error that the read raised.
+        duckdb.Error: raised while the relation is read, with the text of the original error.
     """
     session = Session(
         source,
@@ -300,7 +302,7 @@ def sql(
     )
     found = session.statements(query)
     if len(found) != 1:
-        raise InvalidArgumentError("a query is one statement", found=len(found))
+        raise InvalidArgumentError("a query must be one statement", found=len(found))
     relation = session.relation(found[0], params)
     if relation is None:
         raise InvalidArgumentError("the statement has no result", found=repr(found[0].text))

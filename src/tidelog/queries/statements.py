@@ -1,11 +1,11 @@
-"""Texts of SQL: split into statements, checked, and two words replaced.
+"""Splits SQL into statements, checks them, and replaces `offset` and `moment(...)`.
 
-`offset` is quoted where it is the column: the word is reserved in SQL. `moment('yesterday 09:00')`, a time as people write it,
-becomes the instant. DuckDB could call a function for it, but complains when a process ends with one.
+`offset` is quoted if it is the column, because the word is reserved in SQL. `moment('yesterday 09:00')`, a time as people write
+it, is replaced by the timestamp. DuckDB could call a Python function for it, but reports an error when a process with one ends.
 
-What a session executes: queries, EXPLAIN, and statements that change only the session's memory (views, tables and macros made by
-the user, variables). Everything that could write a file, change DuckDB's settings or load an extension is refused, here or by
-DuckDB, whose configuration is locked (`session`). Reading files of this machine is allowed: `select … from 'prices.csv'`.
+A session executes queries, EXPLAIN, and statements that change only the session's memory: views, tables and macros of the user,
+and variables. Statements that could write a file, change DuckDB's settings or load an extension are refused, here or by DuckDB,
+whose configuration is locked (`session`). Reading files of this machine is allowed: `select … from 'prices.csv'`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXPLAINED = ("SELECT", "MULTI")
 _EXPLAIN = re.compile(r"\s*explain\b(?:\s+analyze\b)?\s*(?:\((?P<options>[^)]*)\)\s*)?", re.IGNORECASE)
 
 _OFFSET = re.compile(r"offset\b(?!\s*(?:[\d$?(]|:(?!:)))", re.IGNORECASE)
-"""The word where it does not begin the clause, which a number, a parameter or an expression in parentheses follows."""
+"""The word `offset`, unless it begins the clause: then a number, a parameter or an expression in parentheses follows."""
 
 _MOMENT = re.compile(r"moment\s*\(\s*(?:'(?P<time>(?:[^']|'')*)'\s*\))?", re.IGNORECASE)
 
@@ -38,15 +38,15 @@ class Statement:
         self.text = text
         self.kind = kind
         self.explained: str | None = None
-        """The query that an EXPLAIN is about."""
+        """The query of an EXPLAIN, None for other statements."""
         self.analyzes = False
-        """Whether an EXPLAIN executes the query."""
+        """Whether this is EXPLAIN ANALYZE, which executes the query."""
 
 
 def statements(connection: duckdb.DuckDBPyConnection, text: str, instant_ms: Callable[[str], int]) -> list[Statement]:
-    """Return the statements of a text. `instant_ms` parses the times of `moment`.
+    """Split a text into statements. `instant_ms` parses the times in `moment(...)`.
 
-    Raises InvalidArgumentError for a statement that is refused or a time that is none, duckdb.Error for a syntax error.
+    Raises InvalidArgumentError for a refused statement or an invalid time, duckdb.Error for a syntax error.
     """
     found = []
     for one in connection.extract_statements(replaced(text, instant_ms)):
@@ -60,7 +60,7 @@ def statements(connection: duckdb.DuckDBPyConnection, text: str, instant_ms: Cal
 
 
 def replaced(text: str, instant_ms: Callable[[str], int]) -> str:
-    """Return the text with the column `offset` quoted, and `moment('...')` replaced. `OFFSET 5` remains the clause."""
+    """Quote the column `offset` in a text, and replace `moment('...')`. The clause `OFFSET 5` is left alone."""
     import duckdb
 
     pieces, done = [], 0
@@ -86,7 +86,7 @@ def _instant(time_ms: int) -> str:
 
 
 def is_complete(text: str) -> bool:
-    """Whether a person has finished a text: it ends in a semicolon that is neither in a string nor in a comment."""
+    """Whether typed text is complete: it ends in a semicolon that is neither in a string nor in a comment."""
     import duckdb
 
     text = text.rstrip()
@@ -95,7 +95,7 @@ def is_complete(text: str) -> bool:
     try:
         tokens = duckdb.tokenize(text)
     except duckdb.Error:
-        return True  # Executing it tells what is wrong.
+        return True  # Executing it reports the error.
     return not tokens or tokens[-1][1].name == "operator"
 
 
@@ -103,16 +103,16 @@ def _check_explain(connection: duckdb.DuckDBPyConnection, statement: Statement) 
     match = _EXPLAIN.match(statement.text)
     inner = [] if match is None else connection.extract_statements(statement.text[match.end() :])
     if match is None or len(inner) != 1 or inner[0].type.name not in _EXPLAINED:
-        raise InvalidArgumentError("EXPLAIN is for queries", found=repr(statement.text))
+        raise InvalidArgumentError("EXPLAIN needs a query", found=repr(statement.text))
     statement.explained = statement.text[match.end() :]
     statement.analyzes = "analyze" in match.group().lower()
 
 
 def _refusal(kind: str) -> InvalidArgumentError:
     hint = {
-        "COPY": "a result is written by --output FILE",
-        "EXPORT": "a result is written by --output FILE",
+        "COPY": "--output FILE writes a result",
+        "EXPORT": "--output FILE writes a result",
         "LOAD": "extensions are not loaded",
         "ATTACH": "other databases are not attached",
-    }.get(kind, "SELECT, EXPLAIN, CREATE VIEW, CREATE TABLE and CREATE MACRO are for reading")
-    return InvalidArgumentError(f"refused: {kind}; this only reads, and {hint}")
+    }.get(kind, "SELECT, EXPLAIN, CREATE VIEW, CREATE TABLE and CREATE MACRO are allowed")
+    return InvalidArgumentError(f"{kind} is refused, because queries are read-only: {hint}")

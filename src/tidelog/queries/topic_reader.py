@@ -1,4 +1,4 @@
-"""Reads topics for DuckDB: the only part of a session that the tables refer to, so that a table outlives its session."""
+"""Reads topics for DuckDB. Tables refer to no other part of a session, so a table can be used after its session is closed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class TopicReader:
         self, address: Address, options: Mapping[str, Any], *, skip_damaged: bool, decodings: Decodings | None = None
     ) -> None:
         self.scans: list[TopicScan] = []
-        """The scans since `begin`."""
+        """The scans since the last call of `begin`."""
         self.failure: BaseException | None = None
-        """The error of a scan since `begin`: DuckDB raises an error of its own with the same text."""
+        """The first error of a scan since `begin`. DuckDB raises another error with the same text."""
         self.only_plans = False
-        """Whether scans are planned and no record is read, for EXPLAIN."""
+        """Whether scans are only planned, and read no record: for EXPLAIN."""
         self.address = address
         self._options = {**options, "skip_damaged": skip_damaged}
         self._decodings = decodings
@@ -45,7 +45,7 @@ class TopicReader:
         self.scans, self.failure, self.only_plans = [], None, only_plans
 
     def open(self) -> Source:
-        """Open the source, for one user. Raises as `open_source`."""
+        """Open the source. Only one thread at a time may use it. Raises the errors of `open_source`."""
         address: Any = self.address
         if config := self._options.get("config"):
             from tidelog.client.connections.addresses import with_config
@@ -54,7 +54,7 @@ class TopicReader:
         return open_source(address, skip_damaged=self._options["skip_damaged"])
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, list[int]]:
-        """Return the topics as they are now, with their partitions."""
+        """List the topics and their current partitions."""
         with self._lock:
             if self._listing is None:
                 self._listing = self.open()
@@ -62,18 +62,20 @@ class TopicReader:
             return self._listing.topics(None if names is None else list(names))
 
     def close(self) -> None:
-        """Close the connection that lists topics. Scans have their own."""
+        """Close the source that lists topics. Each scan opens another one."""
         with self._lock:
             if self._listing is not None:
                 self._listing.close()
                 self._listing = None
 
     def table(self, topic: str | None) -> ArrowTable:
-        """Return a topic's table; without a topic, that of all topics that are not internal."""
+        """Return a topic's table. If `topic` is None, return the table of all topics that are not internal."""
         return self._table(topic, DecodedTopic(topic or ""))
 
     def decoded_table(self, topic: str) -> ArrowTable | None:
-        """Return a topic's table with decoded keys and values; None if no decoder is named for it. Reads the newest records."""
+        """Return a topic's table with decoded keys and values, None if it has no decoder. Read the newest records for the
+        types.
+        """
         self.topics()
         with self._lock:
             assert self._listing is not None
@@ -120,7 +122,7 @@ class TopicReader:
                 yield from read_topic(self.address, shape, one, accepts, names, self._options)
 
     def _within_log(self, topic: str, offsets: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-        """Return the ranges, ended where the log ends: a scan prints a note about offsets that it does not have yet."""
+        """Cut the ranges at the log end, because a scan would print a note about offsets that do not exist yet."""
         isolation, until = self._options["isolation"], self._options["until"]
         with self._lock:
             assert self._listing is not None

@@ -1,4 +1,4 @@
-"""One scan of topics for a query: prunes by the filter, reads with `tidelog.scan`, applies what the pruning did not.
+"""One scan of topics for a query. It prunes by the filter, reads with `tidelog.scan`, and applies the rest of the filter.
 
 Timestamps become microseconds, DuckDB's unit. Those beyond its range become infinity: they stay later than every other time.
 """
@@ -29,31 +29,31 @@ logger = logging.getLogger("tidelog.queries")
 
 @dataclass(slots=True)
 class TopicScan:
-    """What one scan read, or would read, of a topic."""
+    """The part of a topic that a scan has read, or would read."""
 
     topic: str
     columns: tuple[str, ...]
     bounds: Bounds
     has_all_partitions: bool
-    """Whether all of the topic's partitions can have records that pass."""
+    """Whether every partition of the topic can have records that pass."""
     missing: tuple[MissingOffsets, ...]
     """Partitions that could have records that pass, but are missing from the folder; empty with `has_all_partitions`."""
     filter: str | None
-    """The filter, as Arrow shows it; None without one."""
+    """The filter as text, in Arrow's notation; None without a filter."""
     report: ScanReport = field(default_factory=ScanReport)
     plan: ScanPlan[Split] | None = None
     """Set by `plan_topic`, for EXPLAIN."""
 
 
 def table_schema(scanned: pa.Schema) -> pa.Schema:
-    """Return the schema that DuckDB sees of a scan's columns."""
+    """Return the schema of a scan's columns for DuckDB: timestamps are in microseconds."""
     return pa.schema([one.with_type(MICROSECONDS) if one.type == TIMESTAMP else one for one in scanned])
 
 
 def topic_scan(
     topic: str, partitions: Sequence[int], missing: Sequence[MissingOffsets], names: Sequence[str], accepts: Filter
 ) -> TopicScan | None:
-    """Return the scan that finds all of a topic's records that pass; None if none can. `missing` are missing partitions."""
+    """Return the scan for the records of a topic that pass; None if none can. `missing` are the missing partitions."""
     every = {*partitions, *(one.partition for one in missing)}
     bounds = accepts.bounds(topic, sorted(every))
     if bounds is None:
@@ -73,7 +73,7 @@ def topic_scan(
 def read_topic(
     source: Address, shape: DecodedTopic, one: TopicScan, accepts: Filter, names: Sequence[str], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a topic's records that pass. The notices of a scan that is ended early are logged, too."""
+    """Yield a topic's records that pass. If the caller stops early, the scan's notices are still logged."""
     one.report.missing += one.missing
     decoding = shape.decoding()
     is_read = False
@@ -98,7 +98,7 @@ def read_topic(
 
 
 def plan_topic(source: Address, one: TopicScan, options: Mapping[str, Any]) -> None:
-    """Set what a scan would read."""
+    """Set `one.plan`: the part of the topic that the scan would read."""
     wanted = {name: value for name, value in options.items() if name != "config"}
     one.report.missing += one.missing
     if one.bounds.partitions:
@@ -121,14 +121,14 @@ def _range(one: TopicScan) -> dict[str, Any]:
     return {
         "start": time.start_ms,
         "end": time.end_ms,
-        # Without partitions, a scan also reports those that are missing from the folder.
+        # With partitions None, a scan also reports partitions that are missing from the folder.
         "partitions": None if one.has_all_partitions else numbers,
         "offsets": None if offsets is None else {number: _open(*offsets[number]) for number in numbers},
     }
 
 
 def with_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with the times of `table_schema`."""
+    """Convert a batch to `table_schema`: timestamps in microseconds."""
     if all(field.type != TIMESTAMP for field in batch.schema):
         return batch
     columns = [_in_microseconds(column) if column.type == TIMESTAMP else column for column in batch.columns]

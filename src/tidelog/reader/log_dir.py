@@ -74,7 +74,7 @@ class LogDir:
 
     @property
     def metadata_path(self) -> Path:
-        """The folder that holds what is known of topics and their settings."""
+        """The folder that contains the metadata of topics and their settings."""
         return self.path
 
     @property
@@ -252,7 +252,7 @@ class LogDir:
 
     @cached_property
     def recovery_points(self) -> dict[TopicPartition, int]:
-        """The end of what was flushed, per log."""
+        """The recovery point of each log: the offset up to which the log was flushed."""
         return self.checkpoint(names.RECOVERY_POINT_CHECKPOINT)
 
     @cached_property

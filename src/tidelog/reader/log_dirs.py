@@ -1,15 +1,15 @@
-"""Several data folders as one: the `log.dirs` of a broker (JBOD), the folders of several brokers, several backups.
+"""Reads several data folders as one: the `log.dirs` of a broker (JBOD), the folders of several brokers, or several backups.
 
-A partition is read from one folder. If several hold it, they are replicas, and the most complete one is taken:
+A partition is read from one folder. If several folders have it, these are replicas, and the most complete one is read:
 
-1. the one whose log ends with the highest leader epoch, because records of an older epoch after that point were never committed;
-2. of these, the one that reaches furthest towards the highest high watermark that any of the folders knows;
-3. of these, the one that begins at the lowest offset, then the longest, then the first in the list.
+1. the one with the highest last leader epoch: later records of an older epoch were never committed;
+2. of these, the one with the highest log end, counted up to the highest high watermark in any of the folders;
+3. of these, the one with the lowest log start, then the one with the highest log end, then the first in the list.
 
-A notice says which folder was taken, and how the others differ. `tidelog verify --replicas` compares their bytes.
+A notice names the folder that is read, and shows how the others differ. `tidelog verify --replicas` compares their bytes.
 
-A broker that moves a partition between its folders (KIP-113) copies it under a name that ends in ``-future``. Such a copy is not
-read; a notice names it.
+A broker that moves a partition between its folders (KIP-113) copies it to a folder whose name ends in ``-future``. Such a copy is
+not read, and a notice names it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FUTURE_SUFFIX = "-future"
 
 
 class Replica(NamedTuple):
-    """What decides between the replicas of a partition."""
+    """A replica of a partition, with the properties that decide which one is read."""
 
     folder: LogDir
     epoch: int
@@ -47,7 +47,7 @@ class Replica(NamedTuple):
     high_watermark: int | None
 
     def completeness(self, high_watermark: int | None) -> tuple[int, int, int, int]:
-        """Return a key that is larger for a more complete replica; `high_watermark` is the highest that is known."""
+        """Return a sort key that is larger for a more complete replica. `high_watermark` is the highest of all replicas."""
         committed = self.log_end_offset if high_watermark is None else min(self.log_end_offset, high_watermark)
         return self.epoch, committed, -self.log_start_offset, self.log_end_offset
 
@@ -57,15 +57,15 @@ class Replica(NamedTuple):
 
 
 def most_complete(replicas: Sequence[Replica]) -> Replica:
-    """Return the replica to read, by the module's rules."""
+    """Return the replica to read, by the rules of this module."""
     known = [one.high_watermark for one in replicas if one.high_watermark is not None]
     return max(replicas, key=lambda one: one.completeness(max(known, default=None)))  # The first of equal ones.
 
 
 class LogDirs(LogDir):
-    """The folders at `paths`, in order. `opened` opens one of them. A folder without partitions is allowed, as on a new disk.
+    """The folders at `paths`. `opened` opens one of them. A folder may have no partitions, as on a new disk.
 
-    Raises what `LogDir` raises, and DataDirNotFoundError if no folder has a partition.
+    Raises the same errors as `LogDir`, and DataDirNotFoundError if no folder has a partition.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LogDirs(LogDir):
 
     @property
     def address(self) -> str:
-        """The folders' paths, separated by colons: another process can open them by this text."""
+        """The folders' paths, separated by colons. Another process can open the folders with this address."""
         return os.pathsep.join(str(folder.path) for folder in self.folders)
 
     def directory(self, topic: str, partition: int) -> Path:
@@ -100,7 +100,7 @@ class LogDirs(LogDir):
         return self._home(key).claims(key)
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
-        """Return the partitions that a folder's checkpoint lists and that no folder holds."""
+        """Return the partitions that a checkpoint of any folder lists, but no folder has."""
         lost = {
             TopicPartition(one.topic, one.partition): one for folder in self.folders for one in folder.missing_partitions(topic)
         }
@@ -123,7 +123,7 @@ class LogDirs(LogDir):
 
     @cached_property
     def image(self) -> MetadataImage | None:
-        """The cluster metadata in the first folder that has any: a broker keeps them in one of its folders."""
+        """The cluster metadata in the first folder that has any. A broker keeps its metadata in one of its folders."""
         return next((found for folder in self.folders if (found := folder.image) is not None), None)
 
     @cached_property
@@ -174,6 +174,6 @@ class LogDirs(LogDir):
 
 
 def open_log_dir(folders: Folders) -> LogDir:
-    """Open a data folder, or several as one (see `folder_list`). Raises what `LogDir` and `list_folders` raise."""
+    """Open one data folder, or several as one (see `folder_list`). Raises the same errors as `LogDir` and `list_folders`."""
     paths = list_folders(folders)
     return LogDir(paths[0]) if len(paths) == 1 else LogDirs(paths)

@@ -86,7 +86,7 @@ class Segment:
         return f"Segment({str(self.log_path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled segment contains its listing and nothing that was read."""
+        """Pickle only the listing, not what was read."""
         return (_listed_elsewhere, (self._listed, self.next_base_offset))
 
     @property

@@ -34,7 +34,9 @@ from tidelog.records.records import max_timestamp_record
 
 
 class FoundOffset(NamedTuple):
-    """An answer. `timestamp` is the record's (ms), -1 for targets like EARLIEST and LATEST; `leader_epoch` is -1 if unknown."""
+    """The result of a search. `timestamp` is that of the record (ms), -1 for targets like EARLIEST and LATEST; `leader_epoch`
+    is -1 if unknown.
+    """
 
     offset: int
     timestamp: int

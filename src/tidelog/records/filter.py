@@ -141,7 +141,7 @@ class RecordFilter:
         return horizon_ms if 0 <= horizon_ms <= INT64_MAX else None
 
     def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
-        """Decide about a batch. Called once for each batch, in order."""
+        """Decide what to keep of a batch. Called once for each batch, in order."""
         return BatchDecision(BatchRetention.DELETE_EMPTY)
 
     def should_retain_record(self, header: BatchHeader, record: Record) -> bool:
@@ -329,7 +329,7 @@ def _filter_messages(
 
 
 def _is_mixed(header: BatchHeader, batch: memoryview, limit_bytes: int) -> bool:
-    """Whether a compressed message, which was read before, holds messages of another format than its own."""
+    """Whether a compressed message, which was read before, contains messages of a different format."""
     if not header.is_compressed:
         return False
     places = split_messages(unwrap(header, batch, limit_bytes=limit_bytes))

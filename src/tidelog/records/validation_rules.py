@@ -167,7 +167,7 @@ _shown = lru_cache(maxsize=8)(format_time)
 
 
 class Refused(NamedTuple):
-    """A refused record. `by_time`: because of its timestamp."""
+    """A refused record. `by_time` is true if its timestamp is the reason."""
 
     by_time: bool
     batch_index: int

@@ -1,9 +1,9 @@
-"""The options by which keys and values become typed columns.
+"""The options that decode keys and values into typed columns.
 
 | option | value |
 |---|---|
-| decode, keyDecode | the format of values, of keys: `json`, `avro`, `protobuf`, ... (`tidelog.decoding`); else they are binary |
-| schema, keySchema | the column's type as DDL, `id BIGINT, carrier STRING`, or a schema file; else the registry's newest schema |
+| decode, keyDecode | the format of values, of keys: `json`, `avro`, `protobuf`, ... (`tidelog.decoding`); default: binary |
+| schema, keySchema | the type as DDL, `id BIGINT, carrier STRING`, or a schema file; default: the registry's newest schema |
 | schema.registry.… | the schema registry, by the names of Confluent's clients |
 | mode | `PERMISSIVE`: what cannot be decoded is null, and its bytes are in `valueUndecoded`; `FAILFAST`: an error |
 
@@ -36,7 +36,7 @@ UNDECODED = ("keyUndecoded", "valueUndecoded")
 """The columns of bytes that could not be decoded."""
 
 SIDES = {"key": ("keyDecode", "keySchema", UNDECODED[0]), "value": ("decode", "schema", UNDECODED[1])}
-"""By side: the options of format and schema, and the column of bytes that could not be decoded."""
+"""For `key` and `value`: the options for the format and the schema, and the column of bytes that could not be decoded."""
 
 _FILE = re.compile(r"\S+\.(avsc|proto|desc|pb|json)(#[\w.]+)?", re.ASCII | re.IGNORECASE)
 _ONE_TYPE = re.compile(r"\s*\w+\s*(<.*|\(.*|)", re.DOTALL)
@@ -44,15 +44,15 @@ _ONE_TYPE = re.compile(r"\s*\w+\s*(<.*|\(.*|)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """How keys and values are decoded; all by side."""
+    """How to decode keys and values. `formats`, `ddl` and `files` are by `key` and `value`."""
 
     formats: Mapping[str, str]
     ddl: Mapping[str, str]
     """Types as Spark's DDL."""
     files: Mapping[str, str]
-    """Schema files, by absolute paths; `#Message` may follow."""
+    """Absolute paths of schema files, possibly followed by `#Message`."""
     registry: Mapping[str, str] = field(repr=False)
-    """The registry's properties, credentials among them."""
+    """The registry's properties, including credentials."""
     fails_fast: bool
 
     @property
@@ -62,7 +62,9 @@ class DecodeOptions:
 
 
 def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
-    """Parse the options, by their names in lower case; None without a format. Raises InvalidArgumentError, naming the option."""
+    """Parse options, whose names are in lower case. Return None if no format is given. Raises InvalidArgumentError that names the
+    option.
+    """
     formats: dict[str, str] = {}
     ddl: dict[str, str] = {}
     files: dict[str, str] = {}
@@ -79,7 +81,7 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
             formats[side] = name
         if schema:
             if _FILE.fullmatch(schema):
-                # Workers have their own working folders: relative paths refer to the driver's.
+                # Relative paths refer to the driver's working folder; workers have other ones.
                 files[side] = str(Path(schema).absolute())
             elif name in ("avro", "protobuf"):
                 raise InvalidArgumentError(
@@ -98,5 +100,5 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
 
 
 def column_ddl(text: str) -> str:
-    """Return the DDL of a column's type: of a struct if `text` lists columns."""
+    """Return the DDL of a column's type. If `text` lists columns, the type is a struct."""
     return text if _ONE_TYPE.fullmatch(text) else f"STRUCT<{text}>"

@@ -1,10 +1,11 @@
-"""Keys and values as typed columns, by the options `decode` and `keyDecode`.
+"""Decodes keys and values into typed columns, for the options `decode` and `keyDecode`.
 
-The driver determines the types once: by the user's DDL, else by the schema file or the registry's newest schema of the subject
-`TOPIC-value` (`TOPIC-key`). All tasks decode into these types, so a schema that is registered later changes no running query.
+The driver determines the types once: from the user's DDL, or from the schema file, or from the registry's newest schema of the
+subject `TOPIC-value` (`TOPIC-key`). All tasks decode into these types, so a schema that is registered later does not change a
+running query.
 
-A value that cannot be decoded is null. Its bytes are in the column `valueUndecoded`, and each task logs how many there are; with
-`mode` FAILFAST it is an error that names the record.
+A value that cannot be decoded is null. Its bytes are in the column `valueUndecoded`, and each task logs the number of such
+values. With `mode` FAILFAST it raises an error that names the record.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ _log = logging.getLogger("tidelog.spark")
 
 
 Readers: TypeAlias = dict[str, dict[str, Schema]]
-"""The registry's newest schemas, by topic and side."""
+"""The registry's newest schemas by topic, for `key` and `value`."""
 
 
 def newest_schemas(options: ReadOptions) -> Readers:
-    """Return the registry's newest schemas for the columns that have no other. Raises InvalidArgumentError for wrong properties
-    of the registry, SchemaRegistryError.
+    """Return the registry's newest schemas for columns that have neither DDL nor a schema file. Raises InvalidArgumentError for
+    wrong registry properties, SchemaRegistryError.
     """
     decode = options.decode
     found: Readers = {}
@@ -71,7 +72,8 @@ def _topics(options: ReadOptions) -> Sequence[str]:
 
 
 def typed_schema(options: ReadOptions, readers: Readers) -> StructType | str:
-    """Return the schema of a DataFrame, with the types of decoded columns; as DDL if the user gave some, which only Spark parses.
+    """Return the schema of a DataFrame, with the types of decoded columns. If the user gave DDL, return DDL, which only Spark
+    parses.
 
     Raises InvalidArgumentError if a type is unknown.
     """
@@ -90,7 +92,7 @@ def typed_schema(options: ReadOptions, readers: Readers) -> StructType | str:
 
 
 def _own_type(options: ReadOptions, decode: DecodeOptions, side: str, readers: Readers) -> DataType:
-    """Return the type that the format, or its schema, determines. It must be the same for all topics."""
+    """Return the type that the format or its schema determines. It must be the same for all topics."""
     found: dict[str, pa.DataType] = {}
     for topic in _topics(options) or [""]:
         reader = readers.get(topic, {}).get(side)
@@ -113,7 +115,7 @@ def _own_type(options: ReadOptions, decode: DecodeOptions, side: str, readers: R
 
 
 def _supported(kind: pa.DataType) -> pa.DataType:
-    """Return a type that Spark has, with room for the same values."""
+    """Return a type that Spark supports, and that can hold the same values."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_supported(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -149,7 +151,7 @@ def _decodings(decode: DecodeOptions, sides: Iterable[str]) -> Decodings:
 
 
 def typed_columns(schema: StructType, options: ReadOptions, readers: Readers | None = None) -> TypedColumns:
-    """Return how the columns of a DataFrame are read. Raises InvalidArgumentError for a schema that does not fit the options."""
+    """Return the columns of a DataFrame with this schema. Raises InvalidArgumentError if the schema does not fit the options."""
     decode = options.decode
     sides = () if decode is None else tuple(side for side in decode.formats if side in options.columns)
     given = {one.name: one.dataType for one in schema if one.name in sides}
@@ -166,7 +168,7 @@ def typed_columns(schema: StructType, options: ReadOptions, readers: Readers | N
             raise InvalidArgumentError(f"column {side}: a value may lack any field", found="NOT NULL", expected="nullable types")
         if decode is not None and decode.formats[side] in PLAIN_FORMATS and kind != StringType():
             raise InvalidArgumentError(
-                f"column {side}: {decode.formats[side]} is text", found=kind.simpleString(), expected="string"
+                f"column {side}: {decode.formats[side]} decodes to text", found=kind.simpleString(), expected="string"
             )
         types[side] = to_arrow_type(kind, timezone="UTC")
     return TypedColumns(options.columns, decode, types, readers or {})
@@ -182,16 +184,16 @@ def _is_nullable(kind: DataType) -> bool:
 
 @dataclass(frozen=True)
 class TypedColumns:
-    """The columns of a DataFrame: those of a scan, with keys and values decoded if the options say so. Picklable."""
+    """The columns of a DataFrame: those of a scan, with decoded keys and values if the options require it. Picklable."""
 
     columns: tuple[str, ...]
     decode: DecodeOptions | None = None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """The Arrow types of decoded columns, by side."""
+    """The Arrow types of the decoded columns, by `key` and `value`."""
     readers: Readers = field(default_factory=dict)
 
     def names_to_read(self) -> tuple[str, ...]:
-        """Return the scan's columns that are read for these columns."""
+        """Return the columns of a scan that must be read for these columns."""
         names = [name for name in scan_columns(self.columns) if not name.endswith(UNDECODED)]
         if self.types and self.decode is not None:
             names += ["topic", *(["partition", "offset"] if self.decode.fails_fast else [])]
@@ -200,10 +202,10 @@ class TypedColumns:
         return tuple(dict.fromkeys(names))
 
     def decoded(self, batches: Iterator[pa.RecordBatch], where: object) -> Iterator[pa.RecordBatch]:
-        """Yield a scan's batches of `names_to_read` with decoded columns, in the order of `columns`. Log how much of `where`
-        could not be decoded.
+        """Decode a scan's batches, which have the columns `names_to_read`. Yield batches with the columns `columns`, in order.
+        Log the number of values of `where` that could not be decoded.
 
-        Raises InvalidRecordError for what cannot be decoded, with `mode` FAILFAST.
+        Raises InvalidRecordError for a value that cannot be decoded, with `mode` FAILFAST.
         """
         if not self.types or self.decode is None:
             yield from batches
@@ -228,7 +230,7 @@ class TypedColumns:
             _log.warning("%s: %d %ss are null because they are not %s: %s", where, count, side, self.decode.formats[side], seen)
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with exactly the types of the DataFrame: a decoder may have times in milliseconds."""
+        """Cast the batch to the exact types of the DataFrame, since a decoder may return times in milliseconds."""
         for side, kind in self.types.items():
             if batch.column(side).type != kind:
                 number = batch.schema.get_field_index(side)
@@ -237,7 +239,7 @@ class TypedColumns:
 
 
 def _failure(decoding: TopicDecoding, batch: pa.RecordBatch) -> InvalidRecordError:
-    """Return the error about the first record of a batch that could not be decoded."""
+    """Return the error for the first record of a batch that could not be decoded."""
     side = next(side for side, count in decoding.undecoded.items() if count)
     row = pc.index(batch.column(side + UNDECODED).is_valid(), True).as_py()
     partition, offset = batch.column("partition")[row].as_py(), batch.column("offset")[row].as_py()

@@ -137,7 +137,9 @@ class BackgroundWork(LogEvents):
     # --- what
 
     def delete_old_segments(self) -> int:
-        """Delete the segments whose retention has expired; return how many. The cleaner deletes those of compacted topics."""
+        """Delete the segments whose retention has expired, and return their number. The cleaner deletes those of
+        compacted topics.
+        """
         deleted = 0
         for key, log in self._partitions.online():
             if self._topics.is_known(key.topic) and not log.config.is_compacted:

@@ -57,7 +57,7 @@ class BrokerSettings:
         self.config = configured_by_log(configured, store)
 
     def of(self, name: str) -> Mapping[str, str]:
-        """Return the settings of all brokers (`ALL_BROKERS`), or of the broker with an id, as they were set."""
+        """Return the settings that were set for one broker (`name` is its id) or for all brokers (`ALL_BROKERS`)."""
         return self._store.image.configs.get((BROKER_RESOURCE, name), {})
 
     def all(self) -> dict[str, str]:

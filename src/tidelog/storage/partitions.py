@@ -285,7 +285,7 @@ class Partitions:
         self._checkpoints.write_log_start_offsets(self.logs, self.failed)
 
     def note_recovery_points(self) -> Rest:
-        """Record each log's recovery point; the result writes them, on any thread."""
+        """Record each log's recovery point. Return the work that writes them to disk; any thread may do it."""
         return Rest(self._checkpoints.note_recovery_points(self.logs, self.failed))
 
     def note_log_start_offsets(self) -> Rest:
@@ -293,7 +293,7 @@ class Partitions:
         return Rest(self._checkpoints.note_log_start_offsets(self.logs, self.failed))
 
     def note_high_watermarks(self) -> Rest:
-        """Record the current high watermarks; the result writes them, on any thread."""
+        """Record the current high watermarks. Return the work that writes them to disk; any thread may do it."""
         return Rest(self._checkpoints.note_high_watermarks(self.logs, self.failed))
 
     def checkpoint_high_watermarks(self) -> None:
@@ -368,7 +368,7 @@ class Partitions:
     # --- descriptors
 
     def give_descriptors_back(self) -> int:
-        """Close files of the logs that can be opened again; return how many. On the logs' thread.
+        """Close files of the logs that can be reopened, and return their number. Use only on the logs' thread.
 
         Coordinators' logs are left alone, because other threads may be reading them.
         """

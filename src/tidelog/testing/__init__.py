@@ -1,13 +1,13 @@
-"""For tests of programs that use Kafka: brokers inside the test's process, and a clock that moves when a test moves it.
+"""Tools to test programs that use Kafka: brokers inside the test's process, and a clock that the test moves.
 
 | | |
 |---|---|
 | `Broker` | a broker on a free port: `tidelog.Broker` |
-| `ManualClock` | a clock for the broker, to let time pass in a test: `advance` runs the work that has become due |
+| `ManualClock` | a clock for the broker: `advance` lets time pass, and runs the work that has become due |
 | `broker_fixture` | makes a pytest fixture: a broker for a function, a class, a module, a package or the session |
 | `MakeBroker` | the type of the fixture `make_tidelog_broker` |
-| `KafkaContainer` | takes the place of testcontainers' class of this name |
-| `plugin` | the fixtures, markers and options; pytest loads it wherever Tidelog is installed |
+| `KafkaContainer` | replaces testcontainers' class of this name |
+| `plugin` | the fixtures, markers and options; pytest loads it if Tidelog is installed |
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 | with `--tidelog-keep` | |
 |---|---|
 | a broker's folder | `tidelog-kept/<test>/<fixture>` in pytest's root |
-| ... of a wider scope, or of a container | `tidelog-kept/shared-<process>/<name>` |
-| a test fails | the folders of its brokers stay, and its report has the commands that show them |
+| ... if it has a wider scope, or is a container | `tidelog-kept/shared-<process>/<name>` |
+| if a test fails | the folders of its brokers stay, and its report has the commands that show their logs |
 | otherwise | the folder is removed when the broker ends |
 
 Without the option, folders are below pytest's `tmp_path`.
@@ -34,7 +34,7 @@ TOPICS_MARK = "tidelog_topics"
 
 
 class BrokerInUse:
-    """A started broker, and the fixture that provides it; no fixture for a container, which any test may use."""
+    """A started broker, and the fixture that provides it. A container has no fixture: any test may use it."""
 
     def __init__(self, broker: Broker, fixture: str | None, *, takes_topics: bool) -> None:
         self.broker = broker
@@ -42,18 +42,18 @@ class BrokerInUse:
         self.takes_topics = takes_topics
         self.has_failed = False
         self.made: list[str] = []
-        """Topics of the running test, which are deleted after it."""
+        """The topics that were created for the running test, and are deleted after it."""
 
     def is_used_by(self, item: pytest.Item) -> bool:
-        """Whether a test can have written to the broker."""
+        """Return whether a test may have written to the broker."""
         return self.fixture is None or self.fixture in getattr(item, "fixturenames", ())
 
 
 class BrokersOfRun:
-    """The brokers that exist now, in one pytest process."""
+    """The running brokers of one pytest process."""
 
     active: BrokersOfRun | None = None
-    """The run of this process, for brokers that are not fixtures."""
+    """The instance of this process, for brokers that are not fixtures."""
 
     def __init__(self, kept: Path | None) -> None:
         self.kept = kept
@@ -64,7 +64,9 @@ class BrokersOfRun:
     def started(
         self, folder: Path | None, name: str, fixture: str | None, *, test: str = "", takes_topics: bool = True, **arguments: Any
     ) -> Iterator[Broker]:
-        """Run a broker in `folder` (None: a temporary one), or in a folder for `test` that may be kept."""
+        """Run a broker for the block. Its folder is `folder` (None: a temporary one), or with `--tidelog-keep` one for `test`
+        that may be kept.
+        """
         from tidelog.broker.broker import Broker
 
         is_kept = self.kept is not None and "data_dir" not in arguments
@@ -82,7 +84,7 @@ class BrokersOfRun:
                 self._in_use.remove(used)
         if is_kept and not used.has_failed:
             shutil.rmtree(broker.data_dir, ignore_errors=True)
-            with suppress(OSError):  # It holds the folder of another broker.
+            with suppress(OSError):  # The folder contains the folder of another broker.
                 broker.data_dir.parent.rmdir()
 
     def begin(self, item: pytest.Item) -> None:
@@ -98,11 +100,11 @@ class BrokersOfRun:
         for used in self._in_use:
             made, used.made = used.made, []
             for topic in made:
-                with suppress(TidelogError):  # The test has deleted it, or stopped the broker.
+                with suppress(TidelogError):  # The test has deleted the topic, or stopped the broker.
                     used.broker.delete_topic(topic)
 
     def failed(self, item: pytest.Item) -> str:
-        """Keep the folders of a failed test's brokers; return the commands that show them, or "" if nothing is kept."""
+        """Keep the folders of a failed test's brokers. Return the commands that show their logs, or "" if no folder is kept."""
         if self.kept is None:
             return ""
         lines: list[str] = []
@@ -122,7 +124,7 @@ class BrokersOfRun:
         while any(used.broker.data_dir == folder for used in self._in_use):
             number += 1
             folder = folder.with_name(f"{name}-{number}")
-        shutil.rmtree(folder, ignore_errors=True)  # An earlier run has kept it.
+        shutil.rmtree(folder, ignore_errors=True)  # An earlier run has kept this folder.
         return folder
 
     def _make_topics(self, item: pytest.Item, used: BrokerInUse) -> None:

@@ -1,4 +1,4 @@
-"""`KafkaContainer`: used like testcontainers' class of this name, it runs a broker in this process and no container.
+"""`KafkaContainer`: replaces testcontainers' class of this name, and runs a broker in this process instead of a container.
 
     from tidelog.testing import KafkaContainer   # before: from testcontainers.kafka import KafkaContainer
 
@@ -7,11 +7,11 @@
 
 | of testcontainers' class | here |
 |---|---|
-| `with_env("KAFKA_NUM_PARTITIONS", "3")` | the broker's property `num.partitions`, by the rules of Kafka's images |
-| `KAFKA_LISTENERS` and the like, `listener_name`, `security_protocol` | the protocol of the listener at `port`, the only one |
+| `with_env("KAFKA_NUM_PARTITIONS", "3")` | sets the broker's property `num.partitions`, by the rules of Kafka's images |
+| `KAFKA_LISTENERS` and the like, `listener_name`, `security_protocol` | set the protocol of the only listener, at `port` |
 | `with_bind_ports(9093, 19093)` | the broker's port is 19093; otherwise any free port |
-| image, cluster id, `with_kraft`, controllers, ZooKeeper, memory, `with_name` | without effect |
-| networks, volumes, commands, `exec`, logs | AttributeError: nothing runs in a container |
+| image, cluster id, `with_kraft`, controllers, ZooKeeper, memory, `with_name` | have no effect |
+| networks, volumes, commands, `exec`, logs | raise AttributeError: nothing runs in a container |
 
 `broker` is the running `tidelog.Broker`. A second `start` begins with an empty folder, like a new container.
 """
@@ -32,7 +32,7 @@ from tidelog.security.client_config import PLAINTEXT
 from tidelog.testing.brokers_of_run import BrokersOfRun
 
 _SHELL = ("_OPTS", "_LOGLEVEL", "_LOGGERS", "_JMX_PORT", "_JMX_HOSTNAME")
-"""Ends of variables that are for the image's scripts."""
+"""Suffixes of variables that only the image's scripts use."""
 
 _OF_THE_CONTAINER = (
     "advertised.listeners",
@@ -46,7 +46,7 @@ _OF_THE_CLUSTER = ("log.dirs", "node.id", "process.roles", "zookeeper.")
 
 
 class KafkaContainer:
-    """A broker with the interface of testcontainers' KafkaContainer. Raise what `tidelog.Broker` raises when it starts."""
+    """A broker with the interface of testcontainers' KafkaContainer. `start` raises the errors of `tidelog.Broker`."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class KafkaContainer:
         return self._broker
 
     def start(self, timeout: int = 30) -> Self:
-        """Start a broker with an empty folder. The timeout has no effect: the broker serves when this returns."""
+        """Start a broker with an empty folder. The timeout has no effect, because clients are served when this returns."""
         if self._broker is not None:
             raise InvalidArgumentError("the KafkaContainer is running")
         run = BrokersOfRun.active or BrokersOfRun(None)
@@ -112,15 +112,15 @@ class KafkaContainer:
         return self.broker.bootstrap_servers.rpartition(":")[0]
 
     def get_exposed_port(self, port: int) -> int:
-        """Return the port of `get_bootstrap_server`. Raises InvalidArgumentError for another port than Kafka's."""
+        """Return the port of `get_bootstrap_server`. Raises InvalidArgumentError for any port but Kafka's."""
         if int(port) != self.port:
-            raise InvalidArgumentError("a port that only a container has", found=str(port), expected=str(self.port))
+            raise InvalidArgumentError("this broker has one port only", found=str(port), expected=str(self.port))
         return self.broker.port
 
     # --- its configuration, before it starts
 
     def with_env(self, key: str, value: Any) -> Self:
-        """Set a variable of Kafka's images; those that begin with `KAFKA_` are properties of the broker."""
+        """Set an environment variable of Kafka's images. Variables that begin with `KAFKA_` set properties of the broker."""
         self.env[key] = str(value)
         return self
 
@@ -137,34 +137,34 @@ class KafkaContainer:
         return self
 
     def with_kraft(self) -> Self:
-        """Return self: a broker that runs alone needs neither KRaft's controllers nor ZooKeeper."""
+        """Return self. A single broker needs neither KRaft controllers nor ZooKeeper."""
         return self
 
     def with_cluster_id(self, cluster_id: str) -> Self:
-        """Return self: each folder has a new cluster id."""
+        """Return self. Each folder has a new cluster id."""
         return self
 
     def with_name(self, name: str) -> Self:
-        """Return self."""
+        """Return self. A broker without a container has no name."""
         return self
 
     def with_exposed_ports(self, *ports: int | str) -> Self:
-        """Return self: the broker's port can always be reached."""
+        """Return self. The broker's port is always exposed."""
         return self
 
     def with_kwargs(self, **kwargs: Any) -> Self:
-        """Return self: these are Docker's own arguments."""
+        """Return self. Docker's arguments have no effect."""
         return self
 
     def waiting_for(self, strategy: object) -> Self:
-        """Return self: the broker serves when `start` returns."""
+        """Return self. Clients are served as soon as `start` returns."""
         return self
 
     def _properties(self) -> dict[str, str]:
         given: dict[str, str] = {}
         for key, value in self.env.items():
             if key.startswith("KAFKA_") and not key.endswith(_SHELL):
-                # The images write a properties file, in which a backslash escapes.
+                # The images write a properties file, in which the backslash is the escape character.
                 given |= parse_properties(f"{_property_name(key)}=" + value.replace("\n", "\\n"))
         name = next(
             (one.partition("://")[0].strip() for one in given["listeners"].split(",") if one.strip().endswith(f":{self.port}")),
@@ -175,7 +175,7 @@ class KafkaContainer:
         protocols = dict(one.strip().split(":") for one in given["listener.security.protocol.map"].split(","))
         protocol = protocols.get(name, name)
         properties = {key: value for key, value in given.items() if not key.startswith(_OF_THE_CONTAINER + _OF_THE_CLUSTER)}
-        # Certificates are for localhost; without them an address spares clients a second attempt, by IPv6.
+        # Certificates name localhost. Without TLS, an IP address saves clients an attempt with IPv6.
         host = "localhost" if protocol.endswith("SSL") else "127.0.0.1"
         return properties | {
             "listeners": f"{name}://{joined(host, self._host_port)}",
@@ -184,10 +184,10 @@ class KafkaContainer:
 
 
 def replace_testcontainers() -> None:
-    """Make testcontainers' module for Kafka have this class. Do nothing if testcontainers is not installed."""
+    """Replace the class in testcontainers' module for Kafka. Do nothing if testcontainers is not installed."""
     for module in ("testcontainers.community.kafka", "testcontainers.kafka"):
         with suppress(ModuleNotFoundError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # One of the names is deprecated.
+            warnings.simplefilter("ignore")  # Access to one of the names warns that it is deprecated.
             vars(import_module(module))["KafkaContainer"] = KafkaContainer
 
 

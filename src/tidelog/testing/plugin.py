@@ -1,16 +1,16 @@
-"""Brokers for pytest, which loads this plugin wherever Tidelog is installed.
+"""The pytest plugin: fixtures for brokers. pytest loads it if Tidelog is installed.
 
 | fixture | is |
 |---|---|
-| `tidelog_broker` | a running broker, its data in the test's temporary folder; on `tidelog_clock` if the test uses that, too |
+| `tidelog_broker` | a running broker with its data in the test's temporary folder; uses `tidelog_clock` if the test does |
 | `tidelog_broker_properties` | its properties; redefine this fixture in a module or class: `{"log.retention.ms": 1000}` |
-| `tidelog_clock` | a clock that stands still at the machine's time until the test advances it |
+| `tidelog_clock` | a clock that starts at the current time, and stands still until the test advances it |
 | `make_tidelog_broker` | starts more brokers, with the arguments of `tidelog.Broker`; all are stopped at the test's end |
 
 | marker | |
 |---|---|
-| `tidelog_broker(tls=True, num_partitions=3)` | arguments of the fixture `tidelog_broker`, which override its properties |
-| `tidelog_topics("orders", "payments", partitions=3)` | topics that exist during the test, in each fixture's broker |
+| `tidelog_broker(tls=True, num_partitions=3)` | arguments for the fixture `tidelog_broker`; they override its properties |
+| `tidelog_topics("orders", "payments", partitions=3)` | topics that exist during the test, in the broker of each fixture |
 
 | option | |
 |---|---|
@@ -51,11 +51,11 @@ def tidelog_broker_properties() -> Mapping[str, PropertyValue]:
 def tidelog_broker(
     request: pytest.FixtureRequest, tmp_path: Path, tidelog_broker_properties: Mapping[str, PropertyValue]
 ) -> Iterator[Broker]:
-    """A running broker; clients connect to `tidelog_broker.bootstrap_servers`."""
+    """A running broker. Clients connect to `tidelog_broker.bootstrap_servers`."""
     arguments: dict[str, Any] = dict(tidelog_broker_properties)
     if "tidelog_clock" in request.fixturenames:
         arguments["clock"] = request.getfixturevalue("tidelog_clock")
-    for mark in reversed([*request.node.iter_markers(BROKER_MARK)]):  # The test's own comes last.
+    for mark in reversed([*request.node.iter_markers(BROKER_MARK)]):  # The marker of the test itself comes last.
         arguments |= mark.kwargs
     name = "tidelog_broker"
     with request.config.stash[RUN].started(tmp_path / name, name, name, test=request.node.nodeid, **arguments) as broker:
@@ -115,7 +115,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.hookimpl
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe the markers, and prepare the run."""
+    """Register the markers, and prepare the run."""
     config.addinivalue_line("markers", f"{BROKER_MARK}(**arguments): arguments of the fixture tidelog_broker.")
     config.addinivalue_line("markers", f"{TOPICS_MARK}(*names, partitions=1, **properties): topics that exist during the test.")
     run = config.stash[RUN] = BrokersOfRun(config.rootpath / KEPT if config.getoption(KEEP) else None)
@@ -135,7 +135,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Delete them again."""
+    """Delete the test's topics."""
     item.config.stash[RUN].end()
 
 

@@ -1,9 +1,9 @@
-"""A pytest fixture that runs a broker for a scope, in a `conftest.py` or a test module:
+"""Makes pytest fixtures that run a broker for a scope. Call it in a `conftest.py` or a test module:
 
     kafka = broker_fixture(scope="session", num_partitions=3)
     secured_kafka = broker_fixture(scope="module", tls=True, users={"alice": "secret"}, topics=["orders"])
 
-Each call makes a further broker: they run side by side, on free ports.
+Each call makes another broker. They run side by side, on free ports.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ RUN: pytest.StashKey[BrokersOfRun] = pytest.StashKey()
 
 
 class MakeBroker(Protocol):
-    """The fixture `make_tidelog_broker`: start a broker with the arguments of `tidelog.Broker`; it ends with the test."""
+    """The type of the fixture `make_tidelog_broker`. A call starts a broker, which is stopped at the end of the test."""
 
     def __call__(self, data_dir: str | Path | None = None, **arguments: Any) -> Broker:
-        """Return a running broker. Raises what `tidelog.Broker` and its start raise."""
+        """Return a running broker. Raises the same errors as `tidelog.Broker` and its `start`."""
 
 
 def broker_fixture(*, scope: Scope = "function", name: str | None = None, topics: Iterable[str] = (), **arguments: Any) -> Any:
-    """Return a pytest fixture: a running broker with these `topics`, made with the other arguments of `tidelog.Broker`.
+    """Return a pytest fixture that runs a broker with these `topics`. The other arguments are those of `tidelog.Broker`.
 
-    The fixture is called as the variable that it is assigned to, or `name`. Wrong arguments fail the tests that use it.
+    The fixture has the name of the variable that it is assigned to, or `name`. If arguments are wrong, the tests that use it
+    fail.
     """
     created = tuple(topics)
 

@@ -1,6 +1,7 @@
-"""The ASGI application: paths, and how answers and errors are written.
+"""The ASGI application: the paths, and the JSON of responses and errors.
 
-An answer is JSON in ASCII, so that nothing in a record can end a text early. An error is an object: what, where, found, expected.
+A response is JSON in ASCII, so no character of a record can end a string early. An error is an object with `what`, `where`,
+`found` and `expected`.
 
 | status | if |
 |---|---|
@@ -48,11 +49,11 @@ Answers: TypeAlias = Callable[[Request, Query], Awaitable[Response]]
 QUICK_S = 20.0
 SEARCH_S = 30.0
 READ_S = 5.0
-"""How long a read of records may take; then the answer has what was found, and where to continue."""
+"""Seconds that a read of records may take. After that, the response has the records found so far, and where to continue."""
 
 
 class Endpoint(NamedTuple):
-    """How a path is answered."""
+    """A path's function, the threads that run it, and its time limit in seconds."""
 
     answer: Callable[[Context, Query, Job], Answer]
     lane: Lane = Lane.QUICK
@@ -78,7 +79,7 @@ ENDPOINTS = {
 
 
 def make_app(context: Context, jobs: Jobs) -> Starlette:
-    """Return the application, without its guard."""
+    """Return the application without `security.Guard`."""
 
     async def tail(request: Request, query: Query) -> Response:
         events = tailed(context, jobs, query)
@@ -128,7 +129,7 @@ def make_app(context: Context, jobs: Jobs) -> Starlette:
 async def _page(request: Request) -> Response:
     found = page_file(request.url.path)
     if found is None:
-        return problem(404, NotFoundError("there is no such path", path=request.url.path))
+        return problem(404, NotFoundError("no such path", path=request.url.path))
     return Response(found[0], media_type=found[1])
 
 
@@ -153,12 +154,12 @@ def _closed(request: Request) -> Callable[[], Any]:
 
 
 def to_json(answer: Answer) -> bytes:
-    """Return an answer as it is sent."""
+    """Return a response's body: JSON in ASCII."""
     return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def problem(status: int, error: TidelogError) -> Response:
-    """Return an error as it is sent."""
+    """Return the response for an error."""
     place = error.path if error.position is None else f"{error.path or ''} at byte {error.position}".strip()
     found, expected = (None if one is None else str(one) for one in (error.found, error.expected))
     body = {"error": {"what": error.message, "where": place, "found": found, "expected": expected}}

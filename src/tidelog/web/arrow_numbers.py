@@ -1,4 +1,4 @@
-"""Numbers as Arrow has them, made from bytes.
+"""Makes Arrow arrays and scalars of integers from their bytes.
 
 `pa.scalar` and `pa.array` import pandas if it is installed, which takes half a second and 40 MB.
 """
@@ -16,5 +16,5 @@ def int64s(numbers: array[int]) -> pa.Array:
 
 
 def int64(number: int) -> pa.Scalar:
-    """Return one number."""
+    """Return an Arrow scalar."""
     return int64s(array("q", [number]))[0]

@@ -1,4 +1,4 @@
-"""What every endpoint needs: the sources, the clock, what was found before; and how numbers are written."""
+"""What every endpoint needs: the sources, the clock and the caches; and the JSON form of numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = dict[str, Any]
 
 
 class DecodeDefaults(NamedTuple):
-    """What `tidelog ui` was given for decoding: `--decode`, `--key-decode`, `--schema` and the registry."""
+    """The decoding options of `tidelog ui`: `--decode`, `--key-decode`, `--schema` and the registry."""
 
     texts: tuple[str, ...] = ()
     key_texts: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Context:
 
 
 def plain(number: int | None) -> int | str | None:
-    """Return a number as JSON has it: a text if a browser's numbers are not exact there."""
+    """Return a number for JSON: as text if a browser could not represent it exactly."""
     return number if number is None or abs(number) < EXACT_IN_BROWSERS else str(number)
 
 

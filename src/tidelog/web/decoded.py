@@ -1,11 +1,11 @@
-"""Keys and values decoded for the page: only the rows that are shown, and only values of a bounded size.
+"""Decodes keys and values for the page: only in rows that are shown, and only values of a bounded size.
 
 | `decode`, `key_decode` | |
 |---|---|
-| (missing) | as `tidelog ui --decode` says; without that as `raw` |
-| raw | text where it is UTF-8, else hexadecimal digits |
+| (missing) | the same as `tidelog ui --decode`; `raw` if that was not given |
+| raw | text if it is UTF-8, otherwise hexadecimal digits |
 | hex | hexadecimal digits |
-| utf8, json, avro, protobuf, msgpack, auto | by `tidelog.decoding`, with the registry and schemas of `tidelog ui` |
+| utf8, json, avro, protobuf, msgpack, auto | decoded by `tidelog.decoding`, with the registry and schemas of `tidelog ui` |
 
 A value that cannot be decoded is shown raw, with `error`.
 """
@@ -56,7 +56,9 @@ class Decoding:
         self._sides = () if self._topic is None else tuple(side for side in SIDES if side in self._topic.decoders)
 
     def cells(self, batch: pa.RecordBatch, numbers: Sequence[int], limit: int) -> dict[str, list[Answer | None]]:
-        """Return, for each side that is decoded, the cells of some rows; None where the raw one is to be shown."""
+        """Return the cells of some rows, for the key, the value or both, whichever is decoded. None means that the raw
+        cell is shown.
+        """
         if self._topic is None or not self._sides:
             return {}
         import pyarrow as pa
@@ -72,7 +74,7 @@ class Decoding:
         }
 
     def notices(self) -> list[str]:
-        """Return sentences about what could not be decoded."""
+        """Return a sentence for each kind of failure to decode."""
         return [] if self._topic is None else self._topic.notices()
 
     def _cell(self, shown: pa.RecordBatch, side: str, place: int, data: bytes | None, size: int, limit: int) -> Answer | None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Grid:
-    """`buckets` intervals of `step_ms` from `start_ms` on; records at or after `end_ms` are outside."""
+    """`buckets` intervals of `step_ms`, the first at `start_ms`. Records at or after `end_ms` are not counted."""
 
     def __init__(self, start_ms: int, end_ms: int, step_ms: int, buckets: int) -> None:
         self.start_ms = start_ms
@@ -17,7 +17,7 @@ class Grid:
         self.step_ms = step_ms
         self.buckets = buckets
         self.why: set[str] = set()
-        """What makes the counts inexact."""
+        """Why the counts are inexact; empty if they are exact."""
         self._counts = [0.0] * buckets
 
     @classmethod
@@ -27,15 +27,15 @@ class Grid:
         return cls(start_ms, end_ms, step, max(1, -(-(end_ms - start_ms) // step)))
 
     def bucket(self, time_ms: int) -> int:
-        """Return the interval of a time within the range."""
+        """Return the index of the interval that a time in the range falls into."""
         return (time_ms - self.start_ms) // self.step_ms
 
     def add(self, bucket: int, count: int) -> None:
-        """Count records in an interval."""
+        """Add to the count of an interval."""
         self._counts[bucket] += count
 
     def spread(self, first_ms: int, last_ms: int, count: float) -> None:
-        """Count records evenly over a span of time, both ends included; what is outside of the range is not counted."""
+        """Spread records evenly over a span of time, both ends included. The part outside the range is not counted."""
         each = count / (last_ms - first_ms + 1)
         first, last = max(first_ms, self.start_ms), min(last_ms, self.end_ms - 1)
         if first > last:
@@ -58,7 +58,7 @@ class Grid:
             self._counts[entry["values"]] += entry["counts"]
 
     def whole(self) -> list[int]:
-        """Return the counts as whole numbers with the same sum: what is rounded is carried on."""
+        """Return the counts as whole numbers with the same sum: rounding errors are carried to the next interval."""
         found, rest = [], 0.0
         for count in self._counts:
             number = int(count + rest + 1e-6)

@@ -1,13 +1,13 @@
-"""Reads run on threads, a bounded number at a time, each for a bounded time; closing a request ends its read.
+"""Runs reads on threads: a bounded number at a time, each with a time limit. If the client closes a request, its read ends.
 
 | lane | threads | for |
 |---|---|---|
-| QUICK | 4 | answers from the files' ends and indexes, and what brokers report |
-| READ | 3 | answers that read records: pages of records, counts, cuts |
+| QUICK | 4 | requests that need only the ends and indexes of files, or what brokers report |
+| READ | 3 | requests that read records: pages of records, counts, cuts |
 | LONG | 2 | exports |
 
-So long reads never keep the quick answers waiting. A read asks its `Job` between two batches whether it must end: it stops where
-it is, and the answer says how far it came.
+So quick requests never wait for long reads. Between batches, a read asks its `Job` whether to end. If so, it stops there, and the
+response says how far it got.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 SPARE_BYTES = 64 << 20
-"""How many bytes a job may read to know the times of segments without a map."""
+"""The most bytes that a job may read to find the times of segments without a map."""
 
 
 class Lane(Enum):
-    """The threads that a job runs on; the value is their number."""
+    """The threads that a job runs on. The value has their name and number."""
 
     QUICK = "quick", 4
     READ = "read", 3
@@ -37,11 +37,11 @@ class Lane(Enum):
 
 
 class Stopped(Exception):  # noqa: N818  # nothing failed
-    """Nobody waits for the job's result any more."""
+    """The client no longer waits for the job's result."""
 
 
 class Job:
-    """One read. `limit_s` bounds its time; a job that is over returns what it has found."""
+    """One read. After `limit_s` seconds it returns what it has found."""
 
     def __init__(self, limit_s: float) -> None:
         self._end = time.monotonic() + limit_s
@@ -49,23 +49,23 @@ class Job:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End the job: nobody waits for its result."""
+        """Stop the job, because the client no longer waits for its result."""
         self._stopped.set()
 
     def is_late(self) -> bool:
-        """Whether the job's time is over; what has been found so far is the answer. Raises Stopped."""
+        """Whether the job's time is over, so that it should return what it has found. Raises Stopped."""
         self.check()
         return time.monotonic() >= self._end
 
     def may_build(self, size_bytes: int) -> bool:
-        """Whether the job may still read these bytes to make its answer better; they are taken from what it may."""
+        """Whether the job may read this many more bytes to improve its result. If so, they count towards `SPARE_BYTES`."""
         if size_bytes > self._spare:
             return False
         self._spare -= size_bytes
         return True
 
     def check(self) -> None:
-        """Raise Stopped if nobody waits any more."""
+        """Raise Stopped if the client no longer waits."""
         if self._stopped.is_set():
             raise Stopped
 
@@ -80,7 +80,7 @@ class Jobs:
     async def run(
         self, lane: Lane, limit_s: float, work: Callable[[Job], T], closed: Callable[[], Awaitable[Any]] | None = None
     ) -> T:
-        """Return the result of `work`. When `closed` returns first, the job is stopped, and Stopped is raised."""
+        """Return the result of `work`. If `closed` returns first, stop the job and raise Stopped."""
         job = Job(limit_s)
         self._running.add(job)
         result = asyncio.get_running_loop().run_in_executor(self._pools[lane], _started, work, job)

@@ -1,4 +1,4 @@
-"""The files of the page, from the package's folder `page`. A path is looked up among them, so that it can name nothing else."""
+"""The files of the page, in the package's folder `page`. A path is looked up in their list, so it can name no other file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TYPES = {
     ".txt": "text/plain; charset=utf-8",
     ".woff2": "font/woff2",
 }
-"""The types that are served; files with other suffixes are not."""
+"""Content types by suffix. Files with other suffixes are not served."""
 
 INDEX = "index.html"
 
 
 def page_file(path: str) -> tuple[bytes, str] | None:
-    """Return the content and type of a path as `/js/app.js`, None if the page has no such file."""
+    """Return the content and type of the file at a path such as `/js/app.js`, None if there is no such file."""
     wanted = path.removeprefix("/") or INDEX
     for file in PAGE.rglob("*"):
         if file.relative_to(PAGE).as_posix() == wanted and file.suffix in TYPES and file.is_file():

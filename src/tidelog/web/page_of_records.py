@@ -1,4 +1,4 @@
-"""A page of records that is being filled, bounded in records and bytes."""
+"""Collects a page of records, up to a number of records and of bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_PAGE_BYTES = 4 << 20
-"""The most bytes of records in an answer, before they are written as JSON. At least one record fits."""
+"""The most bytes of records in a response, before they become JSON. At least one record fits."""
 
 
 class Page:
-    """Up to `limit` records, as they are sent."""
+    """Up to `limit` records, in the form of the response."""
 
     def __init__(self, limit: int, decoding: Decoder | None = None) -> None:
         self.limit = limit
@@ -27,19 +27,19 @@ class Page:
 
     @property
     def room(self) -> int:
-        """How many more records fit, as far as is known."""
+        """About how many more records fit."""
         return 0 if self._bytes >= MAX_PAGE_BYTES else self.limit - len(self.records)
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """Add the records of a batch; return False when the page is full, perhaps before the end of the batch."""
+        """Add the records of a batch. Return False if the page became full, possibly before the end of the batch."""
         return self.add_rows(self.rows(batch.slice(0, self.room)))
 
     def rows(self, batch: pa.RecordBatch, numbers: Sequence[int] | None = None) -> Iterator[tuple[Answer, int]]:
-        """Yield the rows `numbers` of a batch (None for all) as they are sent, each with its size."""
+        """Yield the rows `numbers` of a batch (None for all) in the form of the response, each with its size."""
         return rows(batch, numbers, decoding=self._decoding)
 
     def add_rows(self, found: Iterable[tuple[Answer, int]]) -> bool:
-        """Add records as they are sent; return False when the page is full."""
+        """Add records in the form of the response. Return False if the page is full."""
         for row, size in found:
             if not self.room:
                 break

@@ -13,7 +13,7 @@ MAX_PARTITIONS = 100_000
 
 
 class Query:
-    """A request's parameters, of which a name may occur several times."""
+    """A request's parameters. A name may occur several times."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]], clock: Clock) -> None:
         self._values: dict[str, list[str]] = {}
@@ -22,7 +22,7 @@ class Query:
         self._clock = clock
 
     def all(self, name: str) -> Sequence[str]:
-        """Return every value of a parameter that is not empty."""
+        """Return all values of a parameter, except empty ones."""
         return [value for value in self._values.get(name, ()) if value]
 
     def text(self, name: str) -> str | None:
@@ -47,7 +47,7 @@ class Query:
         return value
 
     def number(self, name: str, default: int | None, low: int, high: int) -> int:
-        """Return a whole number within bounds; without a default it must be given."""
+        """Return a whole number within bounds. It is required if there is no default."""
         value = self.required(name) if default is None else self.text(name)
         if value is None:
             assert default is not None
@@ -66,7 +66,7 @@ class Query:
         return self.choice(name, ("0", "1", "false", "true")) in ("1", "true")
 
     def time(self, name: str, start_ms: int | None = None) -> int | None:
-        """Return a time in epoch ms, from a number of ms or a text as on the command line, in the zone `tz`."""
+        """Return a time in epoch ms. It is given in epoch ms or as on the command line, in the time zone `tz`."""
         value = self.text(name)
         if value is None:
             return None
@@ -84,7 +84,7 @@ class Query:
         return start, end
 
     def partitions(self) -> tuple[int, ...] | None:
-        """Return the partitions of a list as `0,3,8-11`, ascending; None for all."""
+        """Return the partitions of a list such as `0,3,8-11`, ascending; None for all."""
         text = self.text("partitions") or self.text("partition")
         if text is None:
             return None
@@ -93,12 +93,12 @@ class Query:
             first, dash, last = part.partition("-")
             low, high = _whole(first), _whole(last if dash else first)
             if low is None or high is None or not low <= high < low + MAX_PARTITIONS or high > 2**31 - 1:
-                raise InvalidArgumentError("partitions", found=repr(text), expected="numbers and ranges, as 0,3,8-11")
+                raise InvalidArgumentError("partitions", found=repr(text), expected="numbers and ranges, such as 0,3,8-11")
             found.update(range(low, high + 1))
         return tuple(sorted(found))
 
     def key(self) -> TopicPartition:
-        """Return topic and partition, both of which must be given."""
+        """Return the topic and the partition, both of which are required."""
         return TopicPartition(self.required("topic"), self.number("partition", None, 0, 2**31 - 1))
 
 

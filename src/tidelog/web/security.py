@@ -1,15 +1,15 @@
-"""Who may ask: requests with the token, from pages of this server, for a name of this server.
+"""Decides which requests are allowed: they must have the token, come from a page of this server, and name this server.
 
-| checked | against |
+| checked | refuses |
 |---|---|
-| method | everything but GET and HEAD: the server is read-only |
-| `Host` | another site's name that resolves to this address (DNS rebinding); IP addresses cannot be rebound |
-| `Origin`, `Sec-Fetch-Site` | requests of other sites' pages, other ports included |
-| the cookie, or `Authorization: Bearer TOKEN` | everybody else on this machine |
+| method | all but GET and HEAD: the server is read-only |
+| `Host` | names of other sites that resolve to this address (DNS rebinding). IP addresses cannot be rebound |
+| `Origin`, `Sec-Fetch-Site` | requests from pages of other sites, including other ports of this host |
+| the cookie, or `Authorization: Bearer TOKEN` | other users of this machine |
 
-The token is in the address that `tidelog ui` prints. A browser exchanges it for a cookie once; the address in the browser then no
-longer has it. Every response gets `HEADERS`: a page of this server loads nothing from elsewhere, runs no inline script, cannot be
-framed, and is not stored.
+The token is in the address that `tidelog ui` prints. A browser exchanges it once for a cookie, and then removes it from the
+address bar. Every response has the headers `HEADERS`: a page of this server loads nothing from other hosts, runs no inline
+script, cannot be framed, and is not stored.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Guard:
-    """Wraps an ASGI application. `names` are the names of this server besides the loopback ones. With `takes_addresses` every IP
-    address is one, too, for a server that listens beyond loopback.
+    """Wraps an ASGI application. `names` are the names of this server besides the loopback names. With `takes_addresses`, any IP
+    address is accepted too: for a server that listens on more than loopback.
     """
 
     def __init__(self, app: Any, *, port: int, token: str, names: Collection[str] = (), takes_addresses: bool = False) -> None:
@@ -50,12 +50,12 @@ class Guard:
         self._token = token
         self._names = {name.lower() for name in (*_LOOPBACK_NAMES, *names)}
         self._takes_addresses = takes_addresses
-        # Browsers send cookies to every port of a host: the name keeps two servers apart.
+        # Browsers send a cookie to every port of a host, so its name has the port.
         self._cookie = f"tidelog-{port}"
         self._session = secrets.token_urlsafe(32)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Answer one request, or pass it on."""
+        """Refuse a request, or pass it to the application."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)

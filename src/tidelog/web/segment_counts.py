@@ -1,4 +1,4 @@
-"""Counts a segment's records by time, from its time map where it has one; `endpoints.counts` has the table."""
+"""Counts a segment's records by time, from its time map if it has one. `endpoints.counts` describes the methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Counting:
-    """Counts into a grid. What cannot be counted by maps alone is read at the end, if it is no more than `limit_bytes`."""
+    """Counts records into a grid. `finish` reads what the maps do not count, if it is at most `limit_bytes`."""
 
     def __init__(self, maps: KnownMaps, grid: Grid, job: Job, limit_bytes: int) -> None:
         self.read_bytes = 0
@@ -31,11 +31,15 @@ class Counting:
         self._job = job
         self._left = limit_bytes
         self._mapped: list[tuple[Segment, Mapped, list[int], list[int], int, int]] = []
-        """Blocks at an edge of the range, others with records of several intervals, and the bounds of offsets."""
+        """Per segment: the blocks at an edge of the range, other blocks with records in several intervals, and the offset
+        bounds.
+        """
         self._unmapped: list[tuple[Segment, int, int, int]] = []
 
     def add(self, segment: Segment, start_offset: int, end_offset: int) -> None:
-        """Count the records of a segment with offsets in `[start_offset, end_offset)`, as far as its map tells."""
+        """Count a segment's records in `[start_offset, end_offset)` from its map, and note the blocks that the map does
+        not count.
+        """
         found = self._maps.map_of(segment, self._job)
         position = 0
         if found is not None:
@@ -67,13 +71,13 @@ class Counting:
         return edges, doubtful
 
     def finish(self) -> None:
-        """Count the rest: exactly if it is little, else as the maps and indexes suggest."""
+        """Count the rest: read it if it is small, otherwise estimate it from the maps and time indexes."""
         is_read = self._left >= 0
         for segment, found, edges, blocks, start_offset, end_offset in self._mapped:
             read = sorted((*edges, *blocks)) if is_read else edges
             self._read(segment, _runs(found.time_map, read), start_offset, end_offset)
             if not is_read and blocks:
-                self._grid.why.add("blocks of the time maps have records of several intervals: their numbers are estimated")
+                self._grid.why.add("some blocks of the time maps span several intervals: their counts are estimated")
                 self._estimate(found, blocks)
             segment.close()
         for segment, position, start_offset, end_offset in self._unmapped:
@@ -85,7 +89,7 @@ class Counting:
             segment.close()
 
     def _estimate(self, found: Mapped, blocks: list[int]) -> None:
-        """Count one record at the start of each span of time, and a block's other records evenly over its main span."""
+        """Count one record at the start of each span, and spread the block's other records evenly over its main span."""
         grid, known = self._grid, found.time_map
         grid.add_times(found.starts(_ranges(blocks)))
         start, end, step = grid.start_ms, grid.end_ms, grid.step_ms
@@ -102,12 +106,12 @@ class Counting:
             self.read_bytes += end - start
             _read(segment, start, end, start_offset, end_offset, self._grid)
             if self._job.is_late():
-                self._grid.why.add("not everything was read in time")
+                self._grid.why.add("the time limit was reached before everything was read")
                 return
 
 
 def _ranges(blocks: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of adjacent blocks, ends exclusive."""
+    """Yield ranges of adjacent blocks, ends exclusive."""
     for _, run in groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0]):
         numbers = [block for _, block in run]
         yield numbers[0], numbers[-1] + 1
@@ -125,7 +129,7 @@ def _runs(known: TimeMap, blocks: list[int]) -> list[tuple[int, int]]:
 
 
 def _read(segment: Segment, position: int, end: int, start_offset: int, end_offset: int, grid: Grid) -> None:
-    """Count the records of whole batches by their timestamps. Raises what reading raises."""
+    """Count the records of whole batches by their timestamps. Raises the same errors as reading."""
     import pyarrow as pa
 
     columns = Columns(grid.start_ms, grid.end_ms, start_offset, min(end_offset, MAX_OFFSET), names=["timestamp"])
@@ -151,7 +155,7 @@ def _read(segment: Segment, position: int, end: int, start_offset: int, end_offs
 
 
 def _count_indexed(segment: Segment, position: int, start_offset: int, grid: Grid) -> None:
-    """Count by the time index: offsets between two entries as records of the time between them."""
+    """Count from the time index: spread the offsets between two entries over the time between them."""
     index = segment.time_index
     header = next(segment.headers(position), None)
     if header is None:

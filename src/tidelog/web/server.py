@@ -21,7 +21,7 @@ MAX_CONNECTIONS = 200
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 
 GRACE_S = 1
-"""How long open responses, as a live tail, may take to end."""
+"""Seconds that open responses, such as a live tail, may take to end."""
 
 
 class PageServer:
@@ -37,7 +37,7 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """The address to open, with the token."""
+        """The address for the browser, with the token."""
         shown = socket.gethostname() if self._host in ("0.0.0.0", "::", "") else self._host
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{self.port}/?token={self.token}"
 
@@ -66,7 +66,7 @@ class PageServer:
             lifespan="off",
             loop="asyncio",
             log_config=None,
-            log_level="critical",  # What a client does wrong is its own affair; errors are in the answers.
+            log_level="critical",  # Clients get their errors in responses, so they are not logged.
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -86,8 +86,8 @@ class PageServer:
 
 
 def _return_memory() -> None:
-    """Have large buffers returned to the system when they are freed: allocators keep them otherwise. For glibc; elsewhere it does
-    nothing.
+    """Make glibc return large buffers to the system when they are freed, which it would otherwise keep. Do nothing with other C
+    libraries.
     """
     import pyarrow as pa
 
@@ -99,7 +99,7 @@ def _return_memory() -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a server on `host`."""
+    """Return whether a server on `host` is reachable only from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

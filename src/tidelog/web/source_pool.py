@@ -1,7 +1,7 @@
-"""The sources of the page. A source is for one thread at a time, so each has a few open instances, which requests borrow.
+"""The sources of the page. Only one thread at a time may use a source, so each has a few open instances, which requests borrow.
 
-A borrowed source shows the log's current state. After an error it is closed. So the next request opens another one, and finds a
-broker that is back, or a folder that exists again.
+A borrowed source shows the current state of the log. After an error it is closed, and the next request opens a new one. So the
+page recovers when a broker is back or a folder exists again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.source import Source
 
 KEPT = 2
-"""How many idle instances are kept open; each knows what it has read about the log."""
+"""How many idle instances are kept open. Each caches what it has read about the log."""
 
 
 KEPT_LOGS = 5000
@@ -37,7 +37,7 @@ class SourcePool:
 
     @contextmanager
     def borrowed(self) -> Iterator[Source]:
-        """An open source for the block. Raises what opening it raises."""
+        """Lend an open source for the block. Raises the same errors as opening it."""
         with self._lock:
             source = self._idle.pop() if self._idle else None
         if source is None:
@@ -45,7 +45,7 @@ class SourcePool:
         try:
             source.refresh()
             yield source
-            source.reading.chunks = Chunks()  # What was read is not needed again; an idle server is small.
+            source.reading.chunks = Chunks()  # Free what was read, so that an idle server is small.
             if isinstance(source.log_dir, CachedLogDir):
                 source.log_dir.release(KEPT_LOGS)
         except BaseException:
@@ -58,7 +58,7 @@ class SourcePool:
         source.close()
 
     def close(self) -> None:
-        """Close the idle instances; others are closed when they are returned."""
+        """Close the idle instances. Borrowed ones are closed when they are returned."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -67,17 +67,17 @@ class SourcePool:
 
 
 class SourcePools:
-    """All sources of a server, by name: `0` is the first."""
+    """All sources of a server. Their names are numbers from `0` on."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.pools = [SourcePool(str(number), address) for number, address in enumerate(addresses)]
 
     def named(self, name: str | None) -> SourcePool:
-        """Return a source; the first if no name is given. Raises NotFoundError."""
+        """Return a source by name, the first one if the name is None. Raises NotFoundError."""
         for pool in self.pools:
             if name in (None, pool.name):
                 return pool
-        raise NotFoundError("there is no such source", found=repr(name), expected=" or ".join(pool.name for pool in self.pools))
+        raise NotFoundError("no such source", found=repr(name), expected=" or ".join(pool.name for pool in self.pools))
 
     def close(self) -> None:
         """Close all sources."""

@@ -1,7 +1,7 @@
-"""Responses that are written while they are read: exports and the live tail.
+"""Streamed responses: exports and the live tail.
 
-An export runs on a thread that waits when the client is slow, so it holds a few pieces at most. A tail reads what has arrived
-since it last looked. If more has arrived than it may show, the oldest are skipped, and an event has their number.
+An export runs on a thread that waits for a slow client, so only a few pieces are in memory. A tail reads the records that have
+arrived since its last read. If there are too many, it skips the oldest, and an event has their number.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tidelog.web.query import Query
 PIECE_BYTES = 256 * 1024
 
 PIECES = 4
-"""How many pieces may wait for the client."""
+"""The most pieces that wait for the client."""
 
 DAY_S = 24 * 3600.0
 """An export and a tail end after a day."""
 
 
 class _Pipe(io.RawIOBase):
-    """A file that a thread writes to, and whose pieces a coroutine sends."""
+    """A file that a thread writes to, and from which a coroutine sends pieces to the client."""
 
     def __init__(self, job: Job, loop: asyncio.AbstractEventLoop, pieces: asyncio.Queue[bytes | TidelogError | None]) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class _Pipe(io.RawIOBase):
         return len(data)
 
     def send(self) -> None:
-        """Pass on what was written. Waits for the client; raises Stopped when it is gone."""
+        """Pass what was written to the coroutine. Wait for a slow client. Raises Stopped if the client is gone."""
         held, self._held = bytes(self._held), bytearray()
         if held:
             self.put(held)
@@ -63,7 +63,7 @@ class _Pipe(io.RawIOBase):
 
 
 async def exported(jobs: Jobs, write: Callable[[Job, Any], None]) -> AsyncGenerator[bytes, None]:
-    """Yield what `write` writes to the file that it is given. Raises its TidelogError, if it comes before the first piece."""
+    """Yield what `write` writes to its file. Raises its TidelogError if that occurs before the first piece."""
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes | TidelogError | None] = asyncio.Queue(PIECES)
 
@@ -92,8 +92,8 @@ async def exported(jobs: Jobs, write: Callable[[Job, Any], None]) -> AsyncGenera
 
 
 async def tailed(context: Context, jobs: Jobs, query: Query) -> AsyncGenerator[bytes, None]:
-    """Yield server-sent events: `record`, `dropped`, `problem`, and `beat` when there is nothing else. Raises TidelogError before
-    the first one for wrong parameters.
+    """Yield server-sent events: `record`, `dropped`, `problem`, and `beat` if there are no others. Raises TidelogError for wrong
+    parameters, before the first event.
     """
     tail = await jobs.run(Lane.QUICK, DAY_S, lambda job: Tail(context, query))
     silent_s = 0.0

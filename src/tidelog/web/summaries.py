@@ -1,7 +1,7 @@
-"""Figures of partitions in folders, from the ends of their files. A figure is kept until the partition's files change.
+"""Summaries of partitions in folders, from the first and last batches. A summary is cached until the partition's files change.
 
-The time of the first batch and the largest time of the last batch are those batches' own: a record in between may be earlier or
-later. Nothing in between is read.
+A summary has the first timestamp of the first batch and the largest timestamp of the last batch. Batches between them are not
+read, and may have earlier or later records.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.web.time_maps import first_time
 
 KEPT = 20_000
-"""The most partitions whose figures are kept, some hundred bytes each."""
+"""The most partitions whose summaries are cached, at some hundred bytes each."""
 
 
 class Summary(NamedTuple):
-    """Figures of one partition."""
+    """The offsets, size and times of one partition."""
 
     log_start_offset: int
     log_end_offset: int
@@ -36,23 +36,23 @@ class Summary(NamedTuple):
     last_ms: int
     """The last batch's largest timestamp, -1 without one."""
     error: str | None = None
-    """Why the partition cannot be read; the figures then are 0."""
+    """Why the partition cannot be read; all numbers are 0 then."""
 
 
 class Summaries:
-    """The figures found so far, of all sources. For several threads."""
+    """A cache of summaries, for all sources. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, TopicPartition], tuple[object, Summary]] = OrderedDict()
         self._lock = Lock()
 
     def known(self, log_dir: LogDir, key: TopicPartition) -> Summary | None:
-        """Return the figures, None if they are not known or the partition has changed. Costs two system calls."""
+        """Return the cached summary, None if there is none or the partition has changed. Costs two system calls."""
         kept = self._known.get((os.fspath(log_dir.path), key))
         return None if kept is None or kept[0] != _stamp(log_dir, key) else kept[1]
 
     def of(self, log_dir: LogDir, key: TopicPartition) -> Summary:
-        """Return the figures of a partition."""
+        """Return the summary of a partition."""
         found = self.known(log_dir, key)
         if found is not None:
             return found
@@ -70,7 +70,7 @@ class Summaries:
 
 
 def summarized(log: Log) -> Summary:
-    """Return the figures of an open log. Raises what reading raises."""
+    """Return the summary of an open log. Raises the same errors as reading."""
     first = last = NO_TIMESTAMP
     for segment in log.segments:
         header = next(segment.headers(), None)
@@ -90,7 +90,9 @@ def summarized(log: Log) -> Summary:
 
 
 def _stamp(log_dir: LogDir, key: TopicPartition) -> object:
-    """Return what changes with a partition's files: the folder's time, the last segment's size and time, the checkpoints."""
+    """Return a value that changes when a partition's files do: the folder's time, the last segment's size and time, the
+    checkpoints.
+    """
     folder = Path(log_dir.path) / names.log_dir_name(*key)
     offsets = (log_dir.log_start_offsets.get(key), log_dir.high_watermarks.get(key))
     try:
@@ -101,5 +103,5 @@ def _stamp(log_dir: LogDir, key: TopicPartition) -> object:
             return (changed, None, *offsets)
         stat = (folder / last).stat()
     except OSError:
-        return object()  # Vanishing: never equal, so it is looked at again.
+        return object()  # The partition is being deleted. This value equals no other, so it is looked at again.
     return (changed, last, stat.st_ino, stat.st_size, stat.st_mtime_ns, *offsets)

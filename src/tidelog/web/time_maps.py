@@ -1,7 +1,8 @@
-"""The time maps of segments, kept while their files are unchanged. Only maps that agree with the log are returned.
+"""A cache of the segments' time maps, until the files change. Only maps that agree with the log are returned.
 
 A map that is not bound to its log (in a copy of a folder) is compared with the log once, which reads the headers of all its
-batches. `Bounds` are a segment's times; without a map they come from its ends and its time index.
+batches. `Bounds` are a segment's smallest and largest times; without a map they come from its first and last batches and its time
+index.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEPT_BLOCKS = 300_000
-"""The most blocks of maps that are kept, some 70 bytes each."""
+"""The most blocks of maps that are cached, at some 70 bytes each."""
 
 KEPT_MAPS = 50_000
 
 KEPT_BOUNDS = 50_000
 
 BUILT_BYTES = 8 << 20
-"""A segment without a map, or the part after it, is mapped in memory if it has at most these bytes."""
+"""If a segment has at most this many bytes that no map covers, they are mapped in memory."""
 
 CHECKED_BLOCKS = 512
-"""How many blocks are compared with the log before the job's time is looked at."""
+"""How many blocks are compared with the log between two checks of the job's time."""
 
 
 class Mapped:
-    """A segment's map, and the main span of each block: its widest span without a hole, where most of its records are."""
+    """A segment's map, and the main span of each block: the widest span without a hole, which has most of the records."""
 
     __slots__ = ("highs", "lows", "time_map")
 
@@ -58,7 +59,9 @@ class Mapped:
                 first = end
 
     def starts(self, ranges: Iterable[tuple[int, int]]) -> pa.Array:
-        """Return the first timestamps of all spans of some ranges of blocks, ends exclusive: there is a record at each."""
+        """Return the first timestamp of each span in some ranges of blocks (ends exclusive). A record has each of these
+        timestamps.
+        """
         from tidelog.web.arrow_numbers import int64s
 
         known, found = self.time_map, array("q")
@@ -68,7 +71,7 @@ class Mapped:
         return int64s(found)
 
     def spans(self, block: int) -> int:
-        """Return the number of a block's spans."""
+        """Return the number of spans of a block."""
         ends = self.time_map.hole_ends
         return 1 + ends[block] - (ends[block - 1] if block else 0)
 
@@ -81,19 +84,19 @@ class Bounds(NamedTuple):
     """The times of a segment's records (ms, -1 for none)."""
 
     min_ms: int
-    """The smallest timestamp; without a map that of the first record."""
+    """The smallest timestamp; without a map, the timestamp of the first record."""
     max_ms: int
     first_ms: int
     has_map: bool
 
 
 def first_time(header: BatchHeader) -> int:
-    """Return the first record's timestamp, as far as the batch's header has it; else the largest one."""
+    """Return the first record's timestamp if the batch's header contains it, otherwise the largest timestamp."""
     return header.max_timestamp if header.magic < 2 or header.has_delete_horizon else header.base_timestamp
 
 
 class KnownMaps:
-    """What is known about the times of segments. For several threads."""
+    """A cache of time maps and bounds. Thread-safe."""
 
     def __init__(self) -> None:
         self._maps: OrderedDict[object, Mapped | None] = OrderedDict()
@@ -102,7 +105,7 @@ class KnownMaps:
         self._lock = Lock()
 
     def map_of(self, segment: Segment, job: Job) -> Mapped | None:
-        """Return the map of a segment; None if there is none that agrees, or the job's time ends before that is known."""
+        """Return the map of a segment. None if no map agrees with the log, or if the job's time ends before that is checked."""
         stamp = _stamp(segment)
         with self._lock:
             if stamp in self._maps:
@@ -120,7 +123,7 @@ class KnownMaps:
             break
         unmapped = segment.end_position - (0 if found is None else found.covered_bytes)
         if 0 < unmapped <= BUILT_BYTES:
-            # Reading it is as quick as looking at its index.
+            # Reading so few bytes is as quick as reading the time index.
             if not job.may_build(unmapped):
                 return None if found is None else Mapped(found)
             builder = TimeMapBuilder(segment.base_offset, grown_from=found)
@@ -139,7 +142,7 @@ class KnownMaps:
         self._blocks -= 0 if old is None else old.time_map.blocks
 
     def bounds_of(self, segment: Segment, job: Job) -> Bounds:
-        """Return the times of a segment. Raises what reading raises."""
+        """Return the times of a segment. Raises the same errors as reading."""
         stamp = _stamp(segment)
         kept = self._bounds.get(stamp)
         if kept is not None:
@@ -169,7 +172,7 @@ def _is_checked(segment: Segment, time_map: TimeMap, path: object, job: Job) -> 
 
 
 def _stamp(segment: Segment) -> object:
-    """Return what changes with a segment and its map."""
+    """Return a value that changes when the segment or its map does."""
     try:
         stat = time_map_path(segment.log_path).stat()
         beside: object = (stat.st_ino, stat.st_size, stat.st_mtime_ns)

@@ -1,11 +1,11 @@
-"""Pages of records in the order of time, across partitions.
+"""Pages of records sorted by time across partitions.
 
-The records after a cursor, by timestamp, partition and offset. A window of time is read exactly, as by `tidelog.scan`, and the
-first records in it are kept. Time maps say how wide the window must be: so wide that the main spans of blocks with enough records
-end in it. Then a page costs a few blocks, wherever it is. Without maps the window is the rest of the range, because a late record
-may be anywhere.
+A page has the records after a cursor, sorted by timestamp, partition and offset. It reads a window of time exactly, like
+`tidelog.scan`, and keeps the first records. Time maps determine the width of the window: it contains the main spans of blocks
+with enough records. So a page costs a few blocks, wherever it is. Without maps the window is the rest of the range, because a
+late record may be anywhere.
 
-Records without a timestamp have no place in this order; the answer counts them.
+Records without a timestamp are left out, and the response has their number.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_S = 30.0
-"""How long one window may take: its records cannot be shown before it has been read whole."""
+"""Seconds that one window may take. Its records cannot be shown until all of it has been read."""
 
 GROWTH = 8
-"""How much wider the next window is when too few records are in one, or pass the filters."""
+"""The factor by which the next window is wider if too few records are in one or pass the filters."""
 
 ORDER = [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 
 
 class TimeCursor(NamedTuple):
-    """The last record that was shown, or a time: `(time, -1, -1)` is before all its records."""
+    """The position after a record that was shown. `(time, -1, -1)` is the position before all records of that time."""
 
     time_ms: int
     partition: int = -1
@@ -50,10 +50,10 @@ class TimeCursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TimeCursor:
-        """Return a cursor from its text. Raises InvalidArgumentError."""
+        """Parse a cursor. Raises InvalidArgumentError."""
         parts = text.split(".")
         if len(text) > 64 or len(parts) != 3 or not all(one.removeprefix("-").isdecimal() and one.isascii() for one in parts):
-            raise InvalidArgumentError("after", found=repr(text), expected="the `next` of the page before")
+            raise InvalidArgumentError("after", found=repr(text), expected="the `next` of the previous page")
         return cls(*map(int, parts))
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class TimeCursor(NamedTuple):
 def in_time_order(
     context: Context, source: Source, wanted: Wanted, page: Page, after: str | None, report: ScanReport, job: Job
 ) -> str | None:
-    """Fill the page; return the cursor of the next one, None at the end."""
+    """Fill the page. Return the cursor of the next page, None at the end."""
     given = wanted.request.time
     cursor = TimeCursor(given.start_ms or 0) if after is None else TimeCursor.parse(after)
     width = 0
@@ -77,7 +77,7 @@ def in_time_order(
         first = First(page, cursor)
         for batch in _window(context, source, wanted, TimeRange(cursor.time_ms, end), report, job, started):
             first.add(batch)
-            del batch  # The next one may be as large: one at a time.
+            del batch  # The next records may be as large, so they are read one at a time.
         if not page.add_rows(first.sorted()):
             shown = page.records[-1]
             return str(TimeCursor(int(shown["timestamp_ms"]), shown["partition"], int(shown["offset"])))
@@ -102,16 +102,16 @@ def _window(
             job.check()
             if time.monotonic() - started > MOST_S:
                 raise InvalidArgumentError(
-                    f"the order of time needs the whole range: not read within {MOST_S:.0f} s",
-                    expected="a shorter range, the order of offsets, or time maps (tidelog index rebuild)",
+                    f"sorting by time needs the whole range, which was not read within {MOST_S:.0f} s",
+                    expected="a shorter range, sorting by offset, or time maps (tidelog index rebuild)",
                 )
 
 
 def _is_outside(
     context: Context, log_dir: LogDir, wanted: Wanted, number: int, window: TimeRange, report: ScanReport, job: Job
 ) -> bool:
-    """Return whether maps show that a partition has no record in a window: a topic may have thousands of partitions. What is
-    missing from it is reported as by a scan.
+    """Return whether the maps show that a partition has no record in a window, so that it need not be read. Report missing
+    offsets as a scan would.
     """
     if wanted.request.isolation == READ_COMMITTED:
         return False
@@ -132,7 +132,9 @@ def _is_outside(
 
 
 def _window_end(context: Context, source: Source, wanted: Wanted, start_ms: int, records: int, job: Job) -> int | None:
-    """Return a time so that there are about `records` in between, from the time maps; None: no such time is known."""
+    """Return a time such that about `records` records lie between `start_ms` and it, from the time maps. None if it is
+    unknown.
+    """
     if source.log_dir is None:
         return None
     ends: list[tuple[int, int]] = []
@@ -163,7 +165,7 @@ def _of_main_spans(ends: list[tuple[int, int]], records: int) -> int | None:
 
 
 def _of_starts(starts: list[pa.Array], start_ms: int, records: int) -> int | None:
-    """Return a time by which so many spans have begun. In a range with late records only, these are most of the records."""
+    """Return the time by which `records` spans have begun. If a range has only late records, most spans have one record."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -176,7 +178,9 @@ def _of_starts(starts: list[pa.Array], start_ms: int, records: int) -> int | Non
 
 
 class First:
-    """The first `count` records after a cursor, in order, as they are sent: they hold none of the log's bytes."""
+    """The first `count` records after a cursor, sorted, in the form of the response. They do not keep the log's buffers in
+    memory.
+    """
 
     def __init__(self, page: Page, cursor: TimeCursor) -> None:
         self._page = page
@@ -186,7 +190,7 @@ class First:
         self._latest: int | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add records of any order."""
+        """Add records in any order."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -211,7 +215,7 @@ class First:
             self.sorted()
 
     def sorted(self) -> list[tuple[Answer, int]]:
-        """Return the first records."""
+        """Return the first records, sorted."""
         self._held.sort(key=itemgetter(0))
         del self._held[self._count :]
         if self._held and len(self._held) == self._count:

@@ -1,13 +1,13 @@
-"""Keys, values and headers as the page gets them: as text where they are text, else as hexadecimal digits, cut before that.
+"""Keys, values and headers in the form of a response: as text or as hexadecimal digits, of at most a number of bytes.
 
-| kind | the field | if |
+| kind | field | if |
 |---|---|---|
 | null | | there is no key or value |
-| json | text | it is JSON, whole |
+| json | text | it is JSON and was not cut |
 | text | text | it is UTF-8, or its beginning is |
 | bytes | hex | it is not |
 
-A value of any length costs no more than `limit` bytes here.
+Only the first `limit` bytes of a value are copied.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Decoder(Protocol):
-    """Shows keys and values in another form (`decoded`)."""
+    """Decodes keys and values for display (`decoded`)."""
 
     is_hex: set[str]
-    """Of `key` and `value`, those that are shown as hexadecimal digits."""
+    """Which of `key` and `value` are shown as hexadecimal digits."""
 
     def cells(self, batch: pa.RecordBatch, numbers: Sequence[int], limit: int) -> dict[str, list[Answer | None]]:
-        """Return the cells of some rows for each side that is decoded."""
+        """Return the cells of some rows, for `key`, `value` or both, whichever is decoded."""
 
 
 CELL_BYTES = 4096
@@ -37,17 +37,17 @@ CELL_BYTES = 4096
 
 HEADER_BYTES = 1024
 HEADERS_BYTES = 16 * 1024
-"""The most bytes of a header's name or value in a list, and about the most of all headers of a record."""
+"""The most bytes of a header's name or value in a list, and about the most bytes of all headers of a record."""
 
 ROWS_DECODED = 32
-"""How many rows are decoded at once, and so held with up to a MiB of each key and value."""
+"""Rows that are decoded at once. Each holds up to 1 MiB of its key and of its value."""
 
 ROW_BYTES = 100
-"""About what a row or a header takes in an answer besides its bytes."""
+"""About how many bytes a row or a header takes in a response, besides its content."""
 
 
 def cell(data: bytes | None, size: int, *, is_hex: bool = False) -> Answer:
-    """Return a key or value, of which `data` is the beginning and `size` the whole size."""
+    """Return the cell of a key or value. `data` is its beginning, `size` its whole size."""
     if data is None:
         return {"kind": "null", "size": 0, "cut": False}
     is_cut = len(data) < size
@@ -59,7 +59,7 @@ def cell(data: bytes | None, size: int, *, is_hex: bool = False) -> Answer:
 
 
 def _text(data: bytes, is_cut: bool) -> str | None:
-    for lost in range(4 if is_cut else 1):  # A cut may be within a character of up to four bytes.
+    for lost in range(4 if is_cut else 1):  # The cut may split a character of up to four bytes.
         try:
             return data[: len(data) - lost].decode("utf-8")
         except UnicodeDecodeError as error:
@@ -81,8 +81,8 @@ def _is_json(text: str) -> bool:
 def rows(
     batch: pa.RecordBatch, numbers: Sequence[int] | None = None, *, decoding: Decoder | None = None, limit: int = CELL_BYTES
 ) -> Iterator[tuple[Answer, int]]:
-    """Yield the rows `numbers` of a batch (None for all), each with its size in the answer. Only `limit` bytes of each key and
-    value are taken.
+    """Yield the rows `numbers` of a batch (None for all), each with its size in the response. Keys and values are cut to `limit`
+    bytes.
     """
     import pyarrow as pa
 

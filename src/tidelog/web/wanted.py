@@ -16,7 +16,7 @@ from tidelog.web.context import Context
 from tidelog.web.query import Query
 
 PIECE_BYTES = 4 << 20
-"""About how many bytes of the log are read before the job's time is looked at."""
+"""About how many bytes of the log are read between two checks of the job's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Wanted:
 
     @classmethod
     def of(cls, context: Context, query: Query) -> Wanted:
-        """Return what the parameters say. Raises InvalidArgumentError."""
+        """Parse a request's parameters. Raises InvalidArgumentError."""
         start, end = query.range()
         request = scan_request(
             query.required("topic"),
@@ -53,14 +53,14 @@ class Wanted:
         return existing if self.request.partitions is None else list(self.request.partitions)
 
     def request_for(self, partition: int, first: int | None) -> ScanRequest:
-        """Return the request for one partition, from an offset on."""
+        """Return the scan request for one partition, from an offset on."""
         start = max((one for one in (first, self.offset) if one is not None), default=None)
         end = None if self.end_offset is None else max(self.end_offset, start or 0)
         return replace(self.request, partitions=(partition,), offsets={partition: (start, end)})
 
 
 def pieces(source: Source, request: ScanRequest, report: ScanReport) -> Sequence[Split]:
-    """Return the splits of a request, so small that a job can end between two of them."""
+    """Return the splits of a request. They are small, so that a job can end between two of them."""
     plan = source.planned(lambda: source.plan(replace(request, split_bytes=PIECE_BYTES)))
     report += plan.known
     return plan.splits

@@ -434,7 +434,7 @@ _WITHOUT_LOG_START = (CorruptBatchError, RecordTooLargeError, DecompressedTooLar
 def _refused_by_log(key: _Key, log: PartitionLog, error: Exception) -> PartitionProduceResponse:
     """Return the answer for records that the log refused."""
     if not isinstance(error, TidelogError):
-        logger.error("produce to %s-%d", *key, exc_info=error)
+        logger.error("produce to %s-%d failed", *key, exc_info=error)
         return PartitionProduceResponse(key[1], ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, log.log_start_offset)
     logger.info("produce to %s-%d refused: %s", *key, error)
     answer = PartitionProduceResponse(key[1], error_code_of(error), -1)

@@ -194,7 +194,7 @@ def each(
 
 
 def named_twice(names: Counter[str], name: str) -> bool:
-    """Whether the request names it more than once. For the `unless` of `each`."""
+    """Whether a request names the resource `name` more than once. It is passed to `each` as `unless`."""
     return names[name] > 1
 
 

@@ -148,7 +148,7 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """Whether it has a group instance id (KIP-345)."""
+        """Whether the member has a group instance id (KIP-345)."""
         return self.group_instance_id is not None
 
 

@@ -104,5 +104,5 @@ class TokenBucket:
         return 0 if tokens >= 0 else floor(-tokens * 1000 / limit + 0.5)
 
     def is_full(self, limit: float, now_ms: int) -> bool:
-        """Whether it has as many tokens as a new bucket."""
+        """Whether the bucket has as many tokens as a new one."""
         return self.tokens(limit, now_ms) >= limit * self._seconds

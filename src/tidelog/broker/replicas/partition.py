@@ -300,7 +300,7 @@ class Partition:
             self._leave(ReplicaState.OFFLINE)
 
     def delete(self) -> None:
-        """Give up the replica: this broker no longer has one of this partition."""
+        """Give up the replica, because this broker no longer has a replica of this partition."""
         self._leave(None)
         self.pending = None
 

@@ -412,7 +412,7 @@ def _cut(whole: list[T]) -> Iterator[list[T]]:
 
 
 async def _driven(work: Changing) -> None:
-    """Run `work`, which no client requested, in slices. Raises what it raises."""
+    """Run `work`, which no client requested, in slices. Raises the errors of `work`."""
     loop = asyncio.get_running_loop()
     value: Any = None
     while True:

@@ -54,10 +54,10 @@ class Request(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether its response is pending."""
+        """Whether the response is pending."""
 
     def mute(self, throttle_ms: int) -> None:
-        """Stop reading from its connection for a while; the response is still sent."""
+        """Stop reading from the connection for a while. The response is still sent."""
 
     @property
     def api_name(self) -> str:

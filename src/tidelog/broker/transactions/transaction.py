@@ -264,8 +264,8 @@ def initialized(
 
 
 def may_initialize(before: Transaction, expected: ProducerIdAndEpoch | None) -> bool:
-    """Return whether the producer id that a producer claims is that of the transactional id, so that it may be its latest
-    producer.
+    """Return whether a producer may initialize the transactional id: it names no producer id, or the transactional id's current
+    one, or the previous one after its epochs ran out.
     """
     if expected is None or before.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == before.producer_id:
         return True

@@ -1,7 +1,7 @@
-"""`tidelog ls DIR|HOST:PORT [TOPIC...]`: what is there: topics, or the partitions of topics, with sizes and times.
+"""`tidelog ls DIR|HOST:PORT [TOPIC...]`: lists topics, or the partitions of topics, with sizes and times.
 
-It reads ends, sizes and indexes, never whole logs, and gives the same columns for every kind of source. `stat` counts records and
-shows segments, or what brokers report.
+It reads the ends of logs, file sizes and indexes, never whole logs. The columns are the same for every kind of source. `stat`
+counts records and shows segments, or what brokers report.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 class PartitionRow(NamedTuple):
-    """A partition: its offsets, its size, the time of its first record and the largest time. None if unknown."""
+    """A partition: its offsets, its size, the timestamp of its first record and the largest timestamp. None if unknown."""
 
     key: TopicPartition
     ends: Ends | None
@@ -77,7 +77,9 @@ def _partitions(source: Source, keys: list[TopicPartition]) -> tuple[list[Partit
     failures: dict[str, TidelogError] = {}
 
     def asked(ask: Callable[[list[TopicPartition]], Mapping[TopicPartition, Found]]) -> Mapping[TopicPartition, Found]:
-        """Ask about all partitions at once; one by one if that fails, so that an unreadable one does not hide the others."""
+        """Ask about all partitions at once. If that fails, ask one by one, so that one unreadable partition does not hide
+        the others.
+        """
         found: dict[TopicPartition, Found] = {}
         for some in (keys, *([key] for key in keys)):
             try:

@@ -1,4 +1,4 @@
-"""`tidelog ui [DIR|HOST:PORT ...]`: a page that shows topics by time, in a browser."""
+"""`tidelog ui [DIR|HOST:PORT ...]`: serves a page that shows topics by time in a browser."""
 
 from __future__ import annotations
 
@@ -26,14 +26,18 @@ def _all_reached(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 @time_zone_option
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The port. [default: a free one]")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
-@click.option("--allow-remote", is_flag=True, help="Allow a --host that other machines reach: anybody with the address sees all.")
+@click.option(
+    "--allow-remote",
+    is_flag=True,
+    help="Allow a --host that other machines can reach: anybody with the address sees all records.",
+)
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.pass_context
 def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_remote: bool, opens: bool) -> None:
     """Show topics by time on a page: segments, exact ranges, look-ups, lag, retention. Read-only.
 
-    It prints the page's address, which has a token: only who has the address sees the page. Without a source it shows the current
-    folder. Ctrl-C ends it.
+    It prints the page's address, which has a token: only people with the address can see the page. Without a source it shows the
+    current folder. Ctrl-C ends it.
     """
     with imported_from("ui", "starlette or uvicorn"):
         import starlette  # noqa: F401
@@ -42,13 +46,15 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     from tidelog.web.server import PageServer, is_loopback
 
     if not is_loopback(host) and not allow_remote:
-        raise click.UsageError(f"--host {host} is reached from other machines, and nothing is encrypted: add --allow-remote.")
+        raise click.UsageError(
+            f"other machines can reach --host {host}, and nothing is encrypted: to allow this, add --allow-remote."
+        )
     context = Context.of(
         sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use(), decode=DecodeDefaults(*decode_texts())
     )
     for pool in context.sources.pools:
         with pool.borrowed():
-            pass  # An address that cannot be read is an error at once.
+            pass  # Report an unreadable source at once, not in the browser.
     server = PageServer(context, host, port)
 
     def ready() -> None:

@@ -34,7 +34,7 @@ _LAST_LOCAL_MS = 253_402_214_400_000
 
 
 class Counted:
-    """Batches, and how many rows were read of them."""
+    """Batches, and the number of their rows that were read."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.rows = 0

@@ -54,7 +54,7 @@ class Reading:
 
     @property
     def assumptions(self) -> dict[str, int]:
-        """What the result holds under: fields for each of its lines."""
+        """The assumptions of the result, as fields that are added to each of its lines."""
         return {} if self.max_lateness_ms is None else {"assumed_max_lateness_ms": self.max_lateness_ms}
 
     def plans(self) -> list[ScanPlan[Split]]:

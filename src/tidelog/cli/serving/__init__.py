@@ -1,6 +1,6 @@
-"""`tidelog serve` behind its options.
+"""The implementation of `tidelog serve`.
 
-| read | for |
+| module | |
 |---|---|
 | `configuration` | the properties of the file and of the command line; addresses |
 | `check` | `--check`: everything that is wrong with them, and what the broker would do |

@@ -3,7 +3,7 @@
 | line | meaning |
 |---|---|
 | `error: ...` | the broker would not start; exit code 1 |
-| `warning: ...` | it would start, and ignore something or do without it |
+| `warning: ...` | it would start, but ignore a property or run without access control |
 | `note: ...`, `would ...` | what it would do |
 
 Nothing is written, and no other node is contacted. A bad property is reported, and the others are checked without it.
@@ -54,11 +54,11 @@ def check_serving(
     found = _Findings()
     given = dict(filter(None, (found.tried(single_property, pair) for pair in pairs)))
     file = {} if config_file is None else found.tried(read_properties_file, config_file) or {}
-    # In the file, topics' names have no effect, as in Kafka.
+    # As in Kafka, a topic property such as retention.ms has no effect in the file.
     ignored = {name: file[name] for name in file.keys() & LogConfig().to_properties().keys() - given.keys() - set(BROKER_NAMES)}
     left = _without_errors(found, {**{name: file[name] for name in file if name not in ignored}, **given})
     if left is None:
-        found.error("the rest is not checked until this is corrected")
+        found.error("the rest is not checked until this is fixed")
         return found.finish()
     properties = sort_properties(left, topic_names=True)
     without = effectless({name: value for name, value in file.items() if name not in given}, sort_properties({**left, **ignored}))
@@ -124,7 +124,7 @@ class _Findings:
         click.echo(one_line(text))
 
     def tried(self, work: Callable[..., T], *arguments: object) -> T | None:
-        """Return the result of `work`; report its error and return None if it fails."""
+        """Return the result of `work`. If it fails, report the error and return None."""
         try:
             return work(*arguments)
         except TidelogError as error:
@@ -148,7 +148,7 @@ def _without_errors(found: _Findings, properties: Mapping[str, str]) -> dict[str
     """
     left, removed = dict(properties), set[str]()
     while (error := _error_of(left)) is not None:
-        if not any(name in error for name in removed):  # Otherwise it may be only because we removed a property.
+        if not any(name in error for name in removed):  # Otherwise the error may be caused only by our removal of a property.
             found.error(error)
         cause = _cause(left, error)
         if cause is None:
@@ -167,7 +167,7 @@ def _error_of(properties: Mapping[str, str]) -> str | None:
 
 
 def _cause(properties: Mapping[str, str], error: str) -> str | None:
-    """Return the property without which the error goes away or becomes another one; those that it names come first."""
+    """Return the property without which the error disappears or changes. Try the properties that the error names first."""
     for name in sorted(properties, key=lambda one: (one not in error, -len(one))):
         if _error_of({one: value for one, value in properties.items() if one != name}) != error:
             return name

@@ -1,4 +1,4 @@
-"""The configuration of `tidelog serve`: a properties file, `--property`, and addresses, which take precedence in this order."""
+"""The configuration of `tidelog serve`: a properties file, overridden by `--property`, overridden by the address options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def single_property(pair: str) -> tuple[str, str]:
 def file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
     """Read the configuration file. Unknown properties and properties without effect are dropped, each kind with one warning.
 
-    `given` properties override the file's. They may also decide which properties apply, as the roles do.
+    `given` properties override the file's. Some of them, such as the roles, decide which other properties apply.
     """
     if path is None:
         return {}
@@ -55,7 +55,7 @@ def file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, 
 
 
 class Effectless(NamedTuple):
-    """Properties of a file that have no effect: unknown ones, those that would restrict clients, and all other ones."""
+    """Properties of a file that have no effect: unknown ones, ones that would restrict clients in Kafka, and others."""
 
     unknown: list[str]
     guards: list[str]
@@ -79,7 +79,7 @@ def with_addresses(config: BrokerConfig, listen: str | None, advertise: str | No
         first = config.listeners[0]._replace(advertised_host=advertised[0], advertised_port=advertised[1])
         return replace(config, listeners=(first, *config.listeners[1:]))
     host, port = parse_address(listen)
-    # Use the same listener name everywhere: other brokers of a cluster look it up by its name.
+    # Use the same listener name everywhere, because other brokers of a cluster look up the listener by its name.
     name = PLAINTEXT if config.cluster is None else config.cluster.inter_broker_listener_name
     if advertised is not None:
         return replace(config, listeners=(Listener(name, host, port, *advertised),))

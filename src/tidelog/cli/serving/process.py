@@ -44,25 +44,26 @@ PROGRESS_S = 2.0
 """Seconds between two progress lines of a slow start."""
 
 STALLED_S = 120.0
-"""A shutdown without progress for this long is stalled: only a wait for the disk takes longer."""
+"""Seconds without progress after which a shutdown counts as stalled. Only a wait for the disk takes longer."""
 
 EXIT_STALLED = 1
 
 WIND_UP_S = 1.0
-"""How long an idle thread may take to end."""
+"""Seconds that an idle thread may take to end."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 # Nearly all of a broker's garbage is freed by reference counting; a collection every 700 objects would cost more than it frees.
-# A collection of younger objects, up to the product of the first two numbers, blocks the interpreter: here about ten
+# A collection of younger objects (up to the product of the first two numbers) blocks the interpreter for about ten
 # milliseconds.
 GC_THRESHOLDS = (5_000, 5, 800)
 
 YOUNG_LOOKS = 10
-"""After this many collections of the youngest objects, the next older generation is collected: see `Collector`."""
+"""After this many collections of the youngest objects, `Collector` collects the next older generation."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long the loop waits for another thread's Python code (`broker.server.wide_requests`); the default is ten times that."""
+"""Seconds that the loop waits for another thread's Python code (`broker.server.wide_requests`). Python's default is ten times
+as long."""
 
 
 def serve(
@@ -74,7 +75,7 @@ def serve(
     *,
     read_only: bool = False,
 ) -> bool:
-    """Serve until the process is asked to end; return whether the shutdown was clean. `properties` are the log manager's.
+    """Serve until a signal ends the process. Return whether the shutdown was clean. `properties` are the log manager's.
 
     Raises what `LogManager.startup` raises, InvalidArgumentError and StorageError for an address that cannot be bound.
     """
@@ -154,7 +155,7 @@ async def _until_asked_to_end(
             starting.cancel()  # A broker of a cluster may wait long for its controllers.
 
     def on_signal(number: int, frame: object) -> None:
-        _end_when_asked_again()  # This also works while this thread waits for another one.
+        _end_when_asked_again()  # The signal handler works even while this thread waits for another one.
         with suppress(RuntimeError):  # The loop has ended.
             loop.call_soon_threadsafe(asked, number)
 
@@ -183,11 +184,12 @@ async def _until_asked_to_end(
 
 
 class Collector:
-    """Collects young objects when it is called, after some time of long work, so that no collection takes long.
+    """Collects young objects. Call it regularly during long work, so that no collection takes long.
 
-    Python collects them once there are many more allocations than deallocations, counting old objects among these. If each
-    response to a thousand fetches replaces an older one, the count stays at zero, and the next collection covers a million
-    objects: it takes a sixth of a second, during which no client is served. Call it on the loop's thread.
+    Python starts a collection once there were many more allocations than deallocations, and counts the deallocations of old
+    objects too. If each response to a thousand fetches replaces an older one, the difference stays at zero, and the next
+    collection covers a million objects. It takes a sixth of a second, during which no client is served. Use only on the event
+    loop's thread.
     """
 
     def __init__(self) -> None:
@@ -195,7 +197,9 @@ class Collector:
         gc.set_threshold(*GC_THRESHOLDS)
 
     def __call__(self) -> None:
-        """Collect the youngest objects, or the next older generation; do nothing while a wide request is in memory."""
+        """Collect the youngest objects, or from time to time the next older generation. Do nothing while a wide request
+        is in memory.
+        """
         if not gc.isenabled():
             return
         _, looks, before = gc.get_count()
@@ -203,17 +207,17 @@ class Collector:
             gc.collect(0)
             return
         gc.collect(1)
-        # Python runs a full collection after a number of younger collections: those started here must not count.
+        # Python runs a full collection after a number of younger ones. The collections that are started here must not count.
         self._own_looks = self._own_looks + 1 if before >= self._own_looks else 1
         first, second, third = GC_THRESHOLDS
         gc.set_threshold(first, second, third + self._own_looks)
 
 
 class _Scraped:
-    """The address for metrics and health, from before the logs are loaded until they are closed."""
+    """The HTTP server for metrics and health. It runs from before the logs are loaded until they are closed."""
 
     def __init__(self, stack: ExitStack, host: str, port: int) -> None:
-        # Rarely needed, and the library takes a good part of the startup time.
+        # Imported only here, because the library takes a good part of the startup time.
         from tidelog.broker.server.scraped.health import Health
         from tidelog.broker.server.scraped.metrics_server import MetricsServer
 
@@ -223,7 +227,7 @@ class _Scraped:
         logger.info("metrics at http://%s/metrics", joined(*self._server.address))
 
     def report(self, broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:
-        """Report the broker's numbers and its health until `stack` ends."""
+        """Report the broker's metrics and health until `stack` ends."""
         from tidelog.broker.groups.group_lags import GroupLags
         from tidelog.broker.server.scraped.health import ANSWER_S
         from tidelog.broker.server.scraped.prometheus import snapshot
@@ -284,7 +288,7 @@ class _Watchdog:
 
 
 def _end_when_asked_again() -> None:
-    """Make the next signal end the process, even if it is waiting for something then."""
+    """Make the next signal end the process, even if the process is waiting."""
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: _end_at_once(number))
 
@@ -306,7 +310,7 @@ def _leave_stuck_threads(*, is_clean: bool) -> None:
 
 
 class _NowAndThen:
-    """Whether enough time has passed since the last line."""
+    """Returns whether enough time has passed since the last progress line."""
 
     def __init__(self) -> None:
         self._reported_at = time.monotonic()

@@ -1,9 +1,9 @@
-"""What `tidelog serve` reports to systemd, by the protocol of sd_notify: datagrams to the socket that `NOTIFY_SOCKET` names.
+"""Reports from `tidelog serve` to systemd with the protocol of sd_notify: datagrams to the socket that `NOTIFY_SOCKET` names.
 
 | | |
 |---|---|
-| `READY=1` | clients are served, so that services that need the broker start after it |
-| `STOPPING=1` | it shuts down |
+| `READY=1` | clients are served; systemd now starts the services that need the broker |
+| `STOPPING=1` | the broker shuts down |
 | `WATCHDOG=1` | the event loop runs; sent twice in each `WATCHDOG_USEC`, if the unit has a `WatchdogSec` |
 
 Without a `NOTIFY_SOCKET`, nothing is sent.
@@ -18,7 +18,7 @@ from contextlib import suppress
 
 
 def notify_ready(status: str, loop: asyncio.AbstractEventLoop) -> None:
-    """Report that clients are served, and from now on that the loop runs."""
+    """Report that clients are served. From now on, also report that the loop runs."""
     _send(f"READY=1\nSTATUS={status}")
     period = os.environ.get("WATCHDOG_USEC", "")
     if period.isdecimal() and os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
@@ -39,7 +39,7 @@ def _send(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    if address.startswith("@"):  # An abstract socket.
+    if address.startswith("@"):  # The name of an abstract socket begins with a null byte.
         address = f"\0{address[1:]}"
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.setblocking(False)

@@ -1,1 +1,1 @@
-"""`tidelog sql`: `command` runs statements, `shell` reads them from a terminal, `completion` suggests what may come next."""
+"""`tidelog sql`: `command` runs statements, `shell` reads them from a terminal, `completion` completes what is typed."""

@@ -69,9 +69,9 @@ def command(
     tidelog sql DIR "select date_trunc('minute', timestamp), count(*) from orders
                      where timestamp >= moment('yesterday 09:00') group by 1"
 
-    Ranges of timestamps, partitions and offsets in WHERE limit what is read; EXPLAIN shows it. Without QUERY, standard
-    input is read, or a shell starts if that is a terminal. Nothing is written except by --output. Exit code 3: offsets are
-    missing from the folder; the notes say which.
+    Ranges of timestamps, partitions and offsets in WHERE limit what is read; EXPLAIN shows how. Without QUERY, standard
+    input is read, or a shell starts if that is a terminal. Only --output writes a file. Exit code 3: offsets are missing from
+    the folder; notes say which.
     """
     format_name = format_name or ("jsonl" if as_json else SUFFIXES.get(Path(output or "").suffix.lower(), "text"))
     if as_json and format_name != "jsonl":
@@ -123,7 +123,7 @@ def command(
 def run_statement(
     results: Results, statement: Statement, format_name: str, output: str | None, data_dir: str | None, *, is_last: bool
 ) -> None:
-    """Execute a statement and write its result. Only the last one may have a result if there is an output file."""
+    """Execute a statement and write its result. With an output file, only the last statement may have a result."""
     result = results.execute(statement)
     if result is None:
         if is_last and output is not None:
@@ -143,7 +143,7 @@ def _write(result: Result, out: BinaryIO, format_name: str, output: str | None, 
 
     batches = Counted(result.batches)
     if is_explain and format_name == "text":
-        # A plan is a picture, which a table would widen.
+        # A plan is drawn with lines, and would not fit into a table.
         for batch in batches:
             out.writelines(f"{line}\n".encode() for line in batch.column(0).to_pylist())
     elif format_name == "parquet":

@@ -21,7 +21,9 @@ TIMES = ("moment('-1h')", "moment('yesterday 09:00')", "moment('today')")
 
 
 class SqlCompleter(Completer):
-    """Completes the word before the cursor. `session` returns the shell's session, `commands` are the words after a dot."""
+    """Completes the word before the cursor. `session` returns the shell's session. `commands` are the commands that begin
+    with a dot.
+    """
 
     def __init__(self, session: Callable[[], Session], commands: Iterable[str]) -> None:
         self._session = session

@@ -2,10 +2,10 @@
 
 | key | |
 |---|---|
-| Enter | executes a complete statement, else begins a new line |
+| Enter | executes a complete statement, otherwise begins a new line |
 | Tab | completes topics, columns, keywords |
-| Up, Ctrl-R | earlier statements, also of earlier shells |
-| Ctrl-C | cancels the statement that runs or is typed |
+| Up, Ctrl-R | recalls earlier statements, including those of earlier shells |
+| Ctrl-C | cancels a running statement, or discards the typed one |
 | Ctrl-D | ends the shell |
 
 The history is in `$XDG_STATE_HOME/tidelog/sql_history` (~/.local/state), readable only by its owner.
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
 MOST_ROWS = 1000
-"""The shell shows at most this many rows of a result, and says so."""
+"""The shell shows at most this many rows of a result, and prints a note if there are more."""
 
 COMMANDS = {
     ".help": "this list",
     ".tables": "topics and the other tables",
     ".rows N": f"show at most N rows of a result [{MOST_ROWS:,}]",
-    ".tz ZONE": "the time zone, as Europe/Berlin",
+    ".tz ZONE": "the time zone, such as Europe/Berlin",
     ".timing": "show how long statements take, or stop showing it",
     ".quit": "end the shell, as does Ctrl-D",
 }
 
 
 class Shell:
-    """Reads statements from a terminal and shows their results. `opened` opens a session with a time zone."""
+    """Reads statements from a terminal and shows their results. `opened` opens a session for a time zone."""
 
     def __init__(self, opened: Callable[[str | None], Session], zone: str | None, format_name: str) -> None:
         self._opened = opened
@@ -59,7 +59,7 @@ class Shell:
         self._session = opened(zone)
 
     def run(self) -> None:
-        """Read and execute until the end of input."""
+        """Read and execute statements until the end of the input."""
         prompt = self._prompt()
         print_lines(
             [f"{len(self._session.topics):,} topics; times in {self._session.zone}. Statements end with ; .help for help"]
@@ -81,7 +81,7 @@ class Shell:
             self._session.close()
 
     def _execute(self, text: str) -> bool:
-        """Execute what was typed; return False to end the shell. Errors are printed."""
+        """Execute what was typed, and print errors. Return False to end the shell."""
         try:
             if text.startswith("."):
                 return self._command(*text.split(maxsplit=1))
@@ -132,7 +132,7 @@ class Shell:
             find_zone(argument)
             before, self._session = self._session, self._opened(argument)
             before.close()
-            notices.note("views, tables and variables made in this shell are gone")
+            notices.note("views, tables and variables of this shell were dropped")
         else:
             raise InvalidArgumentError("unknown command", found=repr(f"{name} {argument}".strip()), expected=", ".join(COMMANDS))
         return True
@@ -173,7 +173,7 @@ class Shell:
 
 
 class _Cut:
-    """The first rows of batches. Reads one batch beyond them at most."""
+    """The first rows of a sequence of batches. Reads at most one more batch."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], most: int) -> None:
         self.rows = 0
@@ -194,13 +194,13 @@ class _Cut:
 
 
 def history_file() -> Path | None:
-    """Return the file of the history, which exists then; None if it cannot be written."""
+    """Return the history file, created if necessary; None if it cannot be written."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     file = Path(state) / "tidelog" / "sql_history"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        notices.note(f"statements are not remembered: {error.strerror} ({file})")
+        notices.note(f"the history is not saved: {error.strerror} ({file})")
         return None
     return file

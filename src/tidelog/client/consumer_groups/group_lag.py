@@ -114,7 +114,7 @@ def group_lag(
 
 
 def _starts(shared: Mapping[TopicPartition, ShareOffset]) -> dict[TopicPartition, CommittedOffset]:
-    """Return a share group's start offsets in the place of committed ones."""
+    """Return a share group's start offsets, which replace the committed offsets."""
     return {key: CommittedOffset(one.start_offset, -1, "", NO_TIMESTAMP) for key, one in shared.items()}
 
 

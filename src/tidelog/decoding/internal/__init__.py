@@ -1,1 +1,1 @@
-"""Records of Kafka's internal topics as JSON: `records` decodes them one by one, `values` as Arrow columns."""
+"""Records of Kafka's internal topics as JSON: `records` decodes single records, `values` decodes Arrow columns."""

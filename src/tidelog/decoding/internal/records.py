@@ -1,12 +1,12 @@
-"""Kafka's internal topics: keys and values as JSON with Kafka's names, as its own tools print them.
+"""Decodes Kafka's internal topics: keys and values as JSON with Kafka's field names, as Kafka's tools print them.
 
 | topic | key | value |
 |---|---|---|
 | `__consumer_offsets`, `__transaction_state`, `__share_group_state` | `{"type": 1, "data": …}` | `{"version": 3, "data": …}` |
 | `__cluster_metadata` | none | `{"type": "TOPIC_RECORD", "version": 0, "data": …}` |
 
-`wire/coordinator/json_form` and `metadata/json_form` have the details. A record of an unknown kind or version, as a newer Kafka
-may write, and malformed bytes are no errors: their keys and values are counted, and their readers show the bytes.
+`wire/coordinator/json_form` and `metadata/json_form` have the details. Records of an unknown type or version, which a newer Kafka
+may write, and malformed bytes raise no error: their keys and values are counted, and callers show the bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decodes the records of Kafka's internal topics (`records`). The columns are JSON texts: each kind of record has other
+"""Decodes the records of Kafka's internal topics (`records`). The columns are JSON text, because each type of record has other
 fields.
 """
 

@@ -1,1 +1,1 @@
-"""Schemas of Avro, Protobuf and JSON Schema as Arrow types, and the decoders that need a schema."""
+"""Converts schemas of Avro, Protobuf and JSON Schema to Arrow types, and decodes with them."""

@@ -1,4 +1,4 @@
-"""Avro schemas (specification 1.12): checked, prepared for fastavro, and as Arrow types.
+"""Checks Avro schemas (specification 1.12), prepares them for fastavro, and converts them to Arrow types.
 
 | Avro | Arrow |
 |---|---|
@@ -10,7 +10,7 @@
 | timestamp-millis, -micros, -nanos; local-timestamp-… | timestamp with UTC; without a zone |
 | uuid, and unknown logical types | the type below |
 
-A schema may be hostile, too: its depth is limited, and the number of cells that it can make of a few bytes.
+A schema may be hostile, so its depth is limited, and so is the number of cells that it can make from a few bytes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tidelog.extras import imported_from
 
 MAX_DEPTH: Final = 64
 MAX_CELLS: Final = 20_000
-"""A value without arrays and maps may have this many fields, nested ones included."""
+"""The most fields of a value, nested ones included, without the items of arrays and maps."""
 MAX_CELLS_PER_BYTE: Final = 64
-"""An array's item may have this many fields per byte that it takes at least."""
+"""The most fields that an array's item may have per byte of its minimum size."""
 MAX_SCHEMA_BYTES: Final = 4 << 20
 
 MARK: Final = "tidelog_mark_"
@@ -71,7 +71,7 @@ class AvroSchema:
             for one in references:
                 parse_schema(_plain(_parsed(one)), named_schemas=self._named)
             self.schema = _parsed(text)
-            # Logical types are applied by Arrow, which is faster, and whose times do not end with the year 9999.
+            # Arrow applies logical types: it is faster, and its times do not end with the year 9999.
             named = dict(self._named)
             parse_schema(_plain(self.schema), named_schemas=named)
         except (SchemaParseException, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -90,8 +90,8 @@ class AvroSchema:
         return isinstance(self.schema, dict) and self.schema.get("type") == "record"
 
     def rows(self, mark_bytes: int) -> Any:
-        """Return fastavro's schema of an array of values, each with a mark as its last field, `MARK`. What is no record becomes
-        the field `VALUE` of one.
+        """Return fastavro's schema for an array of values, in which each value has the last field `MARK`. A value that is no
+        record is wrapped in one, as the field `VALUE`.
         """
         from fastavro.schema import parse_schema
 
@@ -104,7 +104,7 @@ class AvroSchema:
         return parse_schema({"type": "array", "items": row}, named_schemas=dict(self._named))
 
     def one(self) -> Any:
-        """Return fastavro's schema of one value."""
+        """Return fastavro's schema for one value."""
         from fastavro.schema import parse_schema
 
         return parse_schema(_plain(self.schema), named_schemas=dict(self._named))
@@ -143,7 +143,7 @@ def _plain(schema: Any) -> Any:
 
 
 class _Types:
-    """Arrow types of schemas, whose named types may come from other schemas."""
+    """Converts schemas to Arrow types. Named types may be defined in other schemas."""
 
     def __init__(self, references: Iterable[Any]) -> None:
         self.names: dict[str, Any] = {}
@@ -226,7 +226,7 @@ class _Types:
         return _LOGICAL.get((kind, str(logical)), _PRIMITIVES[kind])
 
     def _size(self, schema: Any, space: str, depth: int) -> tuple[int, int]:
-        """Return the least number of bytes of a value, and its number of cells without the items of arrays."""
+        """Return the minimum size of a value in bytes, and its number of cells without the items of arrays."""
         if depth > MAX_DEPTH:
             raise ValueError("nested too deeply")
         schema, space, name = self._resolved(schema, space)

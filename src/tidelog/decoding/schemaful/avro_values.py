@@ -1,8 +1,8 @@
 """Decodes Avro's binary encoding with fastavro.
 
 The values of a slice are decoded as one array, in one call of the library, each with a random mark as its last field. If a mark
-is not where it should be, a value was longer or shorter than its schema says, and each value is decoded alone. So a damaged value
-never shifts the next one.
+is not in its place, a value was longer or shorter than its schema allows, and each value is decoded alone. So a damaged value
+never affects the next one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MARK: Final = os.urandom(8)
 
 
 class AvroDecoder(ObjectDecoder):
-    """Values that were written with the schema `writer`, as values of the schema `reader` by Avro's rules of resolution."""
+    """Decodes values of the schema `writer` into values of the schema `reader`, by Avro's rules of schema resolution."""
 
     name = "avro"
     is_exact = True
     undecodable = (Exception,)
-    """fastavro raises errors of many types for malformed values."""
+    """All errors, because fastavro raises many types for malformed values."""
 
     def __init__(self, writer: AvroSchema, reader: AvroSchema | None = None) -> None:
         reader = None if reader is writer else reader

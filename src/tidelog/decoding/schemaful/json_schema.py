@@ -1,16 +1,16 @@
-"""JSON Schema (drafts 4 to 2020-12) as Arrow types.
+"""Converts JSON Schema (drafts 4 to 2020-12) to Arrow types.
 
 | JSON Schema | Arrow |
 |---|---|
 | string, integer, number, boolean | string, int64, double, bool |
 | object with properties | struct |
-| object with additionalProperties of a type, and no properties | string: JSON, since JSON's keys are then data |
+| object with additionalProperties of a type, and no properties | string: JSON, because its keys are data |
 | array with items of one type | list |
-| a type or null, in `type`, `oneOf`, `anyOf` | that type; nulls are nulls |
+| a type or null, in `type`, `oneOf`, `anyOf` | that type, nullable |
 | `$ref` within the schema or to a reference of the registry | the type there |
 | anything else, and a schema that contains itself | string: JSON |
 
-Values are not validated: a value that does not fit the type is not decoded, others are accepted.
+Values are not validated against the schema. A value that does not fit the Arrow type is not decoded; all others are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PRIMITIVES: Final = {"string": pa.string(), "integer": pa.int64(), "number": pa
 
 
 def json_schema_type(text: str, references: Iterable[tuple[str, str]] = (), *, path: str | None = None) -> pa.DataType:
-    """Return the Arrow type of a schema's values. Raises InvalidArgumentError for what is no JSON Schema."""
+    """Return the Arrow type of a schema's values. Raises InvalidArgumentError if it is no JSON Schema."""
     try:
         documents = {name: json.loads(content) for name, content in references}
         schema = json.loads(text)
@@ -74,7 +74,7 @@ class _Types:
         return _PRIMITIVES.get(kind, pa.string())
 
     def _target(self, reference: str, document: Any) -> tuple[Any, Any]:
-        """Return what a `$ref` points to, and the document that it is in; None if it is not there."""
+        """Return the schema that a `$ref` refers to, and its document; None if there is none."""
         name, _, pointer = reference.partition("#")
         if name:
             document = self._documents.get(name)

@@ -1,7 +1,7 @@
-"""Protobuf schemas: `.proto` texts, compiled by grpcio-tools' protoc in a process of its own, or descriptor sets.
+"""Protobuf schemas: `.proto` texts, which protoc of grpcio-tools compiles in a separate process, or descriptor sets.
 
-protoc is Google's compiler. It runs in a process of its own because a hostile text may make it use time and memory, and because
-it writes its errors to standard error.
+protoc is Google's compiler. It runs in a separate process because a hostile text may make it use much time and memory, and
+because it writes errors to standard error.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ProtobufFile:
         self._path = path
 
     def by_name(self, name: str | None) -> Any:
-        """Return the descriptor of a message by its full name, or by its own name if that is unique; the file's first one if
-        `name` is None.
+        """Return the descriptor of a message by its full name, or by its last part if that is unique. If `name` is None, return
+        the file's first message.
         """
         if name is None:
             return self.by_indexes((0,))
@@ -79,7 +79,7 @@ class ProtobufFile:
 
 
 def compiled(text: str, references: Iterable[tuple[str, str]] = (), *, path: str | None = None) -> bytes:
-    """Return the set of descriptors of a `.proto` text and of what it imports: `references` are names and texts.
+    """Compile a `.proto` text into a descriptor set. `references` are the names and texts of the files that it imports.
 
     Raises InvalidArgumentError with protoc's first error.
     """
@@ -88,7 +88,7 @@ def compiled(text: str, references: Iterable[tuple[str, str]] = (), *, path: str
         for name, content in references:
             parts = PurePosixPath(name)
             if parts.is_absolute() or ".." in parts.parts or not parts.parts:
-                raise InvalidArgumentError("a Protobuf reference leads out of its folder", found=repr(name), path=path)
+                raise InvalidArgumentError("the path of a Protobuf reference leaves its folder", found=repr(name), path=path)
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(content, encoding="utf-8")
         (root / _MAIN).write_text(text, encoding="utf-8")
@@ -96,9 +96,9 @@ def compiled(text: str, references: Iterable[tuple[str, str]] = (), *, path: str
 
 
 def serialized(texts: Sequence[str]) -> bytes | None:
-    """Return the set of descriptors of texts that are FileDescriptorProtos in base64, the last one the schema; None if it is not.
+    """Return a descriptor set from texts that are FileDescriptorProtos in base64, the schema last. None if one of them is not.
 
-    Confluent's serializers for Python register these; its registry returns them with `format=serialized`.
+    Confluent's serializers for Python register these, and its registry returns them for `format=serialized`.
     """
     with imported_from("decode", "protobuf"):
         from google.protobuf import descriptor_pb2, message
@@ -120,7 +120,7 @@ def serialized(texts: Sequence[str]) -> bytes | None:
 
 
 def compiled_file(path: str) -> bytes:
-    """Return the set of descriptors of a `.proto` file, whose imports are searched in its folder and those above it."""
+    """Compile a `.proto` file into a descriptor set. Its imports are searched in its folder and the folders above."""
     file = Path(path).resolve()
     folders = [str(folder) for folder in file.parents]
     with tempfile.TemporaryDirectory(prefix="tidelog-proto-") as folder:

@@ -1,8 +1,8 @@
-"""Decodes Protobuf messages with Google's library: messages are parsed one by one, their fields are gathered column by column.
+"""Decodes Protobuf messages with Google's library. It parses messages one by one, and collects their fields column by column.
 
 | Protobuf | Arrow |
 |---|---|
-| scalars | the same types; enums are strings, the number if it has no name |
+| scalars | the same types; enums are strings: the name, or the number if it has no name |
 | message, repeated, map | struct, list, map |
 | optional, oneof, message | null if it is not set |
 | google.protobuf.Timestamp, wrappers (`Int64Value`, …) | timestamp in microseconds with UTC; the wrapped type, or null |
@@ -25,10 +25,10 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 
 MAX_FIELDS: Final = 10_000
-"""A message may have this many fields, nested ones included."""
+"""The most fields of a message, nested ones included."""
 
 MAX_CELLS: Final = 4_000_000
-"""A list of more elements, times the fields of each, is not decoded: two bytes of a message may become an element."""
+"""The most elements of a list, multiplied by the fields of each. A larger list is not decoded: two bytes may be an element."""
 
 _SCALARS: Final = {
     1: pa.float64(),
@@ -48,7 +48,7 @@ _SCALARS: Final = {
     17: pa.int32(),
     18: pa.int64(),
 }
-"""By the numbers of FieldDescriptorProto.Type."""
+"""Arrow types by the numbers of FieldDescriptorProto.Type."""
 _ENUM, _GROUP, _MESSAGE = 14, 10, 11
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _WRAPPERS: Final = frozenset(
@@ -58,11 +58,11 @@ _WRAPPERS: Final = frozenset(
 _JSON: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 
 Gather = Callable[[Sequence[Any]], pa.Array]
-"""Makes a column of field values, or of messages; None is null."""
+"""Makes a column from field values or messages. None becomes null."""
 
 
 class ProtobufDecoder(Decoder):
-    """Messages of one type; `descriptor` is the library's (`protobuf_schema.ProtobufFile`)."""
+    """Decodes messages of one type. `descriptor` comes from `protobuf_schema.ProtobufFile`."""
 
     name = "protobuf"
 
@@ -106,7 +106,7 @@ class ProtobufDecoder(Decoder):
             if one is not None and value is not None:
                 one.DiscardUnknownFields()
                 size = one.ByteSize()
-                # Other encodings of the same fields differ in size, too.
+                # Another encoding of the same fields may differ in size.
                 self._unknown += size != len(value) and size != parse(value).ByteSize()
         return gathered
 
@@ -118,7 +118,7 @@ class ProtobufDecoder(Decoder):
             return pa.nulls(1, self.type)
 
     def _message(self, descriptor: Any, outer: tuple[str, ...]) -> tuple[pa.DataType, Gather]:
-        """Return the type of a message's column, and the function that makes it."""
+        """Return the type of a column of messages, and the function that makes the column."""
         name = descriptor.full_name
         if name == _TIMESTAMP:
             kind = pa.timestamp("us", tz="UTC")
@@ -152,7 +152,7 @@ class ProtobufDecoder(Decoder):
         return pa.struct(fields), gather
 
     def _field(self, field: Any, outer: tuple[str, ...]) -> tuple[pa.DataType, Gather]:
-        """Return the type of a field's column, and the function that makes it from the messages with the field."""
+        """Return the type of a field's column, and the function that makes the column from messages."""
         name, get = field.name, attrgetter(field.name)
         nested = field.message_type
         if nested is not None and nested.GetOptions().map_entry:
@@ -201,7 +201,7 @@ def _offsets(lists: Sequence[Any], width: int) -> pa.Array:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Return the number of cells of a value, without elements of lists."""
+    """Return the number of cells of a value, without the elements of lists."""
     if pa.types.is_struct(kind):
         return 1 + sum(_width(field.type) for field in kind)
     return 1

@@ -51,7 +51,7 @@ class HoleSearch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to end, without waiting: it only reads."""
+        """Tell the thread to end. Do not wait for it, because it only reads."""
         self._stopping.set()
 
     def _run(self) -> None:

@@ -1,1 +1,1 @@
-"""Selects and sorts records of Arrow batches: by key, header, regular expression, SQL expression; by time."""
+"""Selects records of Arrow batches by key, header, regular expression or SQL expression, and sorts them by time."""

@@ -1,4 +1,4 @@
-"""Decodes the records of `cat`: as texts for the text formats, as typed columns for Arrow and Parquet."""
+"""Decodes the records of `tidelog cat`: as text for the text formats, as typed columns for Arrow and Parquet."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tidelog.sources.selection.record_files import FORM, JSON, RAW, TEXT, UNDECO
 
 
 class DecodedRecords:
-    """Decodes batches of one or more topics; the decoders of each topic are made when its first record is."""
+    """Decodes batches of one or more topics. A topic's decoders are made at its first batch."""
 
     def __init__(self, decodings: Decodings) -> None:
         self._decodings = decodings
         self._topics: dict[str, TopicDecoding] = {}
 
     def displayed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with texts, as bytes, instead of the decoded keys and values, and columns that say what they are
-        (`record_files.FORM`).
+        """Yield the batches with keys and values decoded to text, in UTF-8. Further columns say whether each is text, JSON or
+        undecoded bytes (`record_files.FORM`).
         """
         for batch in batches:
             topics = pc.unique(batch.column("topic")).to_pylist()
@@ -42,8 +42,8 @@ class DecodedRecords:
     def typed(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, topics: Iterable[str]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema of the batches with typed columns, and these. Reads the first batch. Raises InvalidArgumentError
-        for several topics, whose columns have different types.
+        """Return the schema with typed columns, and the decoded batches. Read the first batch. Raises InvalidArgumentError if
+        there are several topics, whose columns may have different types.
         """
         names = list(topics)
         if len(names) != 1:

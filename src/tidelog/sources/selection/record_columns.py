@@ -1,13 +1,13 @@
-r"""The columns of a topic's table, as SQL over the columns of a scan.
+r"""The columns of a topic's table, as SQL expressions over the columns of a scan.
 
 | column | type | |
 |---|---|---|
 | topic, partition, offset | VARCHAR, INTEGER, BIGINT | |
 | timestamp | TIMESTAMP WITH TIME ZONE | NULL if the record has none |
-| key, value | VARCHAR | the text; bytes that are not UTF-8 as DuckDB shows them, `\xFF`; NULL only if they are null |
-| headers | MAP(VARCHAR, VARCHAR) | `headers['trace-id']`; the last one of several with the same name |
+| key, value | VARCHAR | text; DuckDB shows bytes that are not UTF-8 as `\xFF`; NULL only if the key or value is null |
+| headers | MAP(VARCHAR, VARCHAR) | `headers['trace-id']`; of several headers with the same name, the last one |
 
-With `decode`, a key or value has the decoder's type, and `key_undecoded` or `value_undecoded` the bytes that it refused.
+With `decode`, a key or value has the decoder's type, and `key_undecoded` or `value_undecoded` has the bytes if decoding failed.
 `raw.TOPIC` has the columns of the scan: keys, values and headers as bytes, `timestamp_type` and `create_time`.
 """
 
@@ -26,7 +26,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 
 
 def record_columns(schema: pa.Schema) -> str:
-    """Return the select list of a topic's table over a scan with a schema."""
+    """Return the select list of a topic's table, for a scan with this schema."""
     undecoded = [f'"{name}"' for name in schema.names if name.endswith("_undecoded")]
     return ", ".join([*(_column(schema.field(name)) for name in COLUMNS[:-1]), f"{HEADERS_MAP} AS headers", *undecoded])
 

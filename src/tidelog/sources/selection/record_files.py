@@ -1,4 +1,4 @@
-"""Arrow batches of records as JSON lines, Arrow or Parquet, written to a stream in bounded memory.
+"""Writes Arrow batches of records to a stream as JSON lines, Arrow or Parquet, in bounded memory.
 
 | format | output |
 |---|---|
@@ -6,11 +6,12 @@
 | arrow | an IPC stream, or an IPC file if the output is a file that does not end in `.arrows` |
 | parquet | row groups of about 64 MiB |
 
-In jsonl, `timestamp` is epoch milliseconds or null, `timestamp_type` Kafka's name, `headers` a list of [key, value]; keys and
-values are text (`utf8`: bytes that are not UTF-8 become U+FFFD, and are counted) or base64, which keeps every byte. A value that
-was decoded into JSON is JSON; for one that could not be decoded, `value` is null and `value_undecoded` has its bytes in base64.
+In jsonl, `timestamp` is in epoch milliseconds or null, `timestamp_type` is Kafka's name, and `headers` is a list of [key, value].
+Keys and values are text with `utf8`: bytes that are not UTF-8 become U+FFFD, and are counted. With `base64` every byte is kept. A
+value that was decoded into JSON is JSON. If a value could not be decoded, `value` is null and `value_undecoded` has its bytes in
+base64.
 
-The writers do not depend on the source of the records. pyarrow is imported only for its formats.
+The writers do not depend on the kind of source. pyarrow is imported only for Arrow and Parquet.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 """Kafka's ids of timestamp types, and their names."""
 
 FORM = "_form"
-"""The suffix of the columns that say what `key` and `value` are, where they were decoded (`selection/decoded_records.py`)."""
+"""The suffix of the columns that say whether a decoded `key` or `value` is text, JSON or undecoded bytes
+(`selection/decoded_records.py`)."""
 
 RAW, TEXT, JSON, UNDECODED = range(4)
 
 ROWS_AT_A_TIME = 1024
-"""Rows turned into Python objects at once; a batch may have many more."""
+"""Rows that are converted to Python objects at once. A batch may have many more."""
 
 ROW_GROUP_BYTES = 64 << 20
 
@@ -53,7 +55,7 @@ _FORMS: dict[int, type[bytes]] = {RAW: bytes, TEXT: DecodedText, JSON: DecodedJs
 
 
 class RecordRow(NamedTuple):
-    """One record in Python objects; `timestamp` in epoch milliseconds, None without one."""
+    """One record as Python objects. `timestamp` is in epoch milliseconds, None if the record has none."""
 
     topic: str
     partition: int
@@ -96,7 +98,7 @@ class Encoding:
 def write_jsonl(
     batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, also: Mapping[str, object] | None = None
 ) -> None:
-    """Write a JSON object for each record; `also` are more fields for all of them."""
+    """Write a JSON object for each record. `also` are additional fields of every object."""
     also = also or {}
     # UTF-8 rather than escapes, because there are many records.
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -123,7 +125,9 @@ _DECODED = (DecodedJson, Undecoded)
 
 
 def _members(row: RecordRow, fields: Mapping[str, object], encode: Callable[[object], str]) -> Iterator[str]:
-    """Yield the members of a line: decoded JSON as it is, bytes that were not decoded in base64 beside a null."""
+    """Yield the members of a line. Decoded JSON is inserted unchanged. Undecoded bytes are base64 in a further member, beside
+    a null.
+    """
     for name, value in fields.items():
         data = row.key if name == "key" else row.value if name == "value" else None
         if isinstance(data, DecodedJson):
@@ -135,7 +139,7 @@ def _members(row: RecordRow, fields: Mapping[str, object], encode: Callable[[obj
 
 
 def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO, *, as_file: bool) -> None:
-    """Write an Arrow IPC stream, or a file, which also has an index of its batches at the end."""
+    """Write an Arrow IPC stream, or an IPC file, which ends with an index of its batches."""
     import pyarrow as pa
 
     new = pa.ipc.new_file if as_file else pa.ipc.new_stream
@@ -170,7 +174,7 @@ def record_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
         for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
             part = batch.slice(start, ROWS_AT_A_TIME)
             columns = [
-                # Python's datetime ends with the year 9999, timestamps do not. A cast would import pyarrow.compute.
+                # Timestamps may be later than 9999, where Python's datetime ends. A cast would import pyarrow.compute.
                 (part.column(name).view(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
                 for name in RecordRow._fields
             ]

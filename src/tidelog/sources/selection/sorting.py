@@ -26,7 +26,9 @@ KEYS = ("timestamp", "topic", "partition", "offset")
 
 
 def sorted_by_time(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield all records sorted by time. Raises MissingPackageError if there are many and DuckDB is not installed."""
+    """Yield all records sorted by time. Raises MissingPackageError if they do not fit in `IN_MEMORY_BYTES` and DuckDB is
+    missing.
+    """
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     rest = iter(batches)

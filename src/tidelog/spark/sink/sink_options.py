@@ -143,7 +143,7 @@ def _target(given: Mapping[str, str]) -> tuple[str | None, str | None]:
     if path and not kind_of(path).is_cluster:
         return folder(given, "path"), None
     if not brokers:
-        raise InvalidArgumentError(f"option {BROKERS} (brokers) or path (a data folder) is needed: where should rows go?")
+        raise InvalidArgumentError(f"the sink needs the option {BROKERS} (brokers) or path (a data folder)")
     return None, broker_addresses(given, option, brokers)
 
 

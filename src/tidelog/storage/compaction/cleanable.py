@@ -118,8 +118,8 @@ def calculate_cleanable_bytes(log: PartitionLog, first_dirty_offset: int, unclea
 
 
 def max_compaction_delay_ms(log: PartitionLog, first_dirty_offset: int, now_ms: int) -> int:
-    """Return how long, in ms, a dirty record has waited beyond max.compaction.lag.ms, by its segment's first batch; 0 if none
-    has.
+    """Return by how many ms the oldest dirty segment has exceeded max.compaction.lag.ms, 0 if none has. The timestamp of a
+    segment's first batch is the segment's time.
     """
     if log.config.max_compaction_lag_ms >= now_ms:  # The default: no segment needs to be read.
         return 0

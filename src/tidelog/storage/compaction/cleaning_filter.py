@@ -67,7 +67,7 @@ class CleaningFilter(LatestRecordFilter):
         self._discards_records = False
 
     def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
-        """Decide about a batch, and whether `select` must examine its records."""
+        """Decide what to keep of a batch, and whether `select` must examine its records."""
         if header.is_control:
             can_go = self._transactions.on_control_batch(header, batch, self._path)
             horizon_ms = header.delete_horizon_ms

@@ -80,7 +80,7 @@ class Change:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a flush has handled it."""
+        """Whether the change is on disk, or could not be written."""
         return self.is_durable or self.error is not None
 
 

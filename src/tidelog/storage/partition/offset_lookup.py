@@ -116,7 +116,7 @@ def _find_time(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
 
 
 def _find_max(log: WrittenLog) -> TimestampAndOffset | None:
-    """Return the first record with the largest timestamp of those at or above the log start."""
+    """Return the record at or above the log start with the largest timestamp, the first one of several."""
     start = log.log_start_offset
     # Among equal ones the earliest segment comes first.
     for segment in sorted(_checked(log.segments.values(start)), key=lambda one: -one.check_largest_timestamp().timestamp):
@@ -140,7 +140,7 @@ def _first_with(segment: LogSegment, timestamp: int, headers: Iterator[BatchHead
 
 
 def _largest_in(segment: LogSegment, header: BatchHeader, start: int, at_least: int) -> TimestampAndOffset | None:
-    """Return a batch's first record with its largest timestamp, of those at or above `start`."""
+    """Return the record of a batch at or above `start` with the largest timestamp, the first one of several."""
     batch = segment.log.read_batch(header)
     record = segment.searched.find(
         (header, start), lambda limit: max_timestamp_record(header, batch, start, path=segment.log.path, limit_bytes=limit)
@@ -166,7 +166,7 @@ def _largest_of_all(log: WrittenLog, start: int) -> TimestampAndOffset | None:
 
 
 def _largest_from(segment: LogSegment, start: int) -> TimestampAndOffset | None:
-    """Return a segment's first record with the largest timestamp, of those at or above `start`."""
+    """Return the record of a segment at or above `start` with the largest timestamp, the first one of several."""
     place = segment.translate_offset(max(start, segment.base_offset))
     if place is None:
         return None

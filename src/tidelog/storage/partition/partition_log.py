@@ -334,7 +334,7 @@ class PartitionLog:
         return self.log_start_offset
 
     def delete_old_segments(self, limit: int | None = None) -> int:
-        """Delete the segments whose retention has ended, at most `limit`; return how many. Raises LogOfflineError."""
+        """Delete the segments whose retention has ended, at most `limit`, and return their number. Raises LogOfflineError."""
         return self._removals.delete_old_segments(limit)
 
     def producers_at(self, offset: int) -> Generator[None, None, ProducerStateManager | None]:

@@ -40,7 +40,7 @@ class RollStatistics:
 
 
 def warn_of_wide_limits(config: LogConfig, data_folder: Path, topic: str) -> None:
-    """Warn, once per topic and pair of values, that timestamps may be further apart than a segment lasts."""
+    """Warn if the topic accepts timestamps that are further off than segment.ms. Warn once per topic, limit and segment.ms."""
     limits_ms = [ms for ms in (config.timestamp_before_max_ms, config.timestamp_after_max_ms) if ms != INT64_MAX]
     limit_ms = max(limits_ms, default=0)
     if config.message_timestamp_type != CREATE_TIME or limit_ms <= config.segment_ms:

@@ -18,7 +18,7 @@ from tidelog.formats.producer_snapshot import ProducerEntry, join_snapshot, read
 
 
 class ProducerSnapshots:
-    """Snapshots by offset; each has the state below its offset."""
+    """Snapshots of the producer state, by offset. Each has the state of all records below its offset."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

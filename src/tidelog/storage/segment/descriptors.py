@@ -42,7 +42,7 @@ _thread = _Thread()
 
 
 def close_on_shortage_by(giver: Giver) -> None:
-    """Call `giver` when descriptors are short on this thread; it returns how many it has closed."""
+    """Register `giver`, which is called when descriptors are short on this thread. It returns the number that it has closed."""
     _thread.givers.append(giver)
 
 

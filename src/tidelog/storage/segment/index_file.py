@@ -278,7 +278,9 @@ class IndexFile(Generic[_Entries]):
     # --- for the segment's append: several entries, one write
 
     def live(self) -> _Entries:
-        """Return the entries in memory, for changes; `write_entries` then writes new ones to the file. Raises StorageError."""
+        """Return the entries in memory, which may be changed. `write_entries` writes new entries to the file. Raises
+        StorageError.
+        """
         if self._live_entries is None:
             if not self.path.exists():
                 self.reset()

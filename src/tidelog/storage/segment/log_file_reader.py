@@ -106,7 +106,8 @@ class LogFileReader:
         return data
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position`; return how many bytes, fewer than fit only at the logical end.
+        """Read bytes at `position` into `buffer`, and return their number. It is less than the buffer's size only at the logical
+        end.
 
         Raises what `read` raises.
         """

@@ -163,7 +163,7 @@ class LogSegments:
             segment.close_idle()
 
     def give_descriptors_back(self) -> int:
-        """Close the files that can be reopened; return how many descriptors that were. Never raises."""
+        """Close the files that can be reopened. Return the number of closed descriptors. Never raises."""
         return sum(segment.give_descriptors_back() for segment in self._segments.values())
 
     def update_parent_dir(self, directory: Path) -> None:

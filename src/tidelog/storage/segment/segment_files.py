@@ -114,7 +114,7 @@ class SegmentFiles:
         self.log.release()
 
     def give_descriptors_back(self) -> int:
-        """Close the files that can be reopened, unchanged; return how many descriptors that were. Never raises."""
+        """Close the files that can be reopened, without changing them. Return the number of closed descriptors. Never raises."""
         closed = 0
         if self.log.is_open:
             self.log.close_handlers()

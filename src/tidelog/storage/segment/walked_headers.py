@@ -116,7 +116,7 @@ class WalkedHeaders:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the points in memory."""
+        """The memory that the recorded points use, in bytes."""
         return len(self._positions) * _POINT_BYTES
 
     # --- asking
@@ -231,7 +231,7 @@ class WalkedSegment:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the remembered points."""
+        """The memory that the recorded points of all walks use, in bytes."""
         return sum(headers.size_bytes for headers in self._tables.values())
 
 

@@ -17,7 +17,7 @@ class KeptTopics(Protocol):
 
     @property
     def table(self) -> TopicConfigs:
-        """The configurations of their logs."""
+        """The configurations of the topics' logs."""
 
     def topics(self) -> dict[str, Topic]:
         """Return the topics that have a configuration, by name."""

@@ -1,1 +1,1 @@
-"""The answers, a file for each group of them. Each is a function of the context, the query and the job; it runs on a thread."""
+"""The endpoints, grouped into files. Each is a function of the context, the query and the job, and runs on a thread."""

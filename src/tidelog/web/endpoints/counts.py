@@ -1,16 +1,17 @@
-"""`/api/counts`: how many records there are in each interval of a time range.
+"""`/api/counts`: the number of records in each interval of a time range.
 
 | part of the log | how it is counted | exact |
 |---|---|---|
-| a block of a time map within one interval | by the map | yes |
+| blocks of a time map that lie within one interval | from the map | yes |
 | other blocks, and segments without a map, up to `READ_BYTES` in all | their timestamps are read | yes |
-| more of them: blocks | by the spans of time that the map gives | no |
-| more of them: segments | by their time index: offsets between two entries are taken as records of that time | no |
-| brokers, a small range | its records are read | yes |
-| brokers, a large range | by the offsets that the brokers find for the intervals' ends | no |
-| with filters, or read_committed | the range is read, as far as the job's time allows | if it was read whole |
+| blocks, if there is more to read | from their time spans in the map | no |
+| segments, if there is more to read | from the time index: offsets between two entries count as records of that time | no |
+| a small range of a broker | its records are read | yes |
+| a large range of a broker | from the offsets that the broker finds for the ends of the intervals | no |
+| any, with filters or read_committed | the range is read until the job's time is over | if it was read whole |
 
-`why` says what made an answer inexact. With `exact=1` everything is read that must be, as far as the job's time allows.
+`why` gives the reasons for inexact counts. With `exact=1`, everything that an exact count needs is read, until the job's time is
+over.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MAX_BUCKETS = 2000
 READ_BYTES = 24 << 20
 
 READ_OFFSETS = 100_000
-"""The most records that are fetched from brokers for an exact answer."""
+"""The most records that are fetched from brokers for an exact count."""
 
 MAX_ASKED = 60
 """The most intervals for which brokers are asked for offsets."""
@@ -73,7 +74,7 @@ def counts(context: Context, query: Query, job: Job) -> Answer:
 
 
 def _extent(context: Context, source: Source, wanted: Wanted, job: Job) -> tuple[int, int]:
-    """Return the first and last time of the partitions."""
+    """Return the smallest and the largest timestamp of the partitions."""
     numbers = wanted.partitions(source)
     least, most = [], []
     if source.log_dir is not None:
@@ -96,7 +97,7 @@ def _extent(context: Context, source: Source, wanted: Wanted, job: Job) -> tuple
                 continue
             except TidelogError as error:
                 raise InvalidArgumentError(
-                    f"the brokers do not tell the latest time: {error}", expected="start and end"
+                    f"the brokers do not report the latest time: {error}", expected="start and end"
                 ) from None
             found += [one.timestamp for one in answers.values() if one is not None]
     return max(0, min(least, default=0)), max(most, default=-1)
@@ -114,7 +115,7 @@ def _by_maps(context: Context, source: Source, wanted: Wanted, grid: Grid, job: 
                 counting.add(segment, log.log_start_offset, end_offset)
                 segment.close()
         if job.is_late():
-            grid.why.add("not every partition was counted in time")
+            grid.why.add("the time limit was reached before every partition was counted")
             break
     counting.finish()
     return counting.read_bytes
@@ -132,7 +133,7 @@ def _by_reading(source: Source, wanted: Wanted, grid: Grid, job: Job) -> int:
     for number in wanted.partitions(source):
         for split in pieces(source, wanted.request_for(number, None), report):
             if job.is_late():
-                grid.why.add(f"read up to offset {split.first_offset} of partition {number}; what follows is not counted")
+                grid.why.add(f"counted up to offset {split.first_offset} of partition {number}; later records are not counted")
                 return report.bytes_read
             for batch in split.read(columns, report=report, reading=source.reading):
                 for kept in filtered([batch], wanted.filters):
@@ -157,7 +158,7 @@ def _by_brokers(source: Source, wanted: Wanted, grid: Grid, job: Job) -> int:
         grid.spread(grid.start_ms + bucket * grid.step_ms, grid.start_ms + until * grid.step_ms - 1, count)
         before = {key: max(before[key], found[key]) for key in before}
         if job.is_late():
-            grid.why.add("not every interval was asked for in time")
+            grid.why.add("the time limit was reached before every interval was counted")
             break
     return 0
 

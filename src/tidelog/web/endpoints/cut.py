@@ -1,17 +1,17 @@
-"""`/api/cut`: what a read from offset to offset gets of a time range, and what it misses.
+"""`/api/cut`: which records of a time range a read from offset to offset returns, and which it misses.
 
-A consumer that wants [start, end) asks for the offsets of both times (offsetsForTimes) and reads what is in between. It misses
-records of the range that were appended after the first record at or after the end, and gets others that are not in the range.
+A consumer that wants the range [start, end) looks up the offsets of both times (offsetsForTimes) and reads between them. It
+misses records of the range that were appended after the first record at or after the end, and it reads records outside the range.
 
-| in the answer | is the number of records |
+| field | the number of records |
 |---|---|
-| exact | of the range, by their timestamps: what `tidelog.scan` reads |
+| exact | in the range, by their timestamps: those that `tidelog.scan` reads |
 | cut | between the two offsets |
-| lost | of the range, but not between the offsets |
-| superfluous | between the offsets, but not of the range |
+| lost | in the range, but not between the offsets |
+| superfluous | between the offsets, but not in the range |
 
-In a folder, time maps give most of it. If what is left is much, it is estimated, and `exact_counts` is false; with `exact=1` it
-is read.
+In a folder, time maps give most of the counts. The rest is read if it is small or if `exact=1` is given. Otherwise it is
+estimated, and `exact_counts` is false.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALL_TIMES_MS = 2**62
 
 
 READ_BYTES = 24 << 20
-"""The most bytes that are read for an exact answer, without `exact=1`."""
+"""The most bytes that are read for an exact count without `exact=1`."""
 
 
 class Cut(NamedTuple):
@@ -48,7 +48,7 @@ class Cut(NamedTuple):
     exact: int
     cut: int
     inside: int
-    """The records that are in both."""
+    """The number of records that are both in the range and between the offsets."""
     is_exact: bool = True
 
 
@@ -102,7 +102,7 @@ def _by_maps(context: Context, source: Source, key: TopicPartition, span: TimeRa
         until = max(first, until)
         everything = TimeRange(0, ALL_TIMES_MS)
         found = []
-        # No record below the first offset is in the range: that is how it was found.
+        # No record below the first offset is in the range, because `find_offset` found the first one that is.
         for bounds in ((span, until, MAX_OFFSET), (everything, first, until), (span, first, until)):
             one = _count(context, log, *bounds, limit_bytes, job)
             if one is None:
@@ -124,7 +124,7 @@ def _offset(log: Log, time_ms: int) -> int:
 def _count(
     context: Context, log: Log, span: TimeRange, start_offset: int, end_offset: int, limit_bytes: int, job: Job
 ) -> tuple[int, bool] | None:
-    """Count the records within both bounds, and whether exactly; None if the job's time is over before."""
+    """Return the number of records within the times and offsets, and whether it is exact. None if the job's time ends first."""
     assert span.start_ms is not None and span.end_ms is not None
     grid = Grid(span.start_ms, span.end_ms, max(1, span.end_ms - span.start_ms), 1)
     counting = Counting(context.maps, grid, job, limit_bytes)
@@ -140,7 +140,7 @@ def _count(
 
 
 def _by_reading(source: Source, wanted: Wanted, key: TopicPartition, span: TimeRange, job: Job) -> Cut | None:
-    """Count by reading everything from the range's first record to the end, as a broker offers nothing else."""
+    """Count by reading from the range's first record to the end of the log: a broker offers no other way."""
     import pyarrow.compute as pc
 
     assert span.start_ms is not None and span.end_ms is not None

@@ -12,13 +12,13 @@ from tidelog.web.jobs import Job
 from tidelog.web.query import Query
 
 WINDOW_MS = 600_000
-"""Rates are those of the last ten minutes."""
+"""Rates are averages over the last ten minutes."""
 
 MAX_GROUPS = 1000
 
 
 def groups(context: Context, query: Query, job: Job) -> Answer:
-    """Return the groups whose names contain `q`, those that are furthest behind in time first."""
+    """Return the groups whose names contain `q`, sorted by lag in time, the largest first."""
     pool, wanted = context.sources.named(query.text("source")), (query.text("q") or "").lower()
     with pool.borrowed() as source:
         if not _has_groups(source):

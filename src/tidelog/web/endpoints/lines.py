@@ -1,4 +1,4 @@
-"""`/api/lines`: the command line, Python, SQL and Spark that give the records of a request."""
+"""`/api/lines`: the shell command, Python, SQL and Spark code that return the same records as a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.web.wanted import Wanted
 
 
 def lines(context: Context, query: Query, job: Job) -> Answer:
-    """Return the lines, and what they cannot say."""
+    """Return the lines, and notes about the parameters that they cannot express."""
     wanted = Wanted.of(context, query)
     pool = context.sources.named(query.text("source"))
     address = settled(str(pool.address))

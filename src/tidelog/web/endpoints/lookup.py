@@ -1,4 +1,4 @@
-"""`/api/record`, `/api/lookup`: one record whole, and how a record is found by its time."""
+"""`/api/record`, `/api/lookup`: one record in full, and the steps by which a record is found by its time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WHOLE_BYTES = 1 << 20
-"""The most bytes of a key or value in the answer about one record; `/api/bytes` has them all."""
+"""The most bytes of a key or value that `/api/record` returns. `/api/bytes` returns all."""
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "create_time")
 
@@ -38,7 +38,7 @@ NAMES = {
 
 
 def record(context: Context, query: Query, job: Job) -> Answer:
-    """Return one record, and the batch that has it."""
+    """Return one record, and the header fields of its batch."""
     key, offset = query.key(), query.number("offset", None, 0, 2**63 - 2)
     with context.sources.named(query.text("source")).borrowed() as source:
         found = record_at(source, key, offset)
@@ -51,7 +51,7 @@ def record(context: Context, query: Query, job: Job) -> Answer:
 
 
 def record_bytes(context: Context, query: Query, job: Job) -> tuple[bytes, str]:
-    """Return the bytes of a record's key or value, and a name for them."""
+    """Return the bytes of a record's key or value, and a file name for the download."""
     key, offset = query.key(), query.number("offset", None, 0, 2**63 - 2)
     part = query.choice("part", ("value", "key"))
     with context.sources.named(query.text("source")).borrowed() as source:
@@ -63,7 +63,7 @@ def record_bytes(context: Context, query: Query, job: Job) -> tuple[bytes, str]:
 
 
 def record_at(source: Source, key: TopicPartition, offset: int) -> pa.RecordBatch:
-    """Return the record at an offset as a batch. Raises NotFoundError if there is none."""
+    """Return the record at an offset, as an Arrow batch of one row. Raises NotFoundError if there is none."""
     if key.partition not in source.partitions(key.topic):
         raise NotFoundError(f"there is no partition {key.partition} of {key.topic}", path=source.address)
     request = ScanRequest(topic=key.topic, partitions=(key.partition,), offsets={key.partition: (offset, offset + 1)})
@@ -107,7 +107,7 @@ def _shown_batch(path: str, header: BatchHeader) -> Answer:
 
 
 def lookup(context: Context, query: Query, job: Job) -> Answer:
-    """Return the steps of a search by time, and the answer. Brokers search by themselves: there are no steps."""
+    """Return the steps of a search by time, and its result. A broker does not report its steps."""
     key = query.key()
     time_ms = MAX_TIMESTAMP if query.text("timestamp") == "max" else query.time("timestamp")
     if time_ms is None:
@@ -124,7 +124,7 @@ def lookup(context: Context, query: Query, job: Job) -> Answer:
 
 
 def _shown_steps(trace: Trace, found: FoundOffset | None) -> list[Answer]:
-    """Return the steps; segments in a row that were skipped for the same reason are one step."""
+    """Yield the steps. Adjacent segments that were skipped for the same reason are one step."""
     shown: list[Answer] = []
     for step, sentence in explained(trace, found or FoundOffset(-1, -1, -1)):
         if isinstance(step, SegmentStep) and shown and shown[-1].get("skipped") == step.verdict:

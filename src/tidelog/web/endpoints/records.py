@@ -1,8 +1,9 @@
-"""`/api/records`: a page of records, in the order of offsets or of time.
+"""`/api/records`: a page of records, sorted by offset or by time.
 
-In the order of offsets the partitions come one after the other, and `next` is the place after the last record. In the order of
-time the partitions are merged, by timestamp, partition and offset. Both read no further than the page needs, and for a bounded
-time: then `done` is false, `next` continues, and the page may have fewer records than asked for.
+Sorted by offset, the partitions come one after the other, and `next` is the position after the last record. Sorted by time, the
+partitions are merged by timestamp, partition and offset. A request reads no more than the page needs, and ends after a time
+limit. Then `done` is false, the page may have fewer records than requested, and `next` is the parameter of the request that
+continues.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def records(context: Context, query: Query, job: Job) -> Answer:
 
 
 def in_offset_order(source: Source, wanted: Wanted, page: Page, after: str | None, report: ScanReport, job: Job) -> str | None:
-    """Fill the page; return where the next one begins, None at the end."""
+    """Fill the page. Return where the next page begins, None at the end."""
     start = _place(after)
     for number in wanted.partitions(source):
         if start is not None and number < start[0]:
@@ -60,7 +61,7 @@ def in_offset_order(source: Source, wanted: Wanted, page: Page, after: str | Non
                     return f"{number}.{page.last_offset + 1}"
                 if job.is_late():
                     return f"{number}.{batch.column('offset')[-1].as_py() + 1}"
-                del batch  # The next one may be as large: one at a time.
+                del batch  # The next records may be as large, so they are read one at a time.
     return None
 
 
@@ -69,5 +70,5 @@ def _place(text: str | None) -> tuple[int, int] | None:
         return None
     partition, _, offset = text.partition(".")
     if not all(one.isascii() and one.isdigit() and len(one) < 20 for one in (partition, offset)):
-        raise InvalidArgumentError("after", found=repr(text), expected="the `next` of the page before")
+        raise InvalidArgumentError("after", found=repr(text), expected="the `next` of the previous page")
     return int(partition), int(offset)

@@ -12,11 +12,11 @@ from tidelog.web.query import Query
 NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 MAX_SEGMENTS = 2000
-"""The most segments in an answer, the oldest of each partition first."""
+"""The most segments in a response, the oldest of each partition first."""
 
 
 def retention(context: Context, query: Query, job: Job) -> Answer:
-    """Return the forecast of a topic's segments, by the settings that the folder knows."""
+    """Return the forecast for a topic's segments, from the settings that the folder contains."""
     topic, wanted = query.required("topic"), query.partitions()
     now_ms = context.clock.now_ms()
     answer: list[Answer] = []
@@ -49,7 +49,7 @@ def retention(context: Context, query: Query, job: Job) -> Answer:
 
 
 def plain_text(value: object) -> object:
-    """Return a setting's value as JSON has it."""
+    """Return a setting's value for JSON."""
     return plain(value) if isinstance(value, int) else value
 
 

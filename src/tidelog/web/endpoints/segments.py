@@ -1,7 +1,7 @@
-"""`/api/segments`: the segments of a partition on the axis of time.
+"""`/api/segments`: the segments of a partition, placed on a time axis.
 
-Segments that do not fit in `width` are joined with their neighbours. What cannot be known in time is `pending`: its times are
-null, and the page asks again.
+Segments that do not fit in `width` are joined with their neighbours. A segment whose times are
+not found within the time limit is `pending`: its times are null, and the page asks again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Placed(NamedTuple):
     segment: Segment
     end_offset: int
     bounds: Bounds | None
-    """None: not yet known, or damaged."""
+    """None if the times are not known yet, or the segment is damaged."""
     is_late: bool
     error: str | None
 
@@ -84,7 +84,7 @@ def _is_pending(one: _Placed) -> bool:
 def _overlaps(bounds: Bounds | None, start: int | None, end: int | None) -> bool:
     if bounds is None or bounds.max_ms == NO_TIMESTAMP:
         return True
-    # Without a map, records before the first one's time are possible.
+    # Without a map, a record may be earlier than the first one.
     is_before_end = end is None or bounds.min_ms < end or not bounds.has_map
     return (start is None or bounds.max_ms >= start) and is_before_end
 

@@ -3,10 +3,10 @@
 | event | data |
 |---|---|
 | start | the offsets from which records are shown |
-| record | a record, as in `/api/records` |
-| dropped | how many offsets were skipped, because more arrived than is shown |
-| problem | why nothing can be read at the moment; it goes on when that is over |
-| beat | nothing, when there was nothing for a while |
+| record | a record, in the form of `/api/records` |
+| dropped | the number of offsets that were skipped, because more records arrived than can be shown |
+| problem | why nothing can be read at the moment; the stream continues once it can |
+| beat | none; sent when there was no other event for a while |
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ POLL_S = 0.5
 BEAT_S = 15.0
 
 MAX_OFFSETS = 2_000
-"""The most offsets of a partition that are read at once without filters, which show more than a person reads."""
+"""The most offsets of a partition that are read at once without filters: more than a person can read."""
 
 MAX_FILTERED = 200_000
-"""The same with filters, of which few records pass."""
+"""The same with filters, which few records pass."""
 
 MAX_SHOWN = 500
 """The most records that are sent at once."""
 
 
 class Tail:
-    """The records of a topic from now on, or from `offset` before the ends of the partitions with `last`."""
+    """The records of a topic from now on. With `last=N`, the last N offsets of each partition come first."""
 
     def __init__(self, context: Context, query: Query) -> None:
         self._wanted = Wanted.of(context, query)
@@ -54,7 +54,7 @@ class Tail:
                 self._reached[key.partition] = max(one.log_start_offset, one.end_offset - last)
 
     def reached(self) -> Answer:
-        """Return the offset of each partition that is shown next."""
+        """Return the next offset of each partition."""
         return {"offsets": {str(number): plain(offset) for number, offset in self._reached.items()}}
 
     def poll(self, job: Job) -> list[bytes]:
@@ -92,5 +92,5 @@ class Tail:
 
 
 def event(name: str, data: Answer) -> bytes:
-    """Return one server-sent event."""
+    """Encode one server-sent event."""
     return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode("ascii")

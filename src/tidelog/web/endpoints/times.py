@@ -1,4 +1,4 @@
-"""`/api/time`: what times mean that a person has typed."""
+"""`/api/time`: parses the times that a person typed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from tidelog.web.query import Query
 
 
 def understood(context: Context, query: Query, job: Job) -> Answer:
-    """Return `start` and `end` in epoch ms and as text in the zone `tz`, null for a missing one. `end` may be relative."""
+    """Return `start` and `end` in epoch ms and as text in the time zone `tz`; null if missing. `end` may be relative to
+    `start`.
+    """
     start, end = query.range()
     zone = query.text("tz") or context.zone
     return {

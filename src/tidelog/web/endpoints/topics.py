@@ -1,4 +1,4 @@
-"""`/api/sources`, `/api/topics`, `/api/topic`: what exists."""
+"""`/api/sources`, `/api/topics`, `/api/topic`: the sources, and their topics and partitions."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 MAX_TOPICS = 1000
 
 DETAILS_S = 0.15
-"""How long an answer may take to find figures; topics without them are `pending`, and the page asks again."""
+"""Seconds that a request may take to find sizes, offsets and times. Topics without them are `pending`, and the page asks again.
+"""
 
 MAX_REPORTED = 2000
-"""The most partitions of one answer whose ends brokers are asked for."""
+"""The most partitions in a response for which brokers are asked for the log ends."""
 
 SHOWN_PARTITIONS = 1000
-"""The most partitions of a topic in one answer; `after` continues."""
+"""The most partitions of a topic in one response. The parameter `after` continues."""
 
 
 def sources(context: Context, query: Query, job: Job) -> Answer:
-    """Return the sources, the version, and the zone of times."""
+    """Return the sources, Tidelog's version, and the page's time zone."""
     found = [
         {"id": pool.name, "kind": "brokers" if pool.kind.is_cluster else "folder", "address": str(pool.address)}
         for pool in context.sources.pools
@@ -45,10 +46,10 @@ ORDERS = ("topic", "partitions", "records", "bytes", "last_ms")
 
 
 def topics(context: Context, query: Query, job: Job) -> Answer:
-    """Return the topics whose names contain `q`, sorted by one of `ORDERS`, of which `desc` reverses the direction.
+    """Return the topics whose names contain `q`, sorted by one of `ORDERS`, in reverse with `desc`.
 
-    By name `after` is the last name of the page before, else the number of topics before the page. Topics whose figures are not
-    known yet come last; `pending` says that there are some.
+    `after` is the last name of the previous page if topics are sorted by name, otherwise the number of topics before the page.
+    Topics whose sizes and times are not known yet come last, and `pending` is true if there are any.
     """
     order, is_down = query.choice("sort", ORDERS), query.flag("desc")
     limit = query.number("limit", 100, 1, MAX_TOPICS)
@@ -85,7 +86,7 @@ def _rows(context: Context, source: Source, names: list[str], job: Job) -> list[
 
 
 def topic(context: Context, query: Query, job: Job) -> Answer:
-    """Return a topic's settings, and its partitions from the one after `after` on."""
+    """Return a topic's settings, and its partitions after the number `after`."""
     name, after = query.required("topic"), query.number("after", -1, -1, 2**31 - 1)
     with context.sources.named(query.text("source")).borrowed() as source:
         numbers = source.partitions(name)
@@ -143,7 +144,7 @@ def _totals(parts: Iterable[Summary | None]) -> Answer:
 def _figures(
     context: Context, source: Source, keys: list[TopicPartition], job: Job, *, limit_s: float | None = DETAILS_S
 ) -> Mapping[TopicPartition, Summary]:
-    """Return the figures of partitions; with a limit only those that are found in time."""
+    """Return the offsets, sizes and times of partitions. With a time limit, return only those that were found in time."""
     if source.log_dir is None:
         return _reported(source, keys[:MAX_REPORTED])
     return _found(context, source.log_dir, keys, job, limit_s)
@@ -162,10 +163,10 @@ def _found(
 
 
 def _reported(source: Source, keys: list[TopicPartition]) -> dict[TopicPartition, Summary]:
-    """Return what brokers report. They know times only of records that they search for."""
+    """Return what brokers report about partitions. They report times only for records that they are asked to find."""
     ends = source.ends(keys)
     sizes: Mapping[TopicPartition, int] = {}
-    with suppress(TidelogError):  # Without the right to ask for sizes, they are unknown.
+    with suppress(TidelogError):  # Sizes are unknown if the user may not ask for them.
         sizes = source.sizes(keys)
     first, last = _times(source, keys, EARLIEST), _times(source, keys, MAX_TIMESTAMP)
     return {
@@ -188,14 +189,14 @@ def _times(source: Source, keys: list[TopicPartition], target: int) -> dict[Topi
 
 
 def _config(source: Source, name: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the settings that decide what is kept, and where each comes from."""
+    """Return the settings for retention and compaction, and the source of each."""
     config: LogConfig | None = None
     origins: dict[str, str] = {}
     shown = ("cleanup.policy", "retention.ms", "retention.bytes")
     if source.log_dir is not None:
         from tidelog.storage.topics.topic_settings import TopicSettings
 
-        with suppress(TidelogError):  # What is damaged in the folder's metadata must not hide the topic.
+        with suppress(TidelogError):  # The topic is shown even if the folder's metadata is damaged.
             settings = TopicSettings(source.log_dir.path).of(name)
             config, origins = settings.config, {one: settings.source(one).value for one in shown}
     elif source.cluster is not None:

@@ -60,7 +60,7 @@ def is_partition(key: TopicPartition) -> bool:
 
 
 def led_states(request: LeaderAndIsrRequest) -> Iterator[LedState]:
-    """Yield each partition of a request, for all versions."""
+    """Yield each partition of a request with its topic and topic id, whatever the request's version."""
     for state in request.ungrouped_partition_states:
         yield LedState(TopicPartition(state.topic_name, state.partition_index), None, state)
     for topic in request.topic_states:
@@ -70,7 +70,7 @@ def led_states(request: LeaderAndIsrRequest) -> Iterator[LedState]:
 
 
 def known_states(request: UpdateMetadataRequest) -> Iterator[tuple[str, uuid.UUID | None, UpdateMetadataPartitionState]]:
-    """Yield each partition of a request, for all versions."""
+    """Yield each partition of a request with its topic and topic id, whatever the request's version."""
     for state in request.ungrouped_partition_states:
         yield state.topic_name, None, state
     for topic in request.topic_states:

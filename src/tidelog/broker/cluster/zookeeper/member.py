@@ -35,7 +35,7 @@ from tidelog.storage.zookeeper_log_manager import ZookeeperLogManager
 async def joined(
     manager: ZookeeperLogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
 ) -> AsyncIterator[ServingBroker]:
-    """Join the cluster that `config` names, with a manager's folder, which is opened and loaded here.
+    """Open and load the manager's folder, and join the cluster that `config` names.
 
     The caller closes the manager. Raises what `ZookeeperLogManager` raises, InvalidArgumentError for an address, and
     BrokerUnreachableError if ZooKeeper does not answer.

@@ -289,9 +289,9 @@ class TlsSocket:
             self._flush()
 
     def _feed(self, most: int, room: int = 0) -> int:
-        """Hand OpenSSL at most `most` whole records; return how many, 0 at the peer's end. Raise BlockingIOError, OSError.
+        """Pass at most `most` complete records to OpenSSL, and return their number, 0 at the peer's end.
 
-        A larger `room` for decrypted bytes makes one call read more from the socket.
+        Raise BlockingIOError, OSError. A larger `room` for decrypted bytes makes one call read more from the socket.
         """
         while not self._record_end(self._position):
             more = self._plain.recv(min(max(room, READ_BYTES), READ_AT_MOST))

@@ -118,7 +118,7 @@ function picture({ steps, answer, read_bytes: read }, params) {
   const same = kafka && record && Number(kafka.offset) === Number(answer.offset);
   return [
     el("p", { class: "statement answer", role: "status" }, record ? ["The first record at or after the time is ", el("a", { href: linkWith({ part: undefined, record: `${params.lookup_partition ?? answer.partition ?? 0}:${answer.offset}`, start: undefined, end: undefined }) }, `offset ${count(answer.offset)}`), `, of ${time(answer.timestamp_ms)}.`] : "No record is at or after that time."),
-    items.length > 0 ? el("ol", { class: "steps" }, items) : el("p", { class: "quiet" }, "Brokers search in their own files: the steps are seen only in a folder."),
+    items.length > 0 ? el("ol", { class: "steps" }, items) : el("p", { class: "quiet" }, "Brokers do not report the steps of a search: they are shown only for a folder."),
     el("p", { class: "quiet" }, read !== undefined && read !== null && `${bytes(read)} read. `, kafka && (same ? "Apache Kafka answers the same." : `Apache Kafka answers ${Number(kafka.offset) < 0 ? "that there is none" : `offset ${count(kafka.offset)}`}.`)),
   ];
 }
@@ -147,7 +147,7 @@ export function lookupPart(root, topic) {
 
   return askedPart(root, {
     endpoint: "lookup",
-    none: el("p", { class: "empty" }, "Type a time, or choose a range above: its start is looked up. The picture shows how the offset is found: by segments, time index, offset index and batches, down to the record."),
+    none: el("p", { class: "empty" }, "Type a time, or choose a range above to look up its start. The picture shows how the offset is found: by segments, time index, offset index and batches, down to the record."),
     head: (params) => {
       at = params.at ?? params.start;
       shown = at === undefined ? "" : time(at);

@@ -38,8 +38,8 @@ export function retentionPart(root, topic) {
       const longer = segments.filter((row) => row.pinned_ms > 0);
       const held = longer.reduce((total, row) => total + row.bytes, 0);
       return [
-        el("p", { class: "statement" }, keep < 0 ? "No segment is deleted by time here. " : ["Segments are kept for ", el("strong", {}, span(keep)), " after their newest record. "], longer.length ? [el("strong", {}, counted(longer.length, "segment")), ` (${bytes(held)}) ${longer.length === 1 ? "stays" : "stay"} longer, for a record of a later time in an earlier segment.`] : "No segment is kept by another one's record."),
-        !done && el("p", { class: "quiet" }, "These are the first segments; choose a partition above for all of its own."),
+        el("p", { class: "statement" }, keep < 0 ? "No segment is deleted by time here. " : ["Segments are kept for ", el("strong", {}, span(keep)), " after their newest record. "], longer.length ? [el("strong", {}, counted(longer.length, "segment")), ` (${bytes(held)}) ${longer.length === 1 ? "stays" : "stay"} longer, for a record of a later time in an earlier segment.`] : "No segment is kept longer because of a record in another segment."),
+        !done && el("p", { class: "quiet" }, "Only the first segments are shown; choose a partition above to see all of its segments."),
         notes.map((note) => el("p", { class: "note" }, note)),
         pagedTable("When segments are deleted", COLUMNS, segments, params),
       ];

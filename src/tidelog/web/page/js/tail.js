@@ -75,7 +75,7 @@ export function tailPart(root, topic) {
       problem = JSON.parse(event.data).what;
     });
     events.addEventListener("error", () => {
-      if (!problem) problem = events.readyState === EventSource.CLOSED ? "the server has ended this, or did not accept the search" : "the connection is lost; trying again";
+      if (!problem) problem = events.readyState === EventSource.CLOSED ? "the server ended the stream, or refused the search" : "the connection is lost; trying again";
     });
   }
 

@@ -110,7 +110,7 @@ export function whole(value, label, askHex) {
     "div",
     {},
     value.decoded && el("p", { class: "note" }, `Decoded: ${value.decoded}`),
-    value.error && el("p", { class: "note" }, `Shown as it is: ${value.error}`),
+    value.error && el("p", { class: "note" }, `Shown undecoded: ${value.error}`),
     el("div", { class: "switch", role: "group", "aria-label": `${label} as` }, buttons),
     pre,
     more,

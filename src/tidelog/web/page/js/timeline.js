@@ -146,14 +146,14 @@ export class Timeline {
     this.line.hidden = true;
     const legend = [
       ["segment", "segment"],
-      ["late", narrow() ? "late records" : "late records, of an earlier segment's times"],
+      ["late", narrow() ? "late records" : "late records: from an earlier segment's time"],
       ["active", "active"],
     ];
     const hasFiles = this.segments.partitions.length > 0;
     put(
       this.words,
       hasFiles && legend.map(([name, text]) => el("span", { class: `key-${name}` }, text)),
-      el("span", {}, hasFiles && !narrow() ? "Drag for a range; click a segment for its own." : "Drag for a range."),
+      el("span", {}, hasFiles && !narrow() ? "Drag to select a range, or click a segment." : "Drag for a range."),
     );
   }
 

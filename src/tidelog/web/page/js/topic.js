@@ -105,7 +105,7 @@ export const topicView = {
       const timed = topic.first_ms !== null && topic.first_ms !== undefined;
       if (timed) timeline = new Timeline(extentOf(), hasFiles ? topic.partitions.map((one) => one.partition) : [], wanted);
       const extra = [notes(topic), config(topic)].filter(Boolean);
-      put(above, timed ? [range.root, timeline.root] : el("p", { class: "empty" }, topic.records ? "No record here has a timestamp: there is no time axis." : "There are no records here yet."), extra.length > 0 && el("div", { class: "extra" }, extra));
+      put(above, timed ? [range.root, timeline.root] : el("p", { class: "empty" }, topic.records ? "No record here has a timestamp, so there is no time axis." : "There are no records here yet."), extra.length > 0 && el("div", { class: "extra" }, extra));
     }
 
     /** The first and last batch of a partition tell its times at once; records in between may be of others. */
