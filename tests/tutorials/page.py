@@ -37,8 +37,8 @@ BLOCK = re.compile(r"^```(\w+)(?: title=\"(\S+)\")?\n(.*?)^```$", re.MULTILINE |
 PADDING = re.compile(r" {2,}|\t")
 VARYING = re.compile(
     r"(?!2026-11-19|2026-11-26|2036)\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d+Z?|(?:, )?\b(?:in|for|overdue) \d[\w. ]*?(?=  |$|[;,])"
-    r"|record \d+ is [\w ]+ in the future|process \d+|\d+(?:\.\d+)? (?:ms|s)\b|\s+\[ *\d+%\]|(?<![\w-])[\w-]{22}(?![\w-])|(?<=:)\d{4,5}\b"
-    r"|[\d.]+ [KM]iB read"
+    r"|record \d+ is [\w ]+ in the future|process \d+|\d+(?:\.\d+)? (?:ms|s)\b|\s+\[ *\d+%\]"
+    r"|(?<![\w-])[\w-]{22}(?![\w-])|(?<=:)\d{4,5}\b|[\d.]+ [KM]iB read"
 )
 OF_SHELL = re.compile(r"[|;&<>$`*]|^tidelog (?:job|serve|ui|sql)\b")
 PORTS = re.compile(r"(?<![\w.])(9092|9404)\b")
