@@ -4,6 +4,7 @@
   printed, in that order; `...` stands for any lines, or for the rest of a line.
 - Blocks with a title are files, which are written into the folder.
 - Other `python` blocks are one program, which runs in the same folder. A `text` block shows what the one before it printed.
+- A broker that the page starts in the background listens on free ports instead of `PORTS`. Its process id is in a file `*.pid`.
 
 Widths of columns are not compared, nor what differs from run to run: random ids, ports, durations, times of today.
 """
@@ -15,6 +16,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple
 
 from click.testing import CliRunner
 
+from tests.kafka.java import free_port
 from tests.patience import PATIENCE_S
 from tidelog.cli.app import cli
 from tidelog.clock import ManualClock
@@ -34,10 +37,11 @@ BLOCK = re.compile(r"^```(\w+)(?: title=\"(\S+)\")?\n(.*?)^```$", re.MULTILINE |
 PADDING = re.compile(r" {2,}|\t")
 VARYING = re.compile(
     r"(?!2026-11-19|2026-11-26|2036)\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d+Z?|(?:, )?\b(?:in|for|overdue) \d[\w. ]*?(?=  |$|[;,])"
-    r"|record \d+ is [\w ]+ in the future|process \d+|\d+(?:\.\d+)? (?:ms|s)\b|\s+\[ *\d+%\]|\b[\w-]{22}\b|(?<=:)\d{4,5}\b"
-    r"|[\d.]+ [KM]iB read"
+    r"|record \d+ is [\w ]+ in the future|process \d+|\d+(?:\.\d+)? (?:ms|s)\b|\s+\[ *\d+%\]"
+    r"|(?<![\w-])[\w-]{22}(?![\w-])|(?<=:)\d{4,5}\b|[\d.]+ [KM]iB read"
 )
 OF_SHELL = re.compile(r"[|;&<>$`*]|^tidelog (?:job|serve|ui|sql)\b")
+PORTS = re.compile(r"(?<![\w.])(9092|9404)\b")
 PYTEST = "-m pytest -p tidelog.testing.plugin -p no:cacheprovider -p xdist.plugin"
 
 
@@ -63,12 +67,15 @@ class Reader:
         self._page, self._directory = page, directory
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._printed = ""
+        self._ports: dict[str, str] = {}
 
     def follow(self) -> int:
         """Run all blocks; return the number of commands and programs. Raises AssertionError where the page is not true."""
         count = 0
-        with contextlib.chdir(self._directory):
+        with contextlib.chdir(self._directory), contextlib.ExitStack() as at_the_end:
+            at_the_end.callback(_end_processes, self._directory)
             for block in blocks(self._page):
+                block = block._replace(text=PORTS.sub(self._port, block.text))
                 if block.title:
                     Path(block.title).write_text(block.text)
                 elif block.kind == "console":
@@ -81,6 +88,9 @@ class Reader:
                 elif block.kind == "text":
                     self._compare(block, "the program", block.text.splitlines(), self._printed)
         return count
+
+    def _port(self, found: re.Match[str]) -> str:
+        return self._ports.setdefault(found[0], str(free_port()))
 
     def _run(self, block: Block) -> None:
         code = "\n" * (block.line - 1) + block.text  # Errors name the page's lines.
@@ -108,6 +118,13 @@ def run(command: str) -> str:
     env = {**os.environ, "PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(Path.cwd()), "COLUMNS": "120"}
     shell, both = ["bash", "-c", line], subprocess.STDOUT
     return subprocess.run(shell, env=env, stdout=subprocess.PIPE, stderr=both, text=True, timeout=PATIENCE_S, check=False).stdout
+
+
+def _end_processes(directory: Path) -> None:
+    """End the processes that a page which failed has left behind."""
+    for file in directory.glob("*.pid"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGKILL)
 
 
 def _commands(text: str) -> list[tuple[str, list[str]]]:
