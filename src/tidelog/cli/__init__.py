@@ -19,8 +19,21 @@ import sys
 from typing import NoReturn
 
 
+class _WithoutPandas:
+    """Makes importing pandas fail, as if it were not installed.
+
+    Arrow imports it if it can, which takes longer than most commands do, and only Spark uses it.
+    """
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not used here", name=name)
+
+
 def main() -> NoReturn:
     """Run the `tidelog` command with the process's arguments, and exit."""
+    if sys.argv[1:2] != ["job"]:
+        sys.meta_path.insert(0, _WithoutPandas())
     try:
         from tidelog.cli.app import cli
 

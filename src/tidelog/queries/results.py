@@ -57,7 +57,10 @@ class Results:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._stop()
+        if raised[0] is not None:
+            # It ends after a query whose submission was interrupted.
+            self._running = self._thread.submit(bool)
+            self._stop()
         self._thread.shutdown()
 
     def execute(self, statement: Statement) -> Result | None:
@@ -87,7 +90,8 @@ class Results:
             except Exception as error:
                 raise self.session.translated(error) from None
 
-        future = self._running = self._thread.submit(translated)
+        future = self._thread.submit(translated)
+        self._running = future
         try:
             self._wait(future, None)
         except BaseException:

@@ -12,10 +12,12 @@ import signal
 import time
 from concurrent.futures import Future
 from contextlib import ExitStack
+from types import FrameType
 from typing import Any
 
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
 _CANCELS = (Keys.ControlC, Keys.SIGINT)
@@ -37,6 +39,8 @@ class Keyboard:
         self._stack.callback(os.close, self._wakes)
         self._stack.callback(os.close, self._woken)
         self._stack.enter_context(self._terminal.raw_mode())
+        previous = signal.signal(signal.SIGINT, self._interrupted)
+        self._stack.callback(signal.signal, signal.SIGINT, previous)
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -55,6 +59,11 @@ class Keyboard:
             files = [self._wakes] if self._terminal.closed else [self._wakes, self._terminal.fileno()]
             if self._wakes in select.select(files, [], [], left)[0]:
                 os.read(self._wakes, 1 << 10)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        # Raising here could leave a query that nobody waits for. The signal becomes a key.
+        store_typeahead(self._terminal, [KeyPress(Keys.ControlC)])
+        os.write(self._woken, b".")
 
     def _read(self) -> None:
         keys = [*get_typeahead(self._terminal), *self._terminal.read_keys()]
