@@ -16,18 +16,19 @@ Packages below this one and `spark/` get the time from a `Clock` argument. `docs
 from __future__ import annotations
 
 import sys
+from importlib.abc import MetaPathFinder
 from typing import NoReturn
 
 
-class _WithoutPandas:
+class _WithoutPandas(MetaPathFinder):
     """Makes importing pandas fail, as if it were not installed.
 
     Arrow imports it if it can, which takes longer than most commands do, and only Spark uses it.
     """
 
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is not used here", name=name)
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is not used here", name=fullname)
 
 
 def main() -> NoReturn:

@@ -1,7 +1,8 @@
 """Results of statements, batch by batch, in a thread of their own: so Ctrl-C, or any signal, cancels a query at once.
 
 Python runs signal handlers only in the main thread, between two of its own instructions. That thread waits here, and tells DuckDB
-to stop when the wait is interrupted. DuckDB forgets this if its query has not begun yet, so it is told until the query has ended.
+to stop when the wait is interrupted. DuckDB forgets this if its query has not begun yet, so the call is repeated until the query
+has ended.
 """
 
 from __future__ import annotations
