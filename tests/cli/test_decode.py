@@ -93,3 +93,25 @@ def test_what_is_refused(folder: Path, options: list[str], words: str | None, mo
     assert (ran.exit_code != 0) == (words is not None), ran.stderr
     assert words is None or words in ran.stderr
     assert "s3cret" not in ran.stderr
+
+
+def test_sql_has_the_same_options(folder: Path) -> None:
+    schema = folder.parent / "order.avsc"
+    decode = ("--decode", "avros=avro", "--schema", f"avros={schema}", "--key-decode", "avros=hex")
+    query = "select key, value.id as id, value.to as to_ from avros order by offset"
+    rows = [json.loads(line) for line in run_ok("sql", folder, query, "--json", *decode).lines]
+    assert [(row["key"], row["id"], row["to_"]) for row in rows] == [("5541", 7, "IAH"), ("0001", None, None), ("0001", 8, None)]
+    registry = ("--decode", "avros=avro", "--schema", f"avros={schema}", "--registry", "http://127.0.0.1:9/not-asked")
+    assert run_ok("sql", folder, "select count(*) as n from orders", "--json", *registry).stdout == '{"n":4}\n'
+    assert run("sql", folder, "select 1", "--schema", f"{schema}").exit_code == 2
+
+
+def test_sql_over_several_folders(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    builder = LogBuilder(other, topic="payments")
+    builder.append([(1_373_446_800_000, b"UA", b"1.5")])
+    builder.close()
+    query = "select (select count(*) from orders) as orders, (select count(*) from payments) as payments"
+    assert run_ok("sql", f"{folder}:{other}", query, "--json").stdout == '{"orders":4,"payments":1}\n'
+    listed = run_ok("sql", f"{folder}:{other}", "select count(distinct topic) as n from tidelog.segments", "--json")
+    assert listed.stdout == '{"n":3}\n'

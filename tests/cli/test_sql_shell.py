@@ -127,6 +127,57 @@ def test_a_session(terminal: Terminal, tmp_path: Path) -> None:
     again.close()
 
 
+ENDLESS = "select count(*) from range(1000000000000) t(i) where hash(i) % 7 = 3;\r"
+
+
+def test_ctrl_c(terminal: Terminal) -> None:
+    terminal.prompt()
+    terminal.type("select 'what was typed\x03")
+    terminal.prompt()
+    # In one write with Enter: the prompt reads both.
+    terminal.type(ENDLESS + "\x03")
+    terminal.until("cancelled")
+    terminal.prompt()
+    terminal.type(ENDLESS)
+    terminal.until(r"= 3;[\s\S]*\?2004l")  # The prompt has ended.
+    terminal.type("\x03")
+    terminal.until("cancelled")
+    terminal.prompt()
+    terminal.type(ENDLESS)
+    for _ in range(50):
+        terminal.type("\x03")
+    terminal.until("cancelled")
+    terminal.type("\x03" * 50 + "select 40 + 2 as answer;\r")
+    terminal.until(r"answer\s+42")
+
+
+def test_what_is_typed_while_a_statement_runs_is_kept(terminal: Terminal) -> None:
+    terminal.prompt()
+    terminal.type(ENDLESS + "select 40 + 2 as answer;\rselect 3 * 5 as next;\r" + ENDLESS)
+    terminal.until(r"= 3;[\s\S]*\?2004l")
+    terminal.type("\x03")
+    terminal.until("cancelled")
+    terminal.until(r"answer\s+42")
+    terminal.until(r"next\s+15")
+    terminal.until(r"= 3;[\s\S]*\?2004l")
+    terminal.type("select 7 * 7 as last;\r\x03")
+    terminal.until("cancelled")
+    terminal.until(r"last\s+49")
+
+
+def test_signals_do_not_end_the_shell(terminal: Terminal) -> None:
+    terminal.prompt()
+    terminal.type("select 6 * 7 as first; " + ENDLESS)
+    terminal.until(r"first\s+42[\s\S]* s\r\n")
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.until("cancelled")
+    terminal.prompt()
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.prompt()
+    terminal.type("select 40 + 2 as answer;\r")
+    terminal.until(r"answer\s+42")
+
+
 def test_completion(folder: Path) -> None:
     with Session(folder) as session:
         completer = SqlCompleter(lambda: session, [one.split()[0] for one in COMMANDS])

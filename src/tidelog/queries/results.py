@@ -1,15 +1,17 @@
 """Executes statements in a separate thread, batch by batch, so that Ctrl-C or any other signal cancels a query at once.
 
-Python runs signal handlers only in the main thread, between two instructions. So the main thread waits here, and tells DuckDB to
-stop if a signal interrupts the wait.
+Python runs signal handlers only in the main thread, between two of its own instructions. That thread waits here, and tells DuckDB
+to stop when the wait is interrupted. DuckDB forgets this if its query has not begun yet, so the call is repeated until the query
+has ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -22,7 +24,17 @@ if TYPE_CHECKING:
 ROWS = 10_000
 """The most rows of a batch."""
 
+STOP_AGAIN_S = 0.02
+"""How long to wait before telling DuckDB again to stop."""
+
 T = TypeVar("T")
+
+Wait: TypeAlias = Callable[[Future[Any], float | None], None]
+"""Waits for a future, or for so many seconds; an exception from it cancels the query and is raised then."""
+
+
+def _wait(future: Future[Any], timeout_s: float | None) -> None:
+    wait([future], timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +50,20 @@ class Result:
 class Results:
     """Executes the statements of one session. Use it as a context manager."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, wait: Wait = _wait) -> None:
         self.session = session
+        self._wait = wait
+        self._running: Future[Any] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-query")
 
     def __enter__(self) -> Results:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        if raised[0] is not None:
+            # It ends after a query whose submission was interrupted.
+            self._running = self._thread.submit(bool)
+            self._stop()
         self._thread.shutdown()
 
     def execute(self, statement: Statement) -> Result | None:
@@ -76,10 +94,17 @@ class Results:
                 raise self.session.translated(error) from None
 
         future = self._thread.submit(translated)
+        self._running = future
         try:
-            wait([future])
+            self._wait(future, None)
         except BaseException:
-            self.session.connection.interrupt()
-            wait([future])
+            self._stop()
             raise
         return future.result()
+
+    def _stop(self) -> None:
+        """Cancel the query that runs, if any. One more Ctrl-C changes nothing."""
+        while self._running is not None and not self._running.done():
+            with suppress(KeyboardInterrupt):
+                self.session.connection.interrupt()
+                self._wait(self._running, STOP_AGAIN_S)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from tidelog.cli.decode_options import decode_options, decodings_in_use
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import data_dir_of, isolation_option, json_option, source_argument
 from tidelog.cli.printing import notices
@@ -39,13 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--time-map-dir", metavar="DIR", type=LocalPath(), help="A folder of time maps, used before those beside the segments."
 )
-@click.option(
-    "--decode",
-    multiple=True,
-    metavar="[TOPIC=]FORMAT",
-    help="Decode values: json, avro, protobuf, msgpack, utf8; then value.customer is a column. May be repeated.",
-)
-@click.option("--key-decode", multiple=True, metavar="[TOPIC=]FORMAT", help="The same for keys.")
+@decode_options
 @click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
 @click.option("--output", "-o", metavar="FILE", type=LocalPath(), help="Write to FILE, which appears once it is complete.")
@@ -56,8 +51,6 @@ def command(
     isolation: str,
     until_high_watermark: bool,
     time_map_dir: str | None,
-    decode: tuple[str, ...],
-    key_decode: tuple[str, ...],
     skip_damaged: bool,
     format_name: str | None,
     output: str | None,
@@ -84,11 +77,7 @@ def command(
     from tidelog.queries.results import Results
     from tidelog.queries.session import Session
 
-    decodings = None
-    if decode or key_decode:
-        from tidelog.decoding.decodings import Decodings
-
-        decodings = Decodings.parse(decode, key_texts=key_decode)
+    decodings = decodings_in_use()
 
     def opened(zone: str | None) -> Session:
         return Session(

@@ -26,7 +26,7 @@ from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.rows import write_rows
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.extras import imported_from
-from tidelog.queries.results import Results
+from tidelog.queries.results import Results, Wait
 from tidelog.queries.session import Session
 from tidelog.queries.statements import Statement, is_complete
 from tidelog.zones import find_zone
@@ -59,33 +59,35 @@ class Shell:
         self._session = opened(zone)
 
     def run(self) -> None:
-        """Read and execute statements until the end of the input."""
+        """Read and execute until the end of input."""
+        from tidelog.cli.sql.keyboard import Keyboard
+
         prompt = self._prompt()
         print_lines(
             [f"{len(self._session.topics):,} topics; times in {self._session.zone}. Statements end with ; .help for help"]
         )
         try:
-            while True:
-                try:
-                    text = prompt.prompt()
-                except KeyboardInterrupt:
-                    continue
-                except EOFError:
-                    return
-                # A note is printed once per statement, not once per shell.
-                notices.uninstall()
-                notices.install()
-                if not self._execute(text.strip()):
-                    return
+            with Keyboard(prompt.input) as keyboard:
+                goes_on = True
+                while goes_on:
+                    try:
+                        goes_on = self._execute(prompt.prompt().strip(), keyboard.wait)
+                    except KeyboardInterrupt:
+                        continue
+                    except EOFError:
+                        return
         finally:
             self._session.close()
 
-    def _execute(self, text: str) -> bool:
-        """Execute what was typed, and print errors. Return False to end the shell."""
+    def _execute(self, text: str, wait: Wait) -> bool:
+        """Execute what was typed; return False to end the shell. Errors are printed."""
+        # A note is printed once per statement, not once per shell.
+        notices.uninstall()
+        notices.install()
         try:
             if text.startswith("."):
                 return self._command(*text.split(maxsplit=1))
-            with Results(self._session) as results:
+            with Results(self._session, wait) as results:
                 for statement in self._session.statements(text):
                     self._show(results, statement)
         except KeyboardInterrupt:
