@@ -7,6 +7,7 @@ since it last looked. If more has arrived than it may show, the oldest are skipp
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -42,9 +43,10 @@ class _Pipe(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        self._held += data
-        if len(self._held) >= PIECE_BYTES:
-            self.send()
+        for start in range(0, len(data), PIECE_BYTES):  # A line may be larger than all pieces that may wait.
+            self._held += data[start : start + PIECE_BYTES]
+            if len(self._held) >= PIECE_BYTES:
+                self.send()
         return len(data)
 
     def send(self) -> None:
@@ -75,6 +77,8 @@ async def exported(jobs: Jobs, write: Callable[[Job, Any], None]) -> AsyncGenera
             pipe.put(None)
         except TidelogError as error:
             pipe.put(error)
+        finally:
+            gc.collect()  # Arrow's Parquet writer is in a cycle with its buffers: hundreds of MB after large values.
 
     running = asyncio.ensure_future(jobs.run(Lane.LONG, DAY_S, work))
     try:

@@ -7,7 +7,7 @@ const SEARCHES = [
   ["grep", "Search", "regular expression in key or value"],
   ["key", "Key", "equals"],
   ["header", "Header", "name=value"],
-  ["where", "Where", "value.total > 100"],
+  ["where", "Where", "value->>'$.city' = 'Kyiv'"],
 ];
 
 const DECODINGS = [
