@@ -5,9 +5,9 @@
 | (missing) | as `tidelog ui --decode` says; without that as `raw`, Kafka's internal topics as JSON |
 | raw | text where it is UTF-8, else hexadecimal digits |
 | hex | hexadecimal digits |
-| utf8, json, avro, protobuf, msgpack, auto | by `tidelog.decoding`, with the registry and schemas of `tidelog ui`; `auto` knows internal topics |
+| utf8, json, avro, protobuf, msgpack, auto | by `tidelog.decoding`, with the registry and schemas of `tidelog ui` |
 
-A value that cannot be decoded is shown raw, with `error`.
+For internal topics, `auto` is JSON, too. A value that cannot be decoded is shown raw, with `error`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ const SEARCHES = [
 ];
 
 const DECODINGS = [
-  ["", "as started"],
+  ["", "default"],
   ["auto", "automatic"],
   ["raw", "raw"],
   ["utf8", "text"],
