@@ -7,7 +7,6 @@ since it last looked. If more has arrived than it may show, the oldest are skipp
 from __future__ import annotations
 
 import asyncio
-import gc
 import io
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -77,8 +76,6 @@ async def exported(jobs: Jobs, write: Callable[[Job, Any], None]) -> AsyncGenera
             pipe.put(None)
         except TidelogError as error:
             pipe.put(error)
-        finally:
-            gc.collect()  # Arrow's Parquet writer is in a cycle with its buffers: hundreds of MB after large values.
 
     running = asyncio.ensure_future(jobs.run(Lane.LONG, DAY_S, work))
     try:
