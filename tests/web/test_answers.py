@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,10 @@ import pytest
 
 import tidelog
 from tests.cli.conftest import KAFKA_3, run_ok
-from tests.web.conftest import NOW, Answers
+from tests.web.conftest import NOW, Answers, answering
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import find_offset
+from tidelog.web.values import beginning
 
 TOPICS = sorted(name for name in LogDir(KAFKA_3).topics() if not name.startswith("__"))
 
@@ -100,6 +102,71 @@ def test_a_request_is_the_same_on_the_command_line(golden: Answers, given: dict[
     timed = [one for one in found if one["timestamp_ms"] is not None]
     counted = golden.ask("counts", topic=topic, start=1, end=2**52, **given)["counts"] if "start" not in given else [len(timed)]
     assert sum(counted) == len(timed)
+
+
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
+    """Two folders as one source, with topics whose names programs may take for something else."""
+    folder = tmp_path_factory.mktemp("disks")
+    for disk, topics in (("d1", ("-dash", "--help", "a" * 249)), ("d2", ("...", "select"))):
+        with tidelog.Broker(folder / disk, **{"log.retention.ms": -1}) as broker:
+            for topic in topics:
+                broker.create_topic(topic, 2)
+                for at in range(6):
+                    broker.produce(topic, b'{"at":%d}' % at, key=b"k'%d" % (at % 2), timestamp_ms=NOW + at)
+    with answering(f"{folder / 'd1'}:{folder / 'd2'}") as found:
+        yield found
+
+
+@pytest.mark.parametrize("topic", ["-dash", "--help", "...", "a" * 249, "select"])
+def test_the_lines_give_what_the_page_shows(disks: Answers, topic: str) -> None:
+    import shlex
+
+    for given in ({"start": NOW + 1, "end": NOW + 5}, {"offset": 1, "end_offset": 3}, {"key": "k'1", "start": NOW}):
+        shown = places(disks.all_records(topic=topic, order="time", **given))
+        said = disks.ask("lines", topic=topic, order="time", **given)
+        _, cat, *rest = shlex.split(said["cli"])
+        assert places_of(run_ok(cat, "--format", "jsonl", *rest).json_lines) == shown and shown
+        *command, select = shlex.split(said["sql"])[1:]
+        select = select.replace("*", 'partition, "offset", epoch_ms(timestamp) AS timestamp', 1)
+        assert places_of(run_ok(*command, select, "--json").json_lines) == shown
+        if "key" not in given:
+            scope: dict[str, Any] = {}
+            exec(said["python"], scope)
+            assert scope["records"].read_all().num_rows == len(shown)
+    assert "SQL" in "".join(disks.ask("lines", topic=topic, grep="x")["notes"])
+    assert "Spark" in "".join(disks.ask("lines", topic=topic, offset=1)["notes"])
+
+
+def places_of(lines: list[dict[str, Any]]) -> list[tuple[int | None, int, int]]:
+    return [(one["timestamp"], one["partition"], one["offset"]) for one in lines]
+
+
+def test_internal_topics_are_json_unless_something_else_is_asked_for(disks: Answers) -> None:
+    given = {"topic": "__cluster_metadata", "order": "offset"}
+    for decode in (None, "auto"):
+        records = disks.ask("records", decode=decode, **given)["records"]
+        values = [json.loads(one["value"]["text"]) for one in records]
+        assert {"TOPIC_RECORD", "PARTITION_RECORD"} <= {one["type"] for one in values}
+        assert "auto" not in disks.ask("lines", decode=decode, **given)["cli"]
+    hexed = disks.ask("records", decode="hex", **given)["records"][0]["value"]
+    raw = disks.ask("records", decode="raw", **given)["records"][0]["value"]
+    assert hexed["kind"] == "bytes" and raw["kind"] == "text" and "decoded" not in raw
+    assert "--decode raw" in disks.ask("lines", decode="raw", **given)["cli"]
+
+
+def test_a_range_that_ends_before_its_start_is_said_in_times(golden: Answers) -> None:
+    error = golden.refused("time", 400, start="2026-11-19T10:00", end="2026-11-19T09:00")
+    assert (error["found"], error["expected"]) == ("2026-11-19T09:00:00.000Z", "2026-11-19T10:00:00.000Z or later")
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary_view(), pa.string()])
+def test_the_beginning_of_a_value(kind: pa.DataType) -> None:
+    values = ["", None, "x", "y" * 12, "z" * 13, "v" * 5000, "w" * 20]
+    array = pa.array([None, *values], kind).slice(1)
+    for row, value in enumerate(values):
+        expected = (None, 0) if value is None else (value.encode()[:7], len(value))
+        assert beginning(array, row, 7) == expected
 
 
 def test_the_line_for_the_command_line_runs(golden: Answers) -> None:

@@ -24,7 +24,7 @@ from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
 from tidelog.folder_list import Folders, list_folders
 from tidelog.formats import names
 from tidelog.formats.files import Notices
-from tidelog.model import TopicPartition
+from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.claims import Claims, newest_epoch
@@ -141,7 +141,10 @@ class LogDirs(LogDir):
         """Return the folder from which a partition is read. Raises UnknownTopicOrPartitionError."""
         home = self._homes.get(key)
         if home is None:
-            holders = [folder for folder in self.folders if key in folder.partition_keys]
+            if key.topic == METADATA_TOPIC:  # Only one folder of a broker has it (`image`); it is not among the partitions.
+                holders = [folder for folder in self.folders if folder.has_metadata][:1]
+            else:
+                holders = [folder for folder in self.folders if key in folder.partition_keys]
             if not holders:
                 known = ", ".join(map(str, self.partitions(key.topic)))
                 raise UnknownTopicOrPartitionError(

@@ -42,7 +42,7 @@ from tidelog.web.endpoints.export import Export
 from tidelog.web.jobs import Job, Jobs, Lane, Stopped
 from tidelog.web.page_files import page_file
 from tidelog.web.query import Query
-from tidelog.web.streams import exported, tailed
+from tidelog.web.streams import PIECE_BYTES, exported, tailed
 
 Answers: TypeAlias = Callable[[Request, Query], Awaitable[Response]]
 
@@ -93,7 +93,8 @@ def make_app(context: Context, jobs: Jobs) -> Starlette:
 
     async def whole(request: Request, query: Query) -> Response:
         data, name = await jobs.run(Lane.READ, READ_S, lambda job: lookup.record_bytes(context, query, job), _closed(request))
-        return Response(data, media_type="application/octet-stream", headers=_download(name))
+        headers = {"content-length": str(len(data)), **_download(name)}
+        return StreamingResponse(_in_pieces(data), media_type="application/octet-stream", headers=headers)
 
     def as_json(endpoint: Endpoint) -> Answers:
         async def answer(request: Request, query: Query) -> Response:
@@ -138,6 +139,12 @@ async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterat
         yield first
         async for piece in rest:
             yield piece
+
+
+async def _in_pieces(data: bytes) -> AsyncIterator[bytes]:
+    """Yield the data as the client takes it: a whole body of 100 MB would be copied on its way out."""
+    for start in range(0, len(data), PIECE_BYTES):
+        yield data[start : start + PIECE_BYTES]
 
 
 def _download(name: str) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 | `decode`, `key_decode` | |
 |---|---|
-| (missing) | the same as `tidelog ui --decode`; `raw` if that was not given |
+| (missing) | the same as `tidelog ui --decode`; `raw` if that was not given, and JSON for Kafka's internal topics |
 | raw | text if it is UTF-8, otherwise hexadecimal digits |
 | hex | hexadecimal digits |
 | utf8, json, avro, protobuf, msgpack, auto | decoded by `tidelog.decoding`, with the registry and schemas of `tidelog ui` |
 
-A value that cannot be decoded is shown raw, with `error`.
+For internal topics, `auto` is JSON, too. A value that cannot be decoded is shown raw, with `error`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.errors import MissingPackageError
+from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
 from tidelog.web.context import Answer, Context
 from tidelog.web.query import Query
 from tidelog.web.values import beginning, cell
@@ -44,7 +45,7 @@ class Decoding:
             if value is not None:
                 query.choice("decode" if name == "value" else "key_decode", FORMATS)
         self.is_hex = {side for side, value in given.items() if value == HEX}
-        self.decodings = _decodings(context, given)
+        self.decodings = _decodings(context, given, topic)
         self._topic: TopicDecoding | None = None
         if self.decodings is not None:
             try:
@@ -63,7 +64,7 @@ class Decoding:
             return {}
         import pyarrow as pa
 
-        found = {side: [beginning(batch.column(side)[row], DECODED_BYTES + 1) for row in numbers] for side in self._sides}
+        found = {side: [beginning(batch.column(side), row, DECODED_BYTES + 1) for row in numbers] for side in self._sides}
         arrays = {side: pa.array([_whole(*one) for one in values], pa.binary()) for side, values in found.items()}
         if self._topic.needs_headers:
             arrays["headers"] = batch.column("headers").take(pa.array(numbers, pa.int64()))
@@ -84,25 +85,32 @@ class Decoding:
             return None
         if size > DECODED_BYTES:
             return {**cell(data[:limit], size), "error": f"larger than {DECODED_BYTES} bytes: not decoded"}
-        text = shown.column(side)[place]
-        if not text.is_valid:
+        text, text_size = beginning(shown.column(side), place, limit)
+        if text is None:
             return {**cell(data[:limit], size), "error": f"not {decoder.name}"}
-        one = cell(*beginning(text, limit))
+        one = cell(text, text_size)
         kind = "json" if decoder.displays_json else "text"
         return {**one, "kind": kind, "size": size, "decoded": decoder.name}
 
 
-def _decodings(context: Context, given: dict[str, str | None]) -> Decodings | None:
+def _decodings(context: Context, given: dict[str, str | None], topic: str) -> Decodings | None:
     texts, keys, schemas, registry = context.decode
+    is_internal = topic in (*INTERNAL_TOPICS, METADATA_TOPIC)
     if given["value"] is not None:
-        texts = () if given["value"] in (RAW, HEX) else (given["value"],)
+        texts = _rules(given["value"], is_internal=is_internal)
     if given["key"] is not None:
-        keys = () if given["key"] in (RAW, HEX) else (given["key"],)
-    if not texts and not keys:
+        keys = _rules(given["key"], is_internal=is_internal)
+    if not texts and not keys and not is_internal:
         return None
     from tidelog.decoding.decodings import Decodings
 
-    return Decodings.parse(texts, key_texts=keys, schemas=schemas, registry=registry)
+    return Decodings.parse(texts, key_texts=keys, schemas=schemas, registry=registry, decodes_internal=True)
+
+
+def _rules(text: str, *, is_internal: bool) -> tuple[str, ...]:
+    if text in (RAW, HEX):
+        return (RAW,) if is_internal else ()
+    return ("internal",) if is_internal and text == "auto" else (text,)
 
 
 def _whole(data: bytes | None, size: int) -> bytes | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import MAX_OFFSET, TopicPartition
-from tidelog.times import parse_time
+from tidelog.times import format_time, parse_time
 
 MAX_PARTITIONS = 100_000
 
@@ -80,7 +80,9 @@ class Query:
         start = self.time("start")
         end = self.time("end", start)
         if start is not None and end is not None and end < start:
-            raise InvalidArgumentError("the range ends before its start", found=end, expected=f">= {start}")
+            raise InvalidArgumentError(
+                "the range ends before its start", found=format_time(end), expected=f"{format_time(start)} or later"
+            )
         return start, end
 
     def partitions(self) -> tuple[int, ...] | None:

@@ -42,9 +42,10 @@ class _Pipe(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        self._held += data
-        if len(self._held) >= PIECE_BYTES:
-            self.send()
+        for start in range(0, len(data), PIECE_BYTES):  # A line may be larger than all pieces that may wait.
+            self._held += data[start : start + PIECE_BYTES]
+            if len(self._held) >= PIECE_BYTES:
+                self.send()
         return len(data)
 
     def send(self) -> None:

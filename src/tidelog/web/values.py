@@ -13,6 +13,7 @@ Only the first `limit` bytes of a value are copied.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -41,6 +42,9 @@ HEADERS_BYTES = 16 * 1024
 
 ROWS_DECODED = 32
 """Rows that are decoded at once. Each holds up to 1 MiB of its key and of its value."""
+
+INLINE_BYTES = 12
+"""Arrow's views hold values of up to so many bytes themselves."""
 
 ROW_BYTES = 100
 """About how many bytes a row or a header takes in a response, besides its content."""
@@ -95,8 +99,8 @@ def rows(
     for place, row in enumerate(wanted):
         if decoding is not None and place % ROWS_DECODED == 0:
             decoded = decoding.cells(batch, wanted[place : place + ROWS_DECODED], limit)
-        key, key_size = beginning(keys[row], limit)
-        value, value_size = beginning(values[row], limit)
+        key, key_size = beginning(keys, row, limit)
+        value, value_size = beginning(values, row, limit)
         shown, header_bytes = _headers(headers[row])
         yield (
             {
@@ -117,12 +121,20 @@ def _decoded(decoded: dict[str, list[Answer | None]], side: str, place: int) -> 
     return decoded[side][place % ROWS_DECODED] if side in decoded else None
 
 
-def beginning(scalar: Any, limit: int) -> tuple[bytes | None, int]:
-    """Return up to `limit` bytes of a binary scalar, and its whole size."""
-    buffer = scalar.as_buffer()
-    if buffer is None:
+def beginning(array: pa.Array, row: int, limit: int) -> tuple[bytes | None, int]:
+    """Return up to `limit` bytes of a row of a binary, binary_view or string array, and its whole size."""
+    if array.slice(row, 1).null_count:
         return None, 0
-    return buffer.slice(0, min(limit, buffer.size)).to_pybytes(), buffer.size
+    # Not by a scalar: Arrow would copy the whole value for it, and again for its buffer.
+    place = array.offset + row
+    _, index, *data = array.buffers()
+    if str(array.type) == "binary_view":
+        size, _, number, start = struct.unpack_from("=iiii", index, 16 * place)
+        held, start = (index, 16 * place + 4) if size <= INLINE_BYTES else (data[number], start)
+    else:
+        (start, end), held = struct.unpack_from("=ii", index, 4 * place), data[0]
+        size = end - start
+    return (held.slice(start, min(limit, size)).to_pybytes() if size else b""), size
 
 
 def _headers(scalar: Any) -> tuple[list[Answer], int]:
@@ -132,9 +144,8 @@ def _headers(scalar: Any) -> tuple[list[Answer], int]:
     for index in range(len(entries)):
         if used > HEADERS_BYTES:
             break
-        entry = entries[index]
-        name, size = beginning(entry["key"], HEADER_BYTES)
-        value, value_size = beginning(entry["value"], HEADER_BYTES)
+        name, size = beginning(entries.field("key"), index, HEADER_BYTES)
+        value, value_size = beginning(entries.field("value"), index, HEADER_BYTES)
         shown = cell(name, size)
         found.append({"key": shown.get("text") or shown.get("hex", ""), "value": cell(value, value_size)})
         used += ROW_BYTES + len(name or b"") + len(value or b"")

@@ -36,6 +36,12 @@ def range_of(visitor: Visitor) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def test_a_range_without_records_has_none(visitor: Visitor) -> None:
+    for bound in (f"start={T + 400 * 24 * HOUR_MS}", "end=1000"):
+        visitor.open(f"topic?topic=orders&{bound}")
+        assert total(visitor) == 0
+
+
 def test_a_topic_is_found_and_a_dragged_range_has_the_records_that_cat_counts(visitor: Visitor, folder: Path) -> None:
     page = visitor.page
     assert "token" not in page.url

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator, Sequence
 
-from tidelog.model import READ_UNCOMMITTED
+from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC, READ_UNCOMMITTED
 from tidelog.sources.opening import settled
 from tidelog.times import format_time
 from tidelog.web.context import Answer, Context
-from tidelog.web.decoded import RAW
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
 from tidelog.web.wanted import Wanted
@@ -21,13 +21,26 @@ def lines(context: Context, query: Query, job: Job) -> Answer:
     pool = context.sources.named(query.text("source"))
     address = settled(str(pool.address))
     is_by_time = query.choice("order", ("time", "offset")) == "time"
+    partitions: list[int] = []
+    if wanted.offset is not None or wanted.end_offset is not None:
+        with pool.borrowed() as source:
+            partitions = wanted.partitions(source)
     return {
         "cli": _cli(address, wanted, query, is_by_time),
-        "python": _python(address, wanted, query),
+        "python": _python(address, wanted, partitions),
         "sql": _sql(address, wanted, query, is_by_time),
         "spark": _spark(address, wanted, is_cluster=pool.kind.is_cluster),
-        "notes": ["the Python and Spark lines read the range; filter their result"] if wanted.filters else [],
+        "notes": list(_notes(wanted, query)),
     }
+
+
+def _notes(wanted: Wanted, query: Query) -> Iterator[str]:
+    if wanted.filters:
+        yield "the Python and Spark lines read the range; filter their result"
+    if query.all("grep") or query.all("header"):
+        yield "the SQL line has no search by regular expression or header; filter its result"
+    if wanted.offset is not None or wanted.end_offset is not None:
+        yield "the Spark line has no bounds of offsets; filter its result"
 
 
 def _times(wanted: Wanted) -> tuple[str | None, str | None]:
@@ -38,8 +51,7 @@ def _times(wanted: Wanted) -> tuple[str | None, str | None]:
 def _cli(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
     start, end = _times(wanted)
     request = wanted.request
-    words = ["tidelog", "cat", address, request.topic]
-    words += [] if start is None else ["--from", start]
+    words = [] if start is None else ["--from", start]
     words += [] if end is None else ["--to", end]
     words += [word for number in request.partitions or () for word in ("--partition", str(number))]
     if wanted.offset is not None or wanted.end_offset is not None:
@@ -54,18 +66,22 @@ def _cli(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
     words += ["--until-high-watermark"] if request.until != "log_end" else []
     for name, option in (("decode", "--decode"), ("key_decode", "--key-decode")):
         value = query.text(name)
-        words += [] if value is None or value == RAW else [option, value]
-    return shlex.join([*words, *(["--sort", "time"] if is_by_time else [])])
+        # `auto` is what `cat` does with internal topics unless told otherwise.
+        is_default = value == "auto" and request.topic in (*INTERNAL_TOPICS, METADATA_TOPIC)
+        words += [] if value is None or is_default else [option, value]
+    words += ["--sort", "time"] if is_by_time else []
+    names = [address, request.topic]
+    # A topic may begin with a dash. Then it must follow all options.
+    return shlex.join(["tidelog", "cat", *([*words, "--", *names] if request.topic.startswith("-") else [*names, *words])])
 
 
-def _python(address: str, wanted: Wanted, query: Query) -> str:
+def _python(address: str, wanted: Wanted, partitions: Sequence[int]) -> str:
     start, end = _times(wanted)
     request = wanted.request
     arguments = [repr(address), repr(request.topic)]
     arguments += [f"{name}={value!r}" for name, value in (("start", start), ("end", end)) if value is not None]
     if wanted.offset is not None or wanted.end_offset is not None:
-        numbers = request.partitions or ("…",)
-        ranges = ", ".join(f"{number}: ({wanted.offset}, {wanted.end_offset})" for number in numbers)
+        ranges = ", ".join(f"{number}: ({wanted.offset}, {wanted.end_offset})" for number in partitions)
         arguments.append(f"offsets={{{ranges}}}")
     elif request.partitions is not None:
         arguments.append(f"partitions={list(request.partitions)}")

@@ -55,8 +55,7 @@ def record_bytes(context: Context, query: Query, job: Job) -> tuple[bytes, str]:
     key, offset = query.key(), query.number("offset", None, 0, 2**63 - 2)
     part = query.choice("part", ("value", "key"))
     with context.sources.named(query.text("source")).borrowed() as source:
-        scalar = record_at(source, key, offset).column(part)[0]
-        data, _ = beginning(scalar, 2**31)
+        data, _ = beginning(record_at(source, key, offset).column(part), 0, 2**31)
     if data is None:
         raise NotFoundError(f"the record has no {part}", found=f"offset {offset}")
     return data, f"{key.topic}-{key.partition}-{offset}.{part}"

@@ -7,11 +7,11 @@ const SEARCHES = [
   ["grep", "Search", "regular expression in key or value"],
   ["key", "Key", "equals"],
   ["header", "Header", "name=value"],
-  ["where", "Where", "value.total > 100"],
+  ["where", "Where", "value->>'$.city' = 'Kyiv'"],
 ];
 
 const DECODINGS = [
-  ["", "as started"],
+  ["", "default"],
   ["auto", "automatic"],
   ["raw", "raw"],
   ["utf8", "text"],

@@ -129,11 +129,12 @@ export const topicView = {
       }
       range.total.textContent = "Counting …";
       try {
-        const start = now.start ?? bounded(topic.first_ms);
-        const end = now.end ?? bounded(topic.last_ms + 1);
+        // A range may begin after the last record, or end before the first.
+        const start = now.start ?? bounded(Math.min(topic.first_ms, now.end));
+        const end = now.end ?? bounded(Math.max(topic.last_ms + 1, now.start));
         const answer = await total("counts", { ...wanted, partitions: now.partitions, start, end, exact, buckets: 1 });
         const sum = answer.counts.reduce((one, other) => one + other, 0);
-        put(range.total, el("strong", {}, count(sum)), ` ${sum === 1 ? "record" : "records"} in ${span(end - start)}`, answer.exact === false && [" (estimated) ", el("button", { type: "button", title: answer.why.join(", "), onclick: () => showTotal(now, 1) }, "Count exactly")]);
+        put(range.total, el("strong", {}, count(sum)), ` ${sum === 1 ? "record" : "records"}${end > start ? ` in ${span(end - start)}` : ""}`, answer.exact === false && [" (estimated) ", el("button", { type: "button", title: answer.why.join(", "), onclick: () => showTotal(now, 1) }, "Count exactly")]);
       } catch (error) {
         if (!isAborted(error)) range.total.textContent = `not counted: ${error.message}`;
       }
