@@ -95,15 +95,19 @@ def write_topic(data_dir: Path, records: int, times_of: Times) -> list[Path]:
     directory = data_dir / f"{TOPIC}-0"
     directory.mkdir(parents=True)
     times = times_of(chance, FIRST_MS + EVERY_MS * np.arange(records, dtype=np.int64))
-    keys = binary_column([b"%06d" % n for n in range(RECORDS_A_BATCH)])
-    values = binary_column([bytes(chance.integers(32, 127, VALUE_BYTES, np.uint8)) for _ in range(RECORDS_A_BATCH)])
+    return write_log(directory, chance, times, RECORDS_A_BATCH, VALUE_BYTES)
+
+
+def write_log(
+    directory: Path, chance: np.random.Generator, times: np.ndarray, batch_records: int, value_bytes: int
+) -> list[Path]:
+    """Write records with these timestamps, as many as fill whole batches, into a partition's folder; return its `.log` files."""
+    keys = binary_column([b"%06d" % n for n in range(batch_records)])
+    values = binary_column([bytes(chance.integers(32, 127, value_bytes, np.uint8)) for _ in range(batch_records)])
     logs = []
     segment = None
-    for base in range(0, records, RECORDS_A_BATCH):
-        count = min(RECORDS_A_BATCH, records - base)
-        if count < RECORDS_A_BATCH:
-            break
-        stamps = array("q", times[base : base + count].tobytes())
+    for base in range(0, len(times) - len(times) % batch_records, batch_records):
+        stamps = array("q", times[base : base + batch_records].tobytes())
         batch = build_batch_v2_from_columns(stamps, keys, values, base_offset=base, leader_epoch=0)
         if segment is None or segment.size_bytes + len(batch.data) > SEGMENT_BYTES:
             if segment is not None:

@@ -39,6 +39,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from bench.time_range_bench import DAY_MS, FIRST_MS, late, write_log
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.reader.time_map_file import rebuild_time_map
@@ -47,11 +48,8 @@ from tidelog.records.builder import binary_column, build_batch_v2_from_columns
 from tidelog.storage.segment.log_segment import LogSegment
 
 OUT = Path(__file__).parents[1] / "out" / "page"
-FIRST_MS = 1_700_000_000_000
-DAY_MS = 86_400_000
 RECORDS_A_BATCH = 150
 VALUE_BYTES = 90
-SEGMENT_BYTES = 256 << 20
 PARTITIONS, SEGMENTS, TOPICS = 3_500, 10_000, 350
 LARGE_BYTES, LARGE_RECORDS = 100_000_000, 2
 TARGETS = {"first_paint_ms": 500, "drag_ms": 200, "memory_mb": 150}
@@ -78,26 +76,8 @@ def write_long(folder: Path, records: int) -> None:
     chance = np.random.default_rng(1)
     directory = folder / "long-0"
     directory.mkdir(parents=True)
-    draw = chance.random(records)
-    minutes = chance.exponential(60_000, records).astype(np.int64)
-    times = FIRST_MS + DAY_MS * np.arange(records, dtype=np.int64) // records
-    times -= np.where(draw < 0.01, chance.integers(0, DAY_MS, records), np.where(draw < 0.05, minutes, 0))
-    keys = binary_column([b"%06d" % n for n in range(RECORDS_A_BATCH)])
-    values = binary_column([bytes(chance.integers(32, 127, VALUE_BYTES, np.uint8)) for _ in range(RECORDS_A_BATCH)])
-    segment: LogSegment | None = None
-    for base in range(0, records - records % RECORDS_A_BATCH, RECORDS_A_BATCH):
-        stamps = array("q", times[base : base + RECORDS_A_BATCH].tobytes())
-        batch = build_batch_v2_from_columns(stamps, keys, values, base_offset=base, leader_epoch=0)
-        if segment is None or segment.size_bytes + len(batch.data) > SEGMENT_BYTES:
-            if segment is not None:
-                segment.on_become_inactive()
-                segment.close()
-            segment = LogSegment.open(directory, base, LogConfig(), ManualClock(0))
-        segment.append(batch.last_offset, [read_header(batch.data)], batch.data)
-    assert segment is not None
-    segment.on_become_inactive()
-    segment.close()
-    for log in sorted(directory.glob("*.log")):
+    times = late(chance, FIRST_MS + DAY_MS * np.arange(records, dtype=np.int64) // records)
+    for log in write_log(directory, chance, times, RECORDS_A_BATCH, VALUE_BYTES):
         rebuild_time_map(log)
     large = folder / "large-0"
     large.mkdir()
