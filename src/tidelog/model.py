@@ -9,6 +9,8 @@ here.
 | `UNKNOWN_OFFSET`, `NO_TIMESTAMP`, `NO_LEADER_EPOCH` | -1: no offset, no time, no epoch |
 | `INTERNAL_TOPICS` | topics that hold Kafka's own state; no client writes to them |
 | `METADATA_TOPIC` | the log that holds a KRaft cluster's metadata; clients do not see it as a topic |
+| `KAFKAS_TOPICS` | these topics and this log: their records are in Kafka's own formats |
+| `is_hidden` | whether lists of topics leave a topic out unless it is asked for |
 
 Values only: no files, sockets or clocks. A name that only one package uses is defined in that package, such as
 `storage.partition.watermarks.FetchIsolation`.
@@ -88,6 +90,16 @@ SHARE_GROUPS_TOPIC: Final = "__share_group_state"
 METADATA_TOPIC: Final = "__cluster_metadata"
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC})
+
+KAFKAS_TOPICS: Final = INTERNAL_TOPICS | {METADATA_TOPIC}
+
+
+def is_hidden(topic: str) -> bool:
+    """Whether lists of topics leave `topic` out unless it is asked for: its name begins with two underscores, as the names of
+    Kafka's internal topics and of many tools' topics do.
+    """
+    return topic.startswith("__")
+
 
 MAX_TOPIC_NAME_LENGTH: Final = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")

@@ -15,6 +15,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class, split_arg_string
 
 from tidelog.cli.printing.output import print_lines
+from tidelog.model import is_hidden
 
 VARIABLE = "_TIDELOG_COMPLETE"
 
@@ -94,9 +95,7 @@ def suggest_topics(ctx: click.Context, param: click.Parameter, incomplete: str) 
     with open_source(place) as source:
         names = sorted(source.topics())
     given = ctx.params.get(param.name or "") or ()
-    return _items(
-        (name for name in names if name not in given and (incomplete[:1] == "_" or not name.startswith("__"))), incomplete
-    )
+    return _items((name for name in names if name not in given and (incomplete[:1] == "_" or not is_hidden(name))), incomplete)
 
 
 def suggest_groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

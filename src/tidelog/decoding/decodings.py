@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tidelog.decoding.topic_decoding import SIDES, TopicDecoding
 from tidelog.errors import InvalidArgumentError
-from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
+from tidelog.model import KAFKAS_TOPICS
 from tidelog.near_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Decodings:
         decoders = {}
         for side in SIDES:
             name = _applying(self._rules, topic, side)
-            if name is None and self._decodes_internal and topic in (*INTERNAL_TOPICS, METADATA_TOPIC):
+            if name is None and self._decodes_internal and topic in KAFKAS_TOPICS:
                 name = "internal"
             if name not in (None, "raw"):
                 decoder = decoders[side] = self._decoder(name, topic, side, readers.get(side))

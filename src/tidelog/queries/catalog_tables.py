@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.model import NO_TIMESTAMP, TopicPartition, is_hidden
 from tidelog.queries.arrow_table import ArrowTable, rows_table
 from tidelog.queries.pruning import MICROSECONDS, Filter
 from tidelog.sources.source import Source
@@ -70,7 +70,7 @@ def _topics(source: Source, keys: list[TopicPartition]) -> Rows:
     counts: dict[str, int] = {}
     for key in keys:
         counts[key.topic] = counts.get(key.topic, 0) + 1
-    return [{"topic": topic, "partitions": count, "is_internal": topic.startswith("__")} for topic, count in counts.items()]
+    return [{"topic": topic, "partitions": count, "is_internal": is_hidden(topic)} for topic, count in counts.items()]
 
 
 def _partitions(source: Source, keys: list[TopicPartition]) -> Rows:

@@ -43,7 +43,7 @@ from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
 from tidelog.formats.producer_snapshot import build_snapshot, parse_snapshot
-from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition, is_hidden
 from tidelog.reader import transactions
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
@@ -135,7 +135,7 @@ def topics_to_hand(
     if not (source / names.CLEAN_SHUTDOWN_FILE).exists():
         raise InvalidArgumentError("the folder was not shut down cleanly, and could not be recovered", path=source)
     found = []
-    names_wanted = [*wanted] or [name for name in log_dir.topics() if not name.startswith("__")]
+    names_wanted = [*wanted] or [name for name in log_dir.topics() if not is_hidden(name)]
     if with_groups:
         names_wanted += [name for name in GROUP_TOPICS if name in log_dir.topics() and name not in names_wanted]
     for name in names_wanted:

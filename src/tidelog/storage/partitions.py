@@ -29,7 +29,7 @@ from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import LogOfflineError, StorageError, UnknownTopicOrPartitionError
 from tidelog.formats import names
-from tidelog.model import TopicPartition
+from tidelog.model import TopicPartition, is_hidden
 from tidelog.storage.close_logs import close_logs
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 from tidelog.storage.loading.loader import RecoveryProgress
@@ -372,7 +372,7 @@ class Partitions:
 
         Coordinators' logs are left alone, because other threads may be reading them.
         """
-        logs = (log for key, log in self.logs.items() if not key.topic.startswith("__"))
+        logs = (log for key, log in self.logs.items() if not is_hidden(key.topic))
         return sum(log.segments.give_descriptors_back() for log in logs)
 
     # --- the end

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import TidelogError
-from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
+from tidelog.model import KAFKAS_TOPICS
 
 if TYPE_CHECKING:
     import pytest
@@ -145,6 +145,6 @@ def _commands(folder: Path) -> Iterator[str]:
     yield f"tidelog ui {place}"
     topics: list[str] = []
     with suppress(TidelogError):  # Nothing has been written.
-        topics = [one for one in LogDir(folder).topics() if one not in INTERNAL_TOPICS and one != METADATA_TOPIC]
+        topics = [one for one in LogDir(folder).topics() if one not in KAFKAS_TOPICS]
     for topic in topics:
         yield f"tidelog cat {place} {shlex.quote(topic)}"

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.errors import MissingPackageError
-from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
+from tidelog.model import KAFKAS_TOPICS
 from tidelog.web.context import Answer, Context
 from tidelog.web.query import Query
 from tidelog.web.values import beginning, cell
@@ -95,7 +95,7 @@ class Decoding:
 
 def _decodings(context: Context, given: dict[str, str | None], topic: str) -> Decodings | None:
     texts, keys, schemas, registry = context.decode
-    is_internal = topic in (*INTERNAL_TOPICS, METADATA_TOPIC)
+    is_internal = topic in KAFKAS_TOPICS
     if given["value"] is not None:
         texts = _rules(given["value"], is_internal=is_internal)
     if given["key"] is not None:

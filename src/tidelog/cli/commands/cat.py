@@ -25,7 +25,7 @@ from tidelog.cli.printing.terminal import stdout_is_terminal
 from tidelog.cli.records.cat_options import BINARY_FORMATS, CatOptions, cat_options, span_ms
 from tidelog.cli.records.offset_option import parse_offset
 from tidelog.cli.time_options import echo_moment, zone_in_use
-from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
+from tidelog.model import KAFKAS_TOPICS
 from tidelog.sources.opening import open_source
 
 if TYPE_CHECKING:
@@ -122,9 +122,8 @@ def command(options: CatOptions) -> None:
 
 def _of_internal_topics(options: CatOptions, format_name: str) -> Decodings | None:
     """Return what decodes internal topics, if one is named and its records are shown as text."""
-    internal = {*INTERNAL_TOPICS, METADATA_TOPIC}
     if (
-        not internal & set(options.topics)
+        KAFKAS_TOPICS.isdisjoint(options.topics)
         or format_name in BINARY_FORMATS
         or options.encoding == "base64"
         or options.format_string

@@ -19,7 +19,7 @@ from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.records.topic_names import named_topics
 from tidelog.errors import TidelogError, UnsupportedForMessageFormatError, UnsupportedVersionError
-from tidelog.model import MAX_TIMESTAMP, TopicPartition
+from tidelog.model import MAX_TIMESTAMP, TopicPartition, is_hidden
 from tidelog.reader.time_search import FoundOffset
 from tidelog.sources.opening import open_source
 from tidelog.sources.source import Ends, Source
@@ -51,7 +51,7 @@ def command(source: str, topics: tuple[str, ...], as_json: bool) -> None:
         if topics:
             numbers = {name: opened.partitions(name) for name in named_topics(opened, topics)}
         else:
-            numbers = dict(sorted(opened.topics().items(), key=lambda one: (one[0].startswith("__"), one[0])))
+            numbers = dict(sorted(opened.topics().items(), key=lambda one: (is_hidden(one[0]), one[0])))
         rows, failures = _partitions(opened, [TopicPartition(name, number) for name in numbers for number in numbers[name]])
         folder = opened.log_dir
         wanted = numbers if topics else (None,)

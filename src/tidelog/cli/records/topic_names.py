@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 from tidelog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from tidelog.model import is_hidden
 from tidelog.sources.source import Source
 
 
@@ -27,9 +28,7 @@ def named_topics(source: Source, names: Iterable[str]) -> list[str]:
             continue
         existing = sorted(source.topics()) if existing is None else existing
         pattern = _compiled(name)
-        matches = [
-            one for one in existing if pattern.search(one) and (name.lstrip("^").startswith("__") or not one.startswith("__"))
-        ]
+        matches = [one for one in existing if pattern.search(one) and (is_hidden(name.lstrip("^")) or not is_hidden(one))]
         if not matches:
             raise UnknownTopicOrPartitionError(f"no topic matches {name!r}", path=source.address)
         found.update(dict.fromkeys(matches))

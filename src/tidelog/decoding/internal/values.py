@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidelog.decoding.decoder import SLICE_ROWS, Decoded, Decoder, as_binary, slices, with_failures
 from tidelog.decoding.internal.records import InternalRecords
 from tidelog.errors import InvalidArgumentError
-from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC
+from tidelog.model import KAFKAS_TOPICS, METADATA_TOPIC
 
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -26,8 +26,8 @@ class InternalDecoder(Decoder):
     type = pa.string()
 
     def __init__(self, topic: str, side: str) -> None:
-        if topic not in (*INTERNAL_TOPICS, METADATA_TOPIC):
-            expected = ", ".join(sorted((*INTERNAL_TOPICS, METADATA_TOPIC)))
+        if topic not in KAFKAS_TOPICS:
+            expected = ", ".join(sorted(KAFKAS_TOPICS))
             raise InvalidArgumentError("internal decodes internal topics only", found=topic, expected=expected)
         self.reads_keys = side == "value" and topic != METADATA_TOPIC
         self._is_key = side == "key"

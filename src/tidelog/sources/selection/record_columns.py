@@ -27,10 +27,15 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 
 def record_columns(schema: pa.Schema) -> str:
     """Return the select list of a topic's table, for a scan with this schema."""
-    undecoded = [f'"{name}"' for name in schema.names if name.endswith("_undecoded")]
+    undecoded = [quoted(name) for name in schema.names if name.endswith("_undecoded")]
     return ", ".join([*(_column(schema.field(name)) for name in COLUMNS[:-1]), f"{HEADERS_MAP} AS headers", *undecoded])
 
 
+def quoted(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _column(field: pa.Field) -> str:
-    name = f'"{field.name}"'
+    name = quoted(field.name)
     return f"coalesce(TRY(decode({name})), {name}::VARCHAR) AS {name}" if field.type == pa.binary() else name

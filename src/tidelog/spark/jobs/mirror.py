@@ -40,7 +40,7 @@ from tidelog.copying.mirror_groups import JOB_PREFIX, offsets_of_groups, sync_gr
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
 from tidelog.copying.target_topics import ensure_topics, shapes_of
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from tidelog.model import TopicPartition
+from tidelog.model import TopicPartition, is_hidden
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.sources.opening import kind_of, open_source, settled
 from tidelog.spark.jobs.distribute import Progress, run_tasks
@@ -221,7 +221,7 @@ class _Mirror:
             found = {
                 name: sorted(topic.partitions) for name, topic in self._source.cluster.topics().items() if not topic.is_internal
             }
-        return {name: numbers for name, numbers in found.items() if not name.startswith("__")}
+        return {name: numbers for name, numbers in found.items() if not is_hidden(name)}
 
     def _wanted(self, there: Mapping[str, list[int]]) -> list[str]:
         options = self._options

@@ -6,8 +6,9 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 
-from tidelog.model import INTERNAL_TOPICS, METADATA_TOPIC, READ_UNCOMMITTED
+from tidelog.model import KAFKAS_TOPICS, READ_UNCOMMITTED
 from tidelog.sources.opening import settled
+from tidelog.sources.selection.record_columns import quoted
 from tidelog.times import format_time
 from tidelog.web.context import Answer, Context
 from tidelog.web.jobs import Job
@@ -67,7 +68,7 @@ def _cli(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
     for name, option in (("decode", "--decode"), ("key_decode", "--key-decode")):
         value = query.text(name)
         # `auto` is what `cat` does with internal topics unless told otherwise.
-        is_default = value == "auto" and request.topic in (*INTERNAL_TOPICS, METADATA_TOPIC)
+        is_default = value == "auto" and request.topic in KAFKAS_TOPICS
         words += [] if value is None or is_default else [option, value]
     words += ["--sort", "time"] if is_by_time else []
     names = [address, request.topic]
@@ -108,8 +109,7 @@ def _sql(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
     tests += [] if where is None else [f"({where})"]
     condition = f" WHERE {' AND '.join(tests)}" if tests else ""
     order = ' ORDER BY timestamp, partition, "offset"' if is_by_time else ""
-    name = '"' + request.topic.replace('"', '""') + '"'
-    return shlex.join(["tidelog", "sql", address, f"SELECT * FROM {name}{condition}{order}"])
+    return shlex.join(["tidelog", "sql", address, f"SELECT * FROM {quoted(request.topic)}{condition}{order}"])
 
 
 def _quoted(text: str) -> str:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import TidelogError, UnsupportedForMessageFormatError
-from tidelog.model import EARLIEST, MAX_TIMESTAMP, NO_TIMESTAMP, TopicPartition
+from tidelog.model import EARLIEST, MAX_TIMESTAMP, NO_TIMESTAMP, TopicPartition, is_hidden
 from tidelog.reader.log_dir import LogDir
 from tidelog.sources.source import Source
 from tidelog.web.context import Answer, Context, known_ms, plain
@@ -81,7 +81,7 @@ def _rows(context: Context, source: Source, names: list[str], job: Job) -> list[
     answer = []
     for name in names:
         parts = [figures.get(TopicPartition(name, number)) for number in numbers.get(name, ())]
-        answer.append({"topic": name, "internal": name.startswith("__"), "partitions": len(parts), **_totals(parts)})
+        answer.append({"topic": name, "internal": is_hidden(name), "partitions": len(parts), **_totals(parts)})
     return answer
 
 
@@ -97,7 +97,7 @@ def topic(context: Context, query: Query, job: Job) -> Answer:
         missing = [] if after >= 0 else [one for one in source.missing_partitions() if one.topic == name]
     return {
         "topic": name,
-        "internal": name.startswith("__"),
+        "internal": is_hidden(name),
         "config": config,
         "config_from": origins,
         "partitions": [_partition(key.partition, figures.get(key)) for key in keys],
@@ -197,7 +197,7 @@ def _config(source: Source, name: str) -> tuple[dict[str, Any], dict[str, str]]:
         from tidelog.storage.topics.topic_settings import TopicSettings
 
         with suppress(TidelogError):  # The topic is shown even if the folder's metadata is damaged.
-            settings = TopicSettings(source.log_dir.path).of(name)
+            settings = TopicSettings(source.log_dir.metadata_path).of(name)
             config, origins = settings.config, {one: settings.source(one).value for one in shown}
     elif source.cluster is not None:
         from tidelog.client.reading.topic_configs import retention_configs
