@@ -15,8 +15,11 @@ import pytest
 import tidelog
 from tests.cli.conftest import KAFKA_3, run_ok
 from tests.web.conftest import NOW, Answers, answering
+from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
+from tidelog.reader.log_dirs import LogDirs
 from tidelog.reader.time_search import find_offset
+from tidelog.web.summaries import Summaries
 from tidelog.web.values import beginning
 
 TOPICS = sorted(name for name in LogDir(KAFKA_3).topics() if not name.startswith("__"))
@@ -328,3 +331,11 @@ def test_values_are_decoded_as_on_the_command_line(tmp_path_factory: pytest.Temp
         found.context.decode = DecodeDefaults(("packed=msgpack",))
         again = found.ask("record", topic="packed", partition=0, offset=1)["record"]
         assert json.loads(again["value"]["text"]) == {"n": 1, "text": "<b>"}
+
+
+def test_summaries_of_several_folders_are_cached(disks: Answers) -> None:
+    with disks.context.sources.named(None).borrowed() as source:
+        assert isinstance(source.log_dir, LogDirs)
+        summaries, key = Summaries(), TopicPartition("select", 0)  # In the second folder.
+        found = summaries.of(source.log_dir, key)
+        assert found.error is None and summaries.known(source.log_dir, key) is found

@@ -77,6 +77,12 @@ class LogDir:
         """The folder that contains the metadata of topics and their settings."""
         return self.path
 
+    def home(self, key: TopicPartition) -> LogDir:
+        """Return the data folder from which a partition is read. Raises UnknownTopicOrPartitionError if there are several folders
+        and none holds it.
+        """
+        return self
+
     @property
     def has_metadata(self) -> bool:
         """Whether the folder holds a metadata log."""
@@ -94,6 +100,10 @@ class LogDir:
 
     def look(self) -> None:
         """Update to the folder's current state, if anything is kept between calls."""
+
+    def release(self, most: int) -> None:
+        """Close all files that are kept open; keep at most that many logs."""
+        self.close()
 
     def close(self) -> None:
         """Close all files that are kept open."""

@@ -88,16 +88,16 @@ class LogDirs(LogDir):
         return os.pathsep.join(str(folder.path) for folder in self.folders)
 
     def directory(self, topic: str, partition: int) -> Path:
-        return self._home(TopicPartition(topic, partition)).directory(topic, partition)
+        return self.home(TopicPartition(topic, partition)).directory(topic, partition)
 
     def log(self, topic: str, partition: int, message_format: int | None = None) -> Log:
-        return self._home(TopicPartition(topic, partition)).log(topic, partition, message_format)
+        return self.home(TopicPartition(topic, partition)).log(topic, partition, message_format)
 
     def is_there(self, key: TopicPartition) -> bool:
         return any(folder.is_there(key) for folder in self.folders)
 
     def claims(self, key: TopicPartition) -> Claims:
-        return self._home(key).claims(key)
+        return self.home(key).claims(key)
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
         """Return the partitions that a checkpoint of any folder lists, but no folder has."""
@@ -112,6 +112,10 @@ class LogDirs(LogDir):
         self._homes.clear()
         for cached in ("_partitions", "recovery_points", "cleaner_offsets", "log_start_offsets", "high_watermarks"):
             self.__dict__.pop(cached, None)
+
+    def release(self, most: int) -> None:
+        for folder in self.folders:
+            folder.release(most // len(self.folders))
 
     def close(self) -> None:
         for folder in self.folders:
@@ -134,10 +138,10 @@ class LogDirs(LogDir):
         found: dict[TopicPartition, int] = {}
         for folder in self.folders:
             listed = folder.checkpoint(name)
-            found |= {key: listed[key] for key in listed if key not in self._partitions or self._home(key) is folder}
+            found |= {key: listed[key] for key in listed if key not in self._partitions or self.home(key) is folder}
         return found
 
-    def _home(self, key: TopicPartition) -> LogDir:
+    def home(self, key: TopicPartition) -> LogDir:
         """Return the folder from which a partition is read. Raises UnknownTopicOrPartitionError."""
         home = self._homes.get(key)
         if home is None:

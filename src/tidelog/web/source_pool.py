@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 from tidelog.errors import NotFoundError
 from tidelog.sources.chunks import Chunks
-from tidelog.sources.files.cached_log_dir import CachedLogDir
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.source import Source
 
@@ -46,7 +45,7 @@ class SourcePool:
             source.refresh()
             yield source
             source.reading.chunks = Chunks()  # Free what was read, so that an idle server is small.
-            if isinstance(source.log_dir, CachedLogDir):
+            if source.log_dir is not None:
                 source.log_dir.release(KEPT_LOGS)
         except BaseException:
             source.close()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.reader.log import Log
@@ -47,8 +46,8 @@ class Summaries:
         self._lock = Lock()
 
     def known(self, log_dir: LogDir, key: TopicPartition) -> Summary | None:
-        """Return the cached summary, None if there is none or the partition has changed. Costs two system calls."""
-        kept = self._known.get((os.fspath(log_dir.path), key))
+        """Return the cached summary, None if there is none or the partition has changed. Costs a few system calls."""
+        kept = self._known.get((log_dir.address, key))
         return None if kept is None or kept[0] != _stamp(log_dir, key) else kept[1]
 
     def of(self, log_dir: LogDir, key: TopicPartition) -> Summary:
@@ -63,7 +62,7 @@ class Summaries:
         except TidelogError as error:
             found = Summary(0, 0, None, 0, 0, NO_TIMESTAMP, NO_TIMESTAMP, str(error))
         with self._lock:
-            self._known[os.fspath(log_dir.path), key] = stamp, found
+            self._known[log_dir.address, key] = stamp, found
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return found
@@ -93,15 +92,16 @@ def _stamp(log_dir: LogDir, key: TopicPartition) -> object:
     """Return a value that changes when a partition's files do: the folder's time, the last segment's size and time, the
     checkpoints.
     """
-    folder = Path(log_dir.path) / names.log_dir_name(*key)
-    offsets = (log_dir.log_start_offsets.get(key), log_dir.high_watermarks.get(key))
     try:
+        home = log_dir.home(key)
+        folder = home.path / names.log_dir_name(*key)
+        offsets = (home.log_start_offsets.get(key), home.high_watermarks.get(key))
         with os.scandir(folder) as entries:
             last = max((entry.name for entry in entries if entry.name.endswith(names.LOG_SUFFIX)), default=None)
         changed = folder.stat().st_mtime_ns
         if last is None:
             return (changed, None, *offsets)
         stat = (folder / last).stat()
-    except OSError:
+    except (OSError, UnknownTopicOrPartitionError):
         return object()  # The partition is being deleted. This value equals no other, so it is looked at again.
     return (changed, last, stat.st_ino, stat.st_size, stat.st_mtime_ns, *offsets)

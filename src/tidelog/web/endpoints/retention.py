@@ -23,7 +23,7 @@ def retention(context: Context, query: Query, job: Job) -> Answer:
     is_whole = True
     with context.sources.named(query.text("source")).borrowed() as source:
         log_dir = files_of(source)
-        settings = TopicSettings(log_dir.path)
+        settings = TopicSettings(log_dir.metadata_path)
         known = settings.of(topic)
         for number in wanted or log_dir.partitions(topic):
             with log_dir.log(topic, number) as log:
