@@ -23,6 +23,7 @@ from tidelog.errors import (
     InvalidArgumentError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.queries.explained import explained
 from tidelog.queries.results import Results
 from tidelog.queries.session import Session
 from tidelog.queries.statements import is_complete, replaced
@@ -294,3 +295,16 @@ def test_explain_says_what_is_read_and_why(session: Session) -> None:
     text = "\n".join(line for (line,) in rows(session, "EXPLAIN ANALYZE SELECT max(key) FROM orders WHERE offset % 2 = 1"))
     assert "reads orders: offset, key" in text and "timestamps: all" in text
     assert f"{session.report.records:,} records" in text and session.report.records > 20
+
+
+def test_every_use_of_brokers_has_the_client_configuration(data_dir: Path) -> None:
+    with tidelog.Broker(users={"alice": "secret"}) as broker:
+        broker.produce("orders", [b"1", b"2"])
+        config = broker.client_config("tidelog")
+        address = str(config.pop("bootstrap.servers", broker.bootstrap_servers))
+        assert tidelog.sql("SELECT count(*) FROM orders", address, config=config).fetchall() == [(2,)]
+        with Session(address, config=config) as session:
+            (statement,) = session.statements("EXPLAIN SELECT value FROM orders")
+            assert "reads orders: value" in explained(session, statement)
+    with pytest.raises(InvalidArgumentError, match="config is for brokers: found a data folder"):
+        tidelog.sql("SELECT 1", data_dir, config=config)

@@ -36,9 +36,9 @@ from tidelog.queries.topic_reader import TopicReader
 from tidelog.queries.topic_scan import TopicScan
 from tidelog.reader.time_map_file import AnyPath
 from tidelog.sources.bounds import LOG_END
-from tidelog.sources.opening import Address
+from tidelog.sources.opening import Address, configured
 from tidelog.sources.scan_report import ScanReport
-from tidelog.sources.selection.record_columns import record_columns
+from tidelog.sources.selection.record_columns import quoted, record_columns
 from tidelog.times import parse_time
 from tidelog.zones import default_zone, find_zone, zone_name
 
@@ -86,9 +86,9 @@ class Session:
     ) -> None:
         with imported_from("sql", "DuckDB"):
             import duckdb
-        options = {"isolation": isolation, "until": until, "time_map_dir": time_map_dir, "config": config}
+        options = {"isolation": isolation, "until": until, "time_map_dir": time_map_dir}
         self.reader = TopicReader(
-            source,
+            configured(source, config),
             {name: value for name, value in options.items() if value is not None},
             skip_damaged=skip_damaged,
             decodings=None if decode is None else Decodings.of(decode),
@@ -225,16 +225,16 @@ class Session:
         raw = self.reader.table(name)
         decoded = self.reader.decoded_table(name)
         self.connection.register(f"topic:{name}", raw)
-        self.connection.execute(f"CREATE VIEW raw.{_quoted(name)} AS FROM {_quoted(f'topic:{name}')}")
+        self.connection.execute(f"CREATE VIEW raw.{quoted(name)} AS FROM {quoted(f'topic:{name}')}")
         if decoded is not None:
             self.connection.register(f"decoded:{name}", decoded)
         columns = record_columns((decoded or raw).schema)
-        source = _quoted(f"topic:{name}" if decoded is None else f"decoded:{name}")
-        self.connection.execute(f"CREATE VIEW {_quoted(name)} AS SELECT {columns} FROM {source}")
+        source = quoted(f"topic:{name}" if decoded is None else f"decoded:{name}")
+        self.connection.execute(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {source}")
         self._tables.add(name)
 
     def _drop(self, name: str) -> None:
-        self.connection.execute(f"DROP VIEW IF EXISTS {_quoted(name)}; DROP VIEW IF EXISTS raw.{_quoted(name)}")
+        self.connection.execute(f"DROP VIEW IF EXISTS {quoted(name)}; DROP VIEW IF EXISTS raw.{quoted(name)}")
         self.connection.unregister(f"topic:{name}")
         self.connection.unregister(f"decoded:{name}")
         self._tables.remove(name)
@@ -307,7 +307,3 @@ def sql(
     if relation is None:
         raise InvalidArgumentError("the statement has no result", found=repr(found[0].text))
     return relation
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'

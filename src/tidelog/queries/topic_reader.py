@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.decoding.decodings import Decodings
-from tidelog.model import TopicPartition
+from tidelog.model import TopicPartition, is_hidden
 from tidelog.queries.arrow_table import ArrowTable
 from tidelog.queries.decoded_topic import DecodedTopic, decoded_topic
 from tidelog.queries.pruning import Filter
@@ -46,12 +46,7 @@ class TopicReader:
 
     def open(self) -> Source:
         """Open the source. Only one thread at a time may use it. Raises the errors of `open_source`."""
-        address: Any = self.address
-        if config := self._options.get("config"):
-            from tidelog.client.connections.addresses import with_config
-
-            address = with_config(address, config)
-        return open_source(address, skip_damaged=self._options["skip_damaged"])
+        return open_source(self.address, skip_damaged=self._options["skip_damaged"])
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, list[int]]:
         """List the topics and their current partitions."""
@@ -105,7 +100,7 @@ class TopicReader:
     def _batches(self, topic: str | None, shape: DecodedTopic, names: Sequence[str], accepts: Filter) -> Iterator[pa.RecordBatch]:
         found = self.topics(None if topic is None else [topic])
         if topic is None:
-            wanted = [name for name in sorted(found) if not name.startswith("__")]
+            wanted = [name for name in sorted(found) if not is_hidden(name)]
         else:
             wanted = [topic]
         missing = self._missing()

@@ -99,10 +99,9 @@ def read_topic(
 
 def plan_topic(source: Address, one: TopicScan, options: Mapping[str, Any]) -> None:
     """Set `one.plan`: the part of the topic that the scan would read."""
-    wanted = {name: value for name, value in options.items() if name != "config"}
     one.report.missing += one.missing
     if one.bounds.partitions:
-        one.plan = plan(source, one.topic, **_range(one), **wanted)
+        one.plan = plan(source, one.topic, **_range(one), **options)
         one.report += one.plan.known
     _log_notices(one)
 

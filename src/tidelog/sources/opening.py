@@ -9,12 +9,12 @@ The table's columns are the facts that are needed before a source is opened. The
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidelog.client.connections.addresses import is_address
+from tidelog.client.connections.addresses import is_address, with_config
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_list import absolute_folders, are_several
 from tidelog.folder_path import folder_path
@@ -97,6 +97,17 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
             found=str(address),
         )
     return make(address)
+
+
+def configured(address: Address, config: Mapping[str, object] | None) -> Address:
+    """Return an address that carries Kafka's client properties; without any, the address itself. Raises InvalidArgumentError for
+    anything but brokers.
+    """
+    if not config:
+        return address
+    if not isinstance(address, str) or not kind_of(address).is_cluster:
+        raise InvalidArgumentError("config is for brokers", found=f"{kind_of(address).name}: {address}")
+    return with_config(address, config)
 
 
 def settled(address: str | os.PathLike[str]) -> str:

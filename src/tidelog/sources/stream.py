@@ -9,16 +9,14 @@ from itertools import chain
 
 import pyarrow as pa
 
-from tidelog.client.connections.addresses import with_config
 from tidelog.clock import Clock
 from tidelog.decoding.decodings import Decode, Decodings
 from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
-from tidelog.errors import InvalidArgumentError
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.reader.time_map_file import AnyPath
 from tidelog.sources.arrow import coalesce
 from tidelog.sources.bounds import LOG_END, OffsetRanges, check_positive
-from tidelog.sources.opening import Address, kind_of, open_source
+from tidelog.sources.opening import Address, configured, open_source
 from tidelog.sources.plan import scan_request
 from tidelog.sources.reader_resources import BATCH_ROWS, ReaderResources
 from tidelog.sources.scan_plan import ScanPlan, ScanRequest
@@ -116,11 +114,7 @@ def scan(
         time_map_dir=time_map_dir,
         clock=clock,
     )
-    if config:
-        if not isinstance(source, str) or not kind_of(source).is_cluster:
-            raise InvalidArgumentError("config is for brokers", found=f"{kind_of(source).name}: {source}")
-        source = with_config(source, config)
-    opened = open_source(source, skip_damaged=skip_damaged)
+    opened = open_source(configured(source, config), skip_damaged=skip_damaged)
     reading = opened.reading
     try:
         scan_plan = opened.planned(partial(_plan_and_pin, opened, request, reading))

@@ -9,7 +9,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from tidelog.queries.session import Session
-from tidelog.sources.selection.record_columns import COLUMNS
+from tidelog.sources.selection.record_columns import COLUMNS, quoted
 
 _WORD = re.compile(r'"[^"]*$|[\w.]*$')
 
@@ -62,7 +62,7 @@ class SqlCompleter(Completer):
 
     def _quoted(self, name: str) -> str:
         is_plain = name.startswith("tidelog.") or (_PLAIN.fullmatch(name) and name.lower() not in self._reserved)
-        return name if is_plain else f'"{name}"'
+        return name if is_plain else quoted(name)
 
 
 def _matching(word: str, candidates: Iterable[tuple[str, str]]) -> Iterator[Completion]:
