@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError
-from tidelog.folder_path import folder_path
+from tidelog.folder_path import SCHEME, folder_path
 
 Folders: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PROPERTIES = ".properties"
 _LOG_DIRS = ("log.dirs", "log.dir")
 
@@ -37,7 +36,7 @@ def are_several(address: object) -> bool:
     text = os.fspath(address)
     if Path(text).is_dir():
         return False
-    return _is_properties(text) or (not _SCHEME.match(text) and (":" in text or "," in text or glob.has_magic(text)))
+    return _is_properties(text) or (not SCHEME.match(text) and (":" in text or "," in text or glob.has_magic(text)))
 
 
 def list_folders(address: Folders) -> list[Path]:

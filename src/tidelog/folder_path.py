@@ -18,14 +18,14 @@ from tidelog.errors import InvalidArgumentError
 UNDERSTOOD = "a data folder (a path, or file:///path), or brokers (host:port)"
 
 # `Path` collapses the two slashes of a URL into one.
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _FILE = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=/(?!/))", re.IGNORECASE)
 
 
 def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> Path:
     """Return the path for a folder's address; the folder need not exist. Raises InvalidArgumentError for another scheme."""
     text = os.fspath(address)
-    match = _SCHEME.match(text)
+    match = SCHEME.match(text)
     if match is None or Path(text).exists():
         return Path(text)
     local = _FILE.match(text)

@@ -16,11 +16,8 @@ class MsgpackDecoder(ObjectDecoder):
     name = "msgpack"
 
     def __init__(self, type_: pa.DataType | None = None) -> None:
-        super().__init__(type_)
         with imported_from("decode", "msgpack"):
             import msgpack
-        self._unpack = partial(msgpack.unpackb, timestamp=3, strict_map_key=False, ext_hook=lambda _, data: data)
+        unpack = partial(msgpack.unpackb, timestamp=3, strict_map_key=False, ext_hook=lambda _, data: data)
+        super().__init__(unpack, type_)
         self.undecodable = (*ObjectDecoder.undecodable, msgpack.UnpackException)
-
-    def load(self, value: bytes) -> object:
-        return self._unpack(value)

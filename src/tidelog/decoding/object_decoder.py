@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -22,13 +21,11 @@ class ObjectDecoder(Decoder):
     undecodable: tuple[type[Exception], ...] = (ValueError, TypeError, RecursionError, OverflowError)
     """The errors that the library raises for malformed bytes."""
 
-    def __init__(self, type_: pa.DataType | None = None) -> None:
+    def __init__(self, load: Callable[[bytes], object], type_: pa.DataType | None = None) -> None:
+        self.load = load
+        """Returns the object of one value. Raises one of `undecodable`."""
         self.type = type_
         self._extra: set[str] = set()
-
-    @abstractmethod
-    def load(self, value: bytes) -> object:
-        """Return the object of one value. Raises one of `undecodable`."""
 
     def load_all(self, values: Sequence[bytes | None]) -> list[object]:
         """Return the objects of several values, None for None. Raises one of `undecodable` if one value is malformed."""

@@ -13,12 +13,23 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.columns import Columns
 from tidelog.web.grid import Grid
 from tidelog.web.jobs import Job
+from tidelog.web.query import Query
 from tidelog.web.time_maps import KnownMaps, Mapped, first_time
 
 MAX_ENTRIES = 500
 """The most entries of a segment's time index that are read."""
 
 CHUNK_BYTES = 1 << 20
+
+READ_BYTES = 24 << 20
+"""The most bytes that are read for an exact count, unless a request asks for one with `exact=1`."""
+
+_UNLIMITED = 2**62
+
+
+def read_limit(query: Query) -> int:
+    """Return how many bytes a request may read to be exact."""
+    return _UNLIMITED if query.flag("exact") else READ_BYTES
 
 
 class Counting:

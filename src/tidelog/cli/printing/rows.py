@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from decimal import Decimal
+from itertools import chain
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -53,16 +54,11 @@ def write_rows(names: Sequence[str], batches: Iterable[pa.RecordBatch], out: Bin
         encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
         lines = (encode(dict(zip(names, map(_json, row), strict=True))) for row in _rows(batches))
     elif format_name == "csv":
-        lines = csv_lines(_with_header(names, ([_cell(value) for value in row] for row in _rows(batches))))
+        lines = csv_lines(chain([names], ([_cell(value) for value in row] for row in _rows(batches))))
     else:
         lines = table(names, ([_cell(value) for value in row] for row in _rows(batches)))
     for line in lines:
         out.write(line.encode("utf-8", "backslashreplace") + b"\n")
-
-
-def _with_header(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[Sequence[object]]:
-    yield names
-    yield from rows
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:

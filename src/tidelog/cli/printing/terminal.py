@@ -11,7 +11,7 @@ import shutil
 import sys
 from typing import TextIO
 
-BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
+BOLD, DIM, RED, YELLOW = "1", "2", "31", "33"
 
 
 def stdout_is_terminal() -> bool:

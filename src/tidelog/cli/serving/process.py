@@ -79,23 +79,13 @@ def serve(
 
     Raises what `LogManager.startup` raises, InvalidArgumentError and StorageError for an address that cannot be bound.
     """
-    if read_only:
-        with ReadOnlyView(data_dir) as view:
-            logger.info("%s is served read-only, as it is now: nothing in it is changed", view.directory)
-            properties = {**properties, **read_only_view.PROPERTIES}
-            return _serve(view.path, properties, replace(config, **READ_ONLY_SETTINGS), clock, metrics_at, READ_ONLY_APIS)
-    return _serve(data_dir, properties, config, clock, metrics_at, APIS)
-
-
-def _serve(
-    data_dir: str | Path,
-    properties: Mapping[str, PropertyValue],
-    config: BrokerConfig,
-    clock: Clock,
-    metrics_at: tuple[str, int] | None,
-    apis: tuple[Api, ...],
-) -> bool:
+    apis = APIS
     with ExitStack() as stack:
+        if read_only:
+            view = stack.enter_context(ReadOnlyView(data_dir))
+            logger.info("%s is served read-only, as it is now: nothing in it is changed", view.directory)
+            data_dir, properties = view.path, {**properties, **read_only_view.PROPERTIES}
+            config, apis = replace(config, **READ_ONLY_SETTINGS), READ_ONLY_APIS
         scraped = None if metrics_at is None else _Scraped(stack, *metrics_at)
         return _serve_folder(data_dir, properties, config, clock, apis, scraped)
 

@@ -33,7 +33,7 @@ class AvroDecoder(ObjectDecoder):
 
     def __init__(self, writer: AvroSchema, reader: AvroSchema | None = None) -> None:
         reader = None if reader is writer else reader
-        super().__init__((reader or writer).type)
+        super().__init__(self._one_value, (reader or writer).type)
         self.schema = writer
         with imported_from("decode", "fastavro"):
             # The compiled reader recurses without a limit.
@@ -47,7 +47,7 @@ class AvroDecoder(ObjectDecoder):
         self._one = writer.one()
         self._reader_one = None if reader is None else reader.one()
 
-    def load(self, value: bytes) -> object:
+    def _one_value(self, value: bytes) -> object:
         stream = io.BytesIO(value)
         found = self._read(stream, self._one, self._reader_one)
         if stream.tell() != len(value):

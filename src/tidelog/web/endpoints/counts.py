@@ -29,12 +29,10 @@ from tidelog.web.context import Answer, Context, plain
 from tidelog.web.grid import Grid
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
-from tidelog.web.segment_counts import Counting
+from tidelog.web.segment_counts import Counting, read_limit
 from tidelog.web.wanted import Wanted, pieces
 
 MAX_BUCKETS = 2000
-
-READ_BYTES = 24 << 20
 
 READ_OFFSETS = 100_000
 """The most records that are fetched from brokers for an exact count."""
@@ -58,7 +56,7 @@ def counts(context: Context, query: Query, job: Job) -> Answer:
         if end <= start:
             read_bytes = 0
         elif is_plain and source.log_dir is not None:
-            read_bytes = _by_maps(context, source, wanted, grid, job, 2**62 if query.flag("exact") else None)
+            read_bytes = _by_maps(context, source, wanted, grid, job, read_limit(query))
         elif is_plain:
             read_bytes = _by_brokers(source, wanted, grid, job)
         else:
@@ -103,9 +101,9 @@ def _extent(context: Context, source: Source, wanted: Wanted, job: Job) -> tuple
     return max(0, min(least, default=0)), max(most, default=-1)
 
 
-def _by_maps(context: Context, source: Source, wanted: Wanted, grid: Grid, job: Job, limit_bytes: int | None) -> int:
+def _by_maps(context: Context, source: Source, wanted: Wanted, grid: Grid, job: Job, limit_bytes: int) -> int:
     assert source.log_dir is not None
-    counting = Counting(context.maps, grid, job, READ_BYTES if limit_bytes is None else limit_bytes)
+    counting = Counting(context.maps, grid, job, limit_bytes)
     numbers = wanted.partitions(source)
     for number in numbers:
         with source.log_dir.log(wanted.request.topic, number) as log:

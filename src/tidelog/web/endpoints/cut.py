@@ -30,14 +30,10 @@ from tidelog.web.context import Answer, Context, plain
 from tidelog.web.grid import Grid
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
-from tidelog.web.segment_counts import Counting
+from tidelog.web.segment_counts import Counting, read_limit
 from tidelog.web.wanted import Wanted, pieces
 
 ALL_TIMES_MS = 2**62
-
-
-READ_BYTES = 24 << 20
-"""The most bytes that are read for an exact count without `exact=1`."""
 
 
 class Cut(NamedTuple):
@@ -57,7 +53,7 @@ def cut(context: Context, query: Query, job: Job) -> Answer:
     wanted = Wanted.of(context, query)
     start, end = wanted.request.time.start_ms or 0, wanted.request.time.end_ms
     span = TimeRange(start, ALL_TIMES_MS if end is None else end)
-    limit_bytes = 2**62 if query.flag("exact") else READ_BYTES
+    limit_bytes = read_limit(query)
     is_whole = is_exact = True
     answer = []
     with context.sources.named(query.text("source")).borrowed() as source:
