@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, batch, open_log
-from tidelog.broker.header_check import USUAL, check_headers, check_headers_fast
+from tidelog.broker.partitions.header_check import USUAL, check_headers, check_headers_fast
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.model import NO_TIMESTAMP
@@ -239,7 +239,7 @@ def produce_response(draw: random.Random) -> None:
 
 
 PAIRS: dict[str, Callable[[random.Random], None]] = {
-    "broker/header_check.py check_headers_fast": look,
+    "broker/partitions/header_check.py check_headers_fast": look,
     "records/batch.py _read_header_fast": header,
     "storage/partition/append/append_info.py append_info_fast": info,
     "storage/partition/append/appends.py _validate_fast": validation,

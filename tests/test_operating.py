@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import tidelog
 from tests.cli.conftest import run
 from tests.patience import PATIENCE_S
-from tidelog.broker.groups.group_lags import GroupLags
 from tidelog.broker.replicas.replica_numbers import ReplicaNumbers
+from tidelog.broker.server.scraped.group_lags import GroupLags
 from tidelog.broker.server.scraped.prometheus import BrokerCollector, snapshot
 from tidelog.cli.commands.serve import command as serve
 from tidelog.clock import ManualClock, SystemClock

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tidelog.broker.groups.group import Group, GroupState
-from tidelog.broker.transactions import transaction
-from tidelog.broker.transactions.transaction import Transaction, TransactionState, initialized
+from tidelog.broker.coordinators.groups.group import Group, GroupState
+from tidelog.broker.coordinators.transactions import transaction
+from tidelog.broker.coordinators.transactions.transaction import Transaction, TransactionState, initialized
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import IllegalStateError, InvalidArgumentError
@@ -97,7 +97,7 @@ def test_only_what_is_in_the_table_is_done(module: str) -> None:
 @examples(100)
 @given(steps=st.lists(st.sampled_from(GroupState), max_size=12), first=st.sampled_from(GroupState))
 def test_a_group_goes_by_its_table(steps: list[GroupState], first: GroupState) -> None:
-    table = table_of("tidelog.broker.groups.group")
+    table = table_of("tidelog.broker.coordinators.groups.group")
     if first not in table[None]:
         with pytest.raises(IllegalStateError):
             Group("app", 0, first)

@@ -17,9 +17,9 @@ import pytest
 import tidelog.reader.time_map_file  # noqa: F401
 from tests.broker.raw import RawClient
 from tests.patience import PATIENCE_S
-from tidelog.broker.api import Api
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.serving_broker import ServingBroker, serve
 from tidelog.clock import Clock, SystemClock
 

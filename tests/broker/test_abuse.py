@@ -22,8 +22,8 @@ from tests.examples import examples
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tidelog.broker.apis import api_versions
+from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.server import answer_writer, broker_server, connection
-from tidelog.broker.server.dispatcher import APIS
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record

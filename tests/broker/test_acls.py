@@ -19,10 +19,10 @@ from tests.broker.loop_turns import LoopTurns
 from tests.broker.produce_helpers import message_set
 from tests.broker.raw import RawClient
 from tests.broker.widest import about, codes_of, plain, requests
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import NOTHING, Access
 from tidelog.broker.broker import Broker
-from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.access import NOTHING, Access
+from tidelog.broker.handling.api import Api
 from tidelog.broker.settings.authorizer_properties import STANDARD_AUTHORIZER
 from tidelog.errors import InvalidArgumentError
 from tidelog.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType

@@ -10,8 +10,8 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import produce_request, some_records
 from tests.broker.raw import RawClient
 from tests.broker.transactions.producers import TransactionalProducer
+from tidelog.broker.configs.config_changes import BROKER, TOPIC
 from tidelog.broker.quotas import answer_room
-from tidelog.broker.settings.config_changes import BROKER, TOPIC
 from tidelog.model import LATEST
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.wire.error_codes import ErrorCode

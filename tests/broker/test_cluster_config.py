@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.broker.cluster_properties import ACCEPTED, BROKER, REFUSED, REFUSED_HERE
 from tests.broker.conftest import RunningBroker
+from tidelog.broker.configs.config_entries import CONFIG_TYPES, STATIC_BROKER_CONFIG, ConfigEntries, ConfigEntry, meanings
 from tidelog.broker.settings import cluster_config
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, BrokerConfig
 from tidelog.broker.settings.cluster_config import (
@@ -21,7 +22,6 @@ from tidelog.broker.settings.cluster_config import (
     ReplicaSelector,
     Voter,
 )
-from tidelog.broker.settings.config_entries import CONFIG_TYPES, STATIC_BROKER_CONFIG, ConfigEntries, ConfigEntry, meanings
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.errors import InvalidArgumentError
 

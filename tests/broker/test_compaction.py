@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.kafka.java import wait_until
-from tidelog.broker.server import event_loop
+from tidelog.broker.loop import event_loop
 from tidelog.clock import ManualClock
 from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME

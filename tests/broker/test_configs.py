@@ -15,8 +15,8 @@ from tests.broker.raw import RawClient
 from tests.broker.test_topic_admin import fill, topics_of
 from tests.storage.known_topics import forget
 from tidelog.broker.apis import alter_configs, describe_cluster, describe_configs, describe_log_dirs, incremental_alter_configs
-from tidelog.broker.settings.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, Operation
-from tidelog.broker.settings.config_entries import meanings
+from tidelog.broker.configs.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, Operation
+from tidelog.broker.configs.config_entries import meanings
 from tidelog.broker.settings.dynamic_settings import DYNAMIC
 from tidelog.broker.settings.sensitive_properties import SENSITIVE_PROPERTIES, is_read_only, is_secret
 from tidelog.clock import SystemClock

@@ -16,11 +16,11 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.examples import examples
 from tests.patience import PATIENCE_S
-from tidelog.broker.api import Api
 from tidelog.broker.apis import api_versions
-from tidelog.broker.authorization.access import NOTHING
+from tidelog.broker.handling.access import NOTHING
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.server.request import Outcome, Request
+from tidelog.broker.requests.request import Outcome, Request
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.headers import request_chunks

@@ -12,9 +12,9 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.quotas.test_alter_client_quotas import altered, entry
 from tests.broker.raw import RawClient
 from tests.patience import PATIENCE_S
-from tidelog.broker.quotas.connection_limits import protected_listener
 from tidelog.broker.quotas.connection_quotas import ConnectionQuotas, as_address
-from tidelog.broker.server.listeners import parse_listeners
+from tidelog.broker.requests.listeners import parse_listeners
+from tidelog.broker.server.connection_limits import protected_listener
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.clock import ManualClock

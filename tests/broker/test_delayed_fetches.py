@@ -8,7 +8,7 @@ import pytest
 
 from tidelog.broker.fetch import delayed_fetches as delayed_fetches_module
 from tidelog.broker.fetch.delayed_fetches import DelayedFetches
-from tidelog.broker.server.wide_requests import FEW
+from tidelog.broker.requests.wide_requests import FEW
 from tidelog.model import TopicPartition
 
 ONE, TWO, THREE = (TopicPartition("topic", index) for index in range(3))

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tidelog.broker.apis.api_versions import LAST_OF_3_9
-from tidelog.broker.groups.group_lags import Scraped
-from tidelog.broker.metrics import Metrics
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.loop.metrics import Metrics
 from tidelog.broker.replicas.replica_numbers import ReplicaNumbers
-from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.server.scraped.group_lags import Scraped
 from tidelog.broker.server.scraped.prometheus import BrokerCollector, Snapshot
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
 from tidelog.groups.lag import NextRecord, PartitionLag, Precision, Retention

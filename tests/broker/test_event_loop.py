@@ -11,8 +11,8 @@ import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.patience import PATIENCE_S
-from tidelog.broker.server import event_loop
-from tidelog.broker.server.event_loop import LoopThreads
+from tidelog.broker.loop import event_loop
+from tidelog.broker.loop.event_loop import LoopThreads
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record

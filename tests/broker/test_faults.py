@@ -10,8 +10,8 @@ from tests.broker.produce_helpers import message_set
 from tests.broker.raw import RawClient
 from tests.broker.widest import about, codes_of, plain, requests
 from tests.patience import PATIENCE_S
-from tidelog.broker.authorization.faulty_handler import fails_by_topic
-from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.faulty_handler import fails_by_topic
 from tidelog.errors import InvalidArgumentError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages import api_versions, fetch, metadata, offset_commit

@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry
 import tidelog
 from tests.broker.conftest import RunningBroker
 from tests.examples import examples
-from tidelog.broker.groups import group_lags
-from tidelog.broker.groups.group_lags import GroupLags
+from tidelog.broker.server.scraped import group_lags
+from tidelog.broker.server.scraped.group_lags import GroupLags
 from tidelog.broker.server.scraped.prometheus import BrokerCollector, snapshot
 from tidelog.client.client import Client
 from tidelog.client.consumer_groups.groups import commit_offsets

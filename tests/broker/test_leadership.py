@@ -9,8 +9,8 @@ import confluent_kafka
 
 from tests.patience import PATIENCE_S
 from tidelog import Broker
-from tidelog.broker.flushes import Flushes
-from tidelog.broker.leadership import SingleLeadership
+from tidelog.broker.partitions.flushes import Flushes
+from tidelog.broker.partitions.leadership import SingleLeadership
 from tidelog.clock import ManualClock
 from tidelog.model import TopicPartition
 from tidelog.reader.metadata_log import METADATA_DIR

@@ -14,8 +14,8 @@ import pytest
 from tests.certificates import Authority
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
-from tidelog.broker.server.lingering_close import may_close
-from tidelog.broker.server.secured.tls_socket import TlsSocket
+from tidelog.broker.net.lingering_close import may_close
+from tidelog.broker.net.tls_socket import TlsSocket
 from tidelog.security.tls_context import ContextSource
 
 ANSWERS = b"answer" * 1000

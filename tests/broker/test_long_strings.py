@@ -10,7 +10,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.broker.widest import plain, requests
-from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.wire.decoder_source import MAX_STRING_BYTES
 from tidelog.wire.fields import Field
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -12,7 +12,7 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.fields import check_fields
 from tidelog.broker.apis import metadata
-from tidelog.broker.topics import NO_TOPIC_ID
+from tidelog.broker.topics.topics import NO_TOPIC_ID
 from tidelog.errors import LogOfflineError
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode

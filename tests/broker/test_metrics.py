@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.broker.raw import RawClient
 from tests.fields import check_fields
-from tidelog.broker.metrics import LATENCY_BUCKETS, Histogram, Metrics
+from tidelog.broker.loop.metrics import LATENCY_BUCKETS, Histogram, Metrics
 from tidelog.broker.server.scraped.prometheus import BrokerCollector, Snapshot, snapshot
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2

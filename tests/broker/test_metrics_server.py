@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.broker.metrics import Metrics
+from tidelog.broker.loop.metrics import Metrics
 from tidelog.broker.server.scraped import metrics_server
 from tidelog.broker.server.scraped.health import STARTING, STOPPING, Health
 from tidelog.broker.server.scraped.metrics_server import MAX_REQUESTS, PATIENCE_S, MetricsServer

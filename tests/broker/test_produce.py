@@ -25,7 +25,7 @@ from tests.broker.produce_helpers import (
 from tests.broker.raw import RawClient
 from tests.examples import examples
 from tidelog.broker.apis import produce
-from tidelog.broker.header_check import check_headers
+from tidelog.broker.partitions.header_check import check_headers
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError, RecordValidationError
 from tidelog.model import TopicPartition

@@ -12,7 +12,6 @@ from tests.broker.conftest import RunningBroker
 from tests.broker.raw import RawClient
 from tests.broker.test_topic_admin import fill
 from tests.wire.random_messages import random_struct
-from tidelog.broker.api import Api
 from tidelog.broker.apis import (
     alter_configs,
     create_partitions,
@@ -25,6 +24,7 @@ from tidelog.broker.apis import (
     incremental_alter_configs,
     metadata,
 )
+from tidelog.broker.handling.api import Api
 from tidelog.wire.fields import Struct
 from tidelog.wire.messages.metadata import MetadataRequest
 

@@ -13,9 +13,9 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.kafka.java import wait_until
+from tidelog.broker.net.read_buffers import SHARED_BYTES
+from tidelog.broker.requests.wide_requests import SLOTS
 from tidelog.broker.server import connection
-from tidelog.broker.server.read_buffers import SHARED_BYTES
-from tidelog.broker.server.wide_requests import SLOTS
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record

@@ -20,12 +20,12 @@ import tidelog
 from tests.certificates import PASSWORD, Authority
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
-from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.peers.channel import Channel
+from tidelog.broker.requests.listeners import is_of_security, parse_listeners
 from tidelog.broker.server.broker_server import HANDSHAKE_THREADS, BrokerServer
-from tidelog.broker.server.listeners import is_of_security, parse_listeners
 from tidelog.broker.server.secured.authentication import MAX_BYTES
-from tidelog.broker.server.secured.listener_security import ListenerSecurity
 from tidelog.broker.serving_broker import ServingBroker
+from tidelog.broker.settings.listener_security import ListenerSecurity
 from tidelog.errors import (
     AuthenticationError,
     BrokerUnreachableError,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.broker.server.listeners import Listener, parse_address, parse_listeners
+from tidelog.broker.requests.listeners import Listener, parse_address, parse_listeners
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.config import LogConfig

@@ -16,10 +16,10 @@ from tests.broker.conftest import RunningBroker
 from tests.broker.loop_turns import LoopTurns
 from tests.broker.raw import RawClient
 from tests.kafka.java import wait_until
-from tidelog.broker.server import slices as slices_module
-from tidelog.broker.server.request import Outcome
-from tidelog.broker.server.slices import COLLECTED_S, SLICE_S, Elsewhere, Slices, slowly
-from tidelog.broker.server.wide_requests import AT_ONCE, SLOTS, WideRequests, discard
+from tidelog.broker.requests import slices as slices_module
+from tidelog.broker.requests.request import Outcome
+from tidelog.broker.requests.slices import COLLECTED_S, SLICE_S, Elsewhere, Slices, slowly
+from tidelog.broker.requests.wide_requests import AT_ONCE, SLOTS, WideRequests, discard
 from tidelog.formats.non_blocking_read import NotCachedError, is_non_blocking
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
@@ -134,7 +134,7 @@ def test_many_works_share_a_round(slices: Slices, rounds: Rounds) -> None:
 
 def test_in_a_round_that_is_full_works_are_only_begun(slices: Slices, rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many come in it: each has its first step, and its turn in a round of its own."""
-    monkeypatch.setattr("tidelog.broker.server.slices.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("tidelog.broker.requests.slices.perf_counter", lambda: 0.0)
     assert not slices.is_round_full
     slices.note(SLICE_S)
     assert slices.is_round_full

@@ -13,7 +13,7 @@ from tests.broker.groups.offset_requests import Offset, commit
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tests.storage.known_topics import forget
-from tidelog.broker.state_log import READ_BYTES, InternalTopic, StateLog
+from tidelog.broker.coordinators.state_log import READ_BYTES, InternalTopic, StateLog
 from tidelog.clock import ManualClock, SystemClock, steady
 from tidelog.groups.offsets_topic import java_hash
 from tidelog.records.builder import Producer, build_end_txn_marker

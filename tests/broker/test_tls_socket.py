@@ -16,8 +16,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests.certificates import Authority
+from tidelog.broker.net.tls_socket import HANDSHAKE_RECORDS, IDLE_RECORDS, RECORDS_A_TURN, WRITTEN_BYTES, TlsSocket
 from tidelog.broker.server.answer_writer import _behind
-from tidelog.broker.server.secured.tls_socket import HANDSHAKE_RECORDS, IDLE_RECORDS, RECORDS_A_TURN, WRITTEN_BYTES, TlsSocket
 from tidelog.errors import ProtocolError
 from tidelog.security.tls_context import ContextSource, server_context
 from tidelog.security.tls_settings import TlsSettings

@@ -12,7 +12,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tidelog.broker.apis import create_partitions, create_topics, delete_records, delete_topics
-from tidelog.broker.topics import NO_TOPIC_ID
+from tidelog.broker.topics.topics import NO_TOPIC_ID
 from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2

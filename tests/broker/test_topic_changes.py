@@ -14,7 +14,7 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.broker.test_topic_admin import new
 from tests.patience import PATIENCE_S
-from tidelog.broker.topic_changes import Job
+from tidelog.broker.topics.topic_changes import Job
 from tidelog.errors import StorageError
 from tidelog.formats.names import parse_topic_partition_name
 from tidelog.storage.metadata.metadata_store import MetadataStore

@@ -14,12 +14,12 @@ from tests.broker.produce_helpers import produce_request
 from tests.broker.transactions.producers import TransactionalProducer
 from tests.kafka.java import wait_until
 from tidelog.broker.apis import describe_producers, write_txn_markers
-from tidelog.broker.delays import Delays
+from tidelog.broker.coordinators.transactions import transactions as transactions_module
+from tidelog.broker.coordinators.transactions.transaction import TransactionState
 from tidelog.broker.fetch.fetch_sessions import FetchedPartition
-from tidelog.broker.server import slices as slices_module
-from tidelog.broker.server.slices import SLICE_S, Slices
-from tidelog.broker.transactions import transactions as transactions_module
-from tidelog.broker.transactions.transaction import TransactionState
+from tidelog.broker.loop.delays import Delays
+from tidelog.broker.requests import slices as slices_module
+from tidelog.broker.requests.slices import SLICE_S, Slices
 from tidelog.clock import ManualClock
 from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME

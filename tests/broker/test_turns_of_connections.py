@@ -20,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tidelog.broker.net.read_buffers import LARGE_BYTES, ReadBuffers
+from tidelog.broker.net.turns import ROUND_BYTES, Turns
+from tidelog.broker.requests.request import Outcome
 from tidelog.broker.server.connection import Connection
-from tidelog.broker.server.read_buffers import LARGE_BYTES, ReadBuffers
-from tidelog.broker.server.request import Outcome
-from tidelog.broker.server.turns import ROUND_BYTES, Turns
 
 KIB, MIB = 1024, 1024 * 1024
 TURN_BYTES = 2 * MIB
@@ -159,7 +159,7 @@ class House:
 @pytest.fixture(autouse=True)
 def _timeless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds and turns end by bytes and counts alone."""
-    monkeypatch.setattr("tidelog.broker.server.turns.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("tidelog.broker.net.turns.perf_counter", lambda: 0.0)
     monkeypatch.setattr("tidelog.broker.server.connection.perf_counter_ns", lambda: 0)
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tidelog.broker.api import Api
-from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import Api
 from tidelog.wire.fields import Versions
 
 TABLE = re.compile(r"^\| version \| what it changed \|\n\|---\|---\|\n((?:\|.*\|\n?)+)", re.MULTILINE)

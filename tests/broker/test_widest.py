@@ -15,7 +15,7 @@ from tests.broker.conftest import StartBroker
 from tests.broker.loop_turns import LoopTurns
 from tests.broker.widest import requests
 from tests.examples import IS_SOAK
-from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.wire.fields import Field
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.broker.node import Node
-from tidelog.broker.topics import Topics, TopicView
+from tidelog.broker.topics.topics import Topics, TopicView
 from tidelog.config import PropertyValue
 from tidelog.storage.steps import run_steps
 

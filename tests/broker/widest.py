@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tests.broker.produce_helpers import message_set
-from tidelog.broker.api import Api
+from tidelog.broker.handling.api import Api
 from tidelog.wire.codec import Message
 from tidelog.wire.fields import Field, Struct
 from tidelog.wire.messages.delete_topics import DeleteTopicState

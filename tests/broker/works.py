@@ -1,4 +1,4 @@
-"""Works in slices (`tidelog.broker.server.slices`), done by hand."""
+"""Works in slices (`tidelog.broker.requests.slices`), done by hand."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def fsync(fd):
         time.sleep(0.05)
     real(fd)
 os.fsync = fsync
-from tidelog.broker.server import event_loop
+from tidelog.broker.loop import event_loop
 from tidelog.storage import close_logs as closing
 closing.PROGRESS_S = event_loop.PROGRESS_S = 0.1
 {more}

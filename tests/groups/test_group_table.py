@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.groups.histories import NOW_MS, PLACES, PLAIN, Event, Known, Write, as_folder, events_in, known, model, random_history
-from tidelog.broker.groups.group_records import read_groups
+from tidelog.broker.coordinators.groups.group_records import read_groups
 from tidelog.clock import ManualClock
 from tidelog.model import OFFSETS_TOPIC
 from tidelog.reader.log_dir import LogDir

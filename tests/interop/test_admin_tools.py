@@ -18,7 +18,7 @@ from tests.kafka.clients import NewRow, produce, watermarks
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
 from tidelog.broker.apis.api_versions import LAST_OF_3_9
-from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.dispatch.dispatcher import APIS
 
 RELEASE = "3.9.1"
 TOPICS = "org.apache.kafka.tools.TopicCommand"

@@ -28,8 +28,8 @@ from tests.kafka.clusters import KafkaCluster
 from tests.kafka.jars import classpath
 from tests.kafka.java import free_port, run_java, wait_until
 from tests.patience import PATIENCE_S
-from tidelog.broker.transactions.transaction import TransactionState
-from tidelog.broker.transactions.transaction_records import read_transaction
+from tidelog.broker.coordinators.transactions.transaction import TransactionState
+from tidelog.broker.coordinators.transactions.transaction_records import read_transaction
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.records import Record, iter_records

@@ -40,7 +40,7 @@ from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import create_topics
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
-from tidelog.broker.groups.group_records import group_entry, read_groups
+from tidelog.broker.coordinators.groups.group_records import group_entry, read_groups
 from tidelog.groups.offset_records import offset_entry
 from tidelog.records.batch import iter_headers
 from tidelog.records.records import iter_records

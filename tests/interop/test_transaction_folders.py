@@ -26,9 +26,9 @@ from tests.interop.test_handover import hand_over
 from tests.kafka import Kafka391
 from tests.kafka.clients import create_topics
 from tests.patience import PATIENCE_S
-from tidelog.broker.state_log import read_batches
-from tidelog.broker.transactions.transaction import Transaction, TransactionState
-from tidelog.broker.transactions.transaction_records import read_transaction, read_transactions, transaction_entry
+from tidelog.broker.coordinators.state_log import read_batches
+from tidelog.broker.coordinators.transactions.transaction import Transaction, TransactionState
+from tidelog.broker.coordinators.transactions.transaction_records import read_transaction, read_transactions, transaction_entry
 from tidelog.clock import SystemClock
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2

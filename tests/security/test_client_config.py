@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.certificates import PASSWORD, Authority
-from tidelog.broker.server.listeners import Listener
-from tidelog.broker.server.secured.listener_security import ListenerSecurity
+from tidelog.broker.requests.listeners import Listener
+from tidelog.broker.settings.listener_security import ListenerSecurity
 from tidelog.broker.settings.peer_security import peer_config
 from tidelog.client.connections.addresses import config_of, parse_addresses, secured, with_config
 from tidelog.errors import AuthenticationError, InvalidArgumentError

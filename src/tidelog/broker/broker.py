@@ -47,11 +47,11 @@ from typing import Any, Self, TypeVar, overload
 from tidelog.broker.authorization.faults import Fault
 from tidelog.broker.broker_thread import BrokerThread, Reply
 from tidelog.broker.node import Node
-from tidelog.broker.server.listeners import joined, loopback
+from tidelog.broker.requests.listeners import joined, loopback
 from tidelog.broker.server.secured.quick_security import QuickSecurity
 from tidelog.broker.serving_broker import ServingBroker
 from tidelog.broker.settings.server_properties import described, sort_properties
-from tidelog.broker.topic_changes import Job
+from tidelog.broker.topics.topic_changes import Job
 from tidelog.clock import Clock, SystemClock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, TopicExistsError, UnknownTopicOrPartitionError

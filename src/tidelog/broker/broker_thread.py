@@ -18,11 +18,11 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from tidelog.broker.api import Api
 from tidelog.broker.cluster.startup import is_member, manager_of, serving
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import Api
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
-from tidelog.broker.server.dispatcher import APIS
-from tidelog.broker.server.listeners import Listener
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.serving_broker import ServingBroker
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties

@@ -5,17 +5,17 @@ It does not know the parts that use it. `Node` extends it and creates them. Use 
 
 from __future__ import annotations
 
-from tidelog.broker.cluster.broker_channels import BrokerChannels
-from tidelog.broker.cluster.metadata_plane import MetadataPlane
-from tidelog.broker.delays import Delays
 from tidelog.broker.fetch.delayed_fetches import DelayedFetches
-from tidelog.broker.flushes import Flushes
-from tidelog.broker.metrics import Metrics
-from tidelog.broker.server.listeners import Listener
-from tidelog.broker.server.slices import Slices
+from tidelog.broker.loop.delays import Delays
+from tidelog.broker.loop.metrics import Metrics
+from tidelog.broker.loop.timers import Blocking, Timers
+from tidelog.broker.partitions.flushes import Flushes
+from tidelog.broker.peers.broker_channels import BrokerChannels
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.requests.listeners import Listener
+from tidelog.broker.requests.slices import Slices
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.dynamic_settings import DynamicSettings
-from tidelog.broker.timers import Blocking, Timers
 from tidelog.clock import Clock
 from tidelog.security.access import Access
 from tidelog.storage.log_manager import LogManager

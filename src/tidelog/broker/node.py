@@ -10,36 +10,36 @@ from collections.abc import Mapping
 
 from tidelog.broker.authorization.faults import Faults
 from tidelog.broker.authorization.permissions import Permissions
-from tidelog.broker.cluster.brokers import Brokers, SingleBroker
-from tidelog.broker.cluster.cluster_brokers import ClusterBrokers
-from tidelog.broker.cluster.cluster_topics import ClusterTopics
-from tidelog.broker.cluster.forwarding import Forwarding
-from tidelog.broker.cluster.metadata_plane import MetadataPlane
-from tidelog.broker.cluster.topic_creation import TopicCreation
+from tidelog.broker.configs.config_entries import ConfigEntries
+from tidelog.broker.coordinators.groups.groups import Groups, offsets_topic
+from tidelog.broker.coordinators.state_log import InternalTopic, StateLog
+from tidelog.broker.coordinators.transactions.markers import Markers
+from tidelog.broker.coordinators.transactions.producer_id_source import ClusterProducerIds, ProducerIdSource
+from tidelog.broker.coordinators.transactions.transactions import Transactions, transactions_topic
 from tidelog.broker.core import Core
 from tidelog.broker.fetch.fetch_reader import FetchReader
 from tidelog.broker.fetch.fetch_sessions import FetchSessions
-from tidelog.broker.groups.groups import Groups, offsets_topic
-from tidelog.broker.leadership import Leadership, SingleLeadership
+from tidelog.broker.loop.timers import Blocking, Timers
+from tidelog.broker.net.unsent_bytes import UnsentBytes
+from tidelog.broker.partitions.leadership import Leadership, SingleLeadership
+from tidelog.broker.peers.brokers import Brokers, SingleBroker
+from tidelog.broker.peers.cluster_brokers import ClusterBrokers
+from tidelog.broker.peers.forwarding import Forwarding
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.replicas.cluster_leadership import ClusterLeadership
 from tidelog.broker.replicas.fetchers import Fetchers
 from tidelog.broker.replicas.replicas import Replicas
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
-from tidelog.broker.server.listeners import Listener
-from tidelog.broker.server.unsent_bytes import UnsentBytes
-from tidelog.broker.server.wide_requests import WideRequests
+from tidelog.broker.requests.listeners import Listener
+from tidelog.broker.requests.wide_requests import WideRequests
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.cluster_config import ReplicaSelector
-from tidelog.broker.settings.config_entries import ConfigEntries
 from tidelog.broker.settings.dynamic_settings import LEADER_RATE
-from tidelog.broker.state_log import InternalTopic, StateLog
-from tidelog.broker.timers import Blocking, Timers
-from tidelog.broker.topic_changes import TopicChanges
-from tidelog.broker.topics import Topics
-from tidelog.broker.transactions.markers import Markers
-from tidelog.broker.transactions.producer_id_source import ClusterProducerIds, ProducerIdSource
-from tidelog.broker.transactions.transactions import Transactions, transactions_topic
+from tidelog.broker.topics.cluster_topics import ClusterTopics
+from tidelog.broker.topics.topic_changes import TopicChanges
+from tidelog.broker.topics.topic_creation import TopicCreation
+from tidelog.broker.topics.topics import Topics
 from tidelog.clock import Clock
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.broker.api import Api, Handler
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import Api, Handler
 from tidelog.broker.node import Node
-from tidelog.broker.server.dispatcher import APIS
-from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.topics import NO_TOPIC_ID
+from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.topics.topics import NO_TOPIC_ID
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages import (

@@ -17,14 +17,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tidelog.broker.api import Api
-from tidelog.broker.cluster.metadata_plane import MetadataPlane
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import Api
+from tidelog.broker.loop.event_loop import LoopThreads, LoopTimers, Ticker
 from tidelog.broker.node import Node
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.server.bound_sockets import BoundSockets
 from tidelog.broker.server.broker_server import BrokerServer
-from tidelog.broker.server.dispatcher import APIS
-from tidelog.broker.server.event_loop import LoopThreads, LoopTimers, Ticker
-from tidelog.broker.server.listeners import Listener
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties, sort_properties
 from tidelog.clock import Clock

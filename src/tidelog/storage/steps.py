@@ -7,7 +7,8 @@
 | None | other work may run here |
 
 Equal functions (such as the same method of the same object) that wait at the same time may be called once for all. The generator
-itself runs on the owner's thread. A library calls `run_steps`, and waits; a broker runs many at once (`broker.topic_changes`).
+itself runs on the owner's thread. A library calls `run_steps`, and waits; a broker runs many at once
+(`broker.topics.topic_changes`).
 Abandoned steps (`close`) leave the same state as a crash there, with nothing open.
 """
 

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidelog.broker.broker import Broker
-from tidelog.broker.server.listeners import joined
+from tidelog.broker.requests.listeners import joined
 from tidelog.errors import InvalidArgumentError
 from tidelog.properties_file import parse_properties
 from tidelog.security.client_config import PLAINTEXT

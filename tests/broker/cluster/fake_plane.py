@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker
-from tidelog.broker.cluster.metadata_plane import ANONYMOUS
+from tidelog.broker.peers.metadata_plane import ANONYMOUS
 from tidelog.broker.serving_broker import running
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.metadata.delta import MetadataDelta

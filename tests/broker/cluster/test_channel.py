@@ -12,8 +12,8 @@ import pytest
 
 import tidelog
 from tests.patience import PATIENCE_S
-from tidelog.broker.cluster.channel import Channel
-from tidelog.broker.cluster.peer_connection import MAX_HANDSHAKE_BYTES, MAX_RESPONSE_BYTES
+from tidelog.broker.peers.channel import Channel
+from tidelog.broker.peers.peer_connection import MAX_HANDSHAKE_BYTES, MAX_RESPONSE_BYTES
 from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, UnsupportedVersionError
 from tidelog.records.batch import iter_headers
 from tidelog.wire.codec import decode

@@ -18,7 +18,7 @@ from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.zookeeper.session import Znode
 from tidelog.broker.cluster.zookeeper.zookeeper_plane import ZookeeperPlane
-from tidelog.broker.settings import config_forwarding
+from tidelog.broker.configs import config_forwarding
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource

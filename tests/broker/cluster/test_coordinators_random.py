@@ -14,7 +14,7 @@ import pytest
 from tests.broker.cluster.test_coordinators import KEY, Transactional, cluster_of, commit, fetched, kept_in, run
 from tests.broker.replicas.small_cluster import SmallCluster
 from tests.patience import PATIENCE_S
-from tidelog.broker.state_log import read_batches
+from tidelog.broker.coordinators.state_log import read_batches
 from tidelog.errors import BrokerUnreachableError
 from tidelog.model import TopicPartition
 from tidelog.records.control import ControlType

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.broker.cluster.fake_plane import FakePlane, registered, topic
 from tidelog.broker.cluster.kraft import directory_assignments
 from tidelog.broker.cluster.kraft.directory_assignments import AT_ONCE, LASTING, DirectoryAssignments, wait_s
-from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.errors import BrokerUnreachableError, TidelogError
 from tidelog.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED, directory_of
 from tidelog.metadata.records import FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord

@@ -10,7 +10,7 @@ import pytest
 from tests.broker.cluster.fake_plane import Member, member, registered
 from tests.broker.raw import RawClient
 from tests.kafka.java import wait_until
-from tidelog.broker.cluster.forwarded_apis import FORWARDED
+from tidelog.broker.peers.forwarded_apis import FORWARDED
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnsupportedVersionError
 from tidelog.metadata.records import FeatureLevelRecord
 from tidelog.model import TopicPartition
@@ -149,7 +149,7 @@ def test_nobody_waits_for_a_request_that_waits(member: Member) -> None:
 
 
 def test_so_many_bytes_wait_and_no_more(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.broker.cluster.forwarding.MAX_BYTES", 50)
+    monkeypatch.setattr("tidelog.broker.peers.forwarding.MAX_BYTES", 50)
     answers: list[asyncio.Future[bytes]] = []
 
     def later(frame: bytes) -> Any:

@@ -17,8 +17,8 @@ from tests.patience import PATIENCE_S
 from tidelog.broker.cluster.kraft.broker_lifecycle import LEFT_S, BrokerLifecycle, BrokerState
 from tidelog.broker.cluster.kraft.features import KNOWN, announced
 from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
+from tidelog.broker.coordinators.transactions.producer_id_source import ClusterProducerIds
 from tidelog.broker.settings.broker_config import BrokerConfig
-from tidelog.broker.transactions.producer_id_source import ClusterProducerIds
 from tidelog.errors import BrokerError, BrokerUnreachableError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from tidelog.metadata import records as r
 from tidelog.model import TopicPartition

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tidelog.broker.cluster.retry_log import LINES, PERIOD_S, RetryLog
+from tidelog.broker.loop.retry_log import LINES, PERIOD_S, RetryLog
 
 
 class Loop:

@@ -12,7 +12,7 @@ import pytest
 from tests.broker.cluster.zookeeper_requests import broker, led, metadata, partition, topic
 from tidelog.broker.cluster.zookeeper.cluster_state import led_states, take_led, take_metadata
 from tidelog.broker.cluster.zookeeper.registration import broker_znode
-from tidelog.broker.server.listeners import Listener, loopback
+from tidelog.broker.requests.listeners import Listener, loopback
 from tidelog.broker.settings.protocol_version import (
     FETCH,
     LIST_OFFSETS,

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from tests.broker.conftest import RunningBroker
 from tests.broker.raw import RawClient
-from tidelog.broker.groups.group import Group, GroupState
+from tidelog.broker.coordinators.groups.group import Group, GroupState
 from tidelog.clock import ManualClock
 from tidelog.wire.messages.heartbeat import HeartbeatRequest
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

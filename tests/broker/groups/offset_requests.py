@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tests.broker.conftest import RunningBroker
 from tests.broker.raw import RawClient
 from tests.patience import PATIENCE_S
-from tidelog.broker.groups.groups import Groups
+from tidelog.broker.coordinators.groups.groups import Groups
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.delete_groups import DeleteGroupsRequest
 from tidelog.wire.messages.offset_commit import (

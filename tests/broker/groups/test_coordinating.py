@@ -12,11 +12,11 @@ import pytest
 from tests.broker.groups.members import NO_TOPICS, Coordinator, assign
 from tests.fields import check_fields
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
-from tidelog.broker.groups.delayed_response import DelayedResponse
-from tidelog.broker.groups.group import GroupState
-from tidelog.broker.groups.membership import MAX_PREFIX
-from tidelog.broker.server.listeners import java_address
-from tidelog.broker.server.request import Outcome
+from tidelog.broker.coordinators.groups.delayed_response import DelayedResponse
+from tidelog.broker.coordinators.groups.group import GroupState
+from tidelog.broker.coordinators.groups.membership import MAX_PREFIX
+from tidelog.broker.requests.listeners import java_address
+from tidelog.broker.requests.request import Outcome
 from tidelog.security.acl import ALL_OPERATIONS, ResourceType
 from tidelog.storage.steps import run_steps
 from tidelog.wire.error_codes import ErrorCode
@@ -343,7 +343,9 @@ class TestKept:
         log, slices = SimpleNamespace(may_be_uncommitted=False), SimpleNamespace(soon=lambda call: call())
         node = SimpleNamespace(groups=SimpleNamespace(log=log), slices=slices)
         failed = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        waiting = DelayedResponse(Asked(), node, "group", fail, lambda code: HeartbeatResponse(error_code=code))  # type: ignore[arg-type,var-annotated]
+        waiting = DelayedResponse(
+            Asked(), node.groups.log, node.slices, "group", fail, lambda code: HeartbeatResponse(error_code=code)
+        )  # type: ignore[arg-type,var-annotated]
         assert waiting.later() is Outcome.LATER
         waiting.answer(1)
         assert sent == ["waits", failed]

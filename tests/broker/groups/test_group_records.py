@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.broker.conftest import RunningBroker
 from tests.broker.groups.offset_requests import Offset, commit, fetch, loaded
 from tests.fields import check_fields
-from tidelog.broker.groups import group_records
-from tidelog.broker.groups.group import Group, GroupState, Member
-from tidelog.broker.groups.group_records import group_entry, read_groups
-from tidelog.broker.groups.subscriptions import subscriptions, topics_in
+from tidelog.broker.coordinators.groups import group_records
+from tidelog.broker.coordinators.groups.group import Group, GroupState, Member
+from tidelog.broker.coordinators.groups.group_records import group_entry, read_groups
+from tidelog.broker.coordinators.groups.subscriptions import subscriptions, topics_in
 from tidelog.errors import InvalidArgumentError, ProtocolError
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import group_key, offset_entries, offset_entry, offset_key

@@ -1,6 +1,6 @@
 """Joining, syncing, heartbeats, leaving: over the wire, on a clock that stands still. What Kafka's GroupCoordinatorTest has.
 
-Kafka's names of the tests are in the docstrings. Which state answers what to whom: `tidelog.broker.groups.joining`.
+Kafka's names of the tests are in the docstrings. Which state answers what to whom: `tidelog.broker.coordinators.groups.joining`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.broker.loop_turns import LoopTurns
 from tests.broker.test_widest import LONGEST_S
 from tests.fields import check_fields
 from tidelog.broker.apis.join_group import MAX_PROTOCOLS
-from tidelog.broker.groups.group import GroupState
+from tidelog.broker.coordinators.groups.group import GroupState
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.leave_group import MemberIdentity
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tests.fields import check_fields
-from tidelog.broker.delays import Delay
-from tidelog.broker.groups.group import Group, GroupState, JoinResult, Member, SyncResult
-from tidelog.broker.groups.membership import (
+from tidelog.broker.coordinators.groups.group import Group, GroupState, JoinResult, Member, SyncResult
+from tidelog.broker.coordinators.groups.membership import (
     add,
     answer_join,
     answer_sync,
@@ -23,6 +22,7 @@ from tidelog.broker.groups.membership import (
     replace_static,
     supports,
 )
+from tidelog.broker.loop.delays import Delay
 from tidelog.wire.error_codes import ErrorCode
 
 NOW_MS = 1_700_000_000_000

@@ -20,9 +20,9 @@ from tests.broker.works import done
 from tests.examples import IS_SOAK, examples
 from tests.groups.histories import known
 from tests.patience import PATIENCE_S
-from tidelog.broker.groups.offset_commits import Committer, Transaction, commit, commit_in_transaction
+from tidelog.broker.coordinators.groups.offset_commits import Committer, Transaction, commit, commit_in_transaction
 from tidelog.broker.node import Node
-from tidelog.broker.server import slices
+from tidelog.broker.requests import slices
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import ManualClock
 from tidelog.groups.group_offsets import CommittedOffset

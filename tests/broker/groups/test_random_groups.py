@@ -24,8 +24,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.broker.groups.members import NO_TOPICS
 from tests.broker.groups.test_offset_model import AtOnce
 from tests.examples import examples
-from tidelog.broker.groups.group import Group, GroupState, JoinResult, SyncResult
-from tidelog.broker.groups.joining import Joining, Leaving, Syncing, heartbeat, join, leave, sync
+from tidelog.broker.coordinators.groups.group import Group, GroupState, JoinResult, SyncResult
+from tidelog.broker.coordinators.groups.joining import Joining, Leaving, Syncing, heartbeat, join, leave, sync
 from tidelog.broker.node import Node
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import ManualClock
@@ -159,7 +159,7 @@ class Groups(RuleBasedStateMachine):
                 self.joined(client, result)
 
         result = join(
-            self.node,
+            self.node.groups,
             GROUP,
             Joining(
                 client.member_id,
@@ -234,7 +234,7 @@ class Groups(RuleBasedStateMachine):
             client.wait = None
             return
         syncing = Syncing(client.member_id, client.instance_id, generation_id, None, None, sent, answer)
-        result = sync(self.node, group, syncing)
+        result = sync(self.node.groups, group, syncing)
         if result is not None:
             answer(result)
 
@@ -243,7 +243,7 @@ class Groups(RuleBasedStateMachine):
         client, group = self.clients[index], self.group
         if group is None:
             return
-        code = heartbeat(self.node, group, client.member_id, client.instance_id, client.generation_id)
+        code = heartbeat(self.node.groups, group, client.member_id, client.instance_id, client.generation_id)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             assert client.member_id in group.members
             assert group.generation_id == client.generation_id
@@ -254,7 +254,7 @@ class Groups(RuleBasedStateMachine):
         client, group = self.clients[index], self.group
         if group is None:
             return
-        code = leave(self.node, group, Leaving("" if by_instance else client.member_id, client.instance_id, "a test"))
+        code = leave(self.node.groups, group, Leaving("" if by_instance else client.member_id, client.instance_id, "a test"))
         if code is ErrorCode.NONE:
             client.member_id, client.generation_id, client.wait = "", -1, None
 

@@ -13,8 +13,8 @@ from tests.broker.loop_turns import LoopTurns
 from tests.broker.test_widest import LONGEST_S
 from tests.broker.works import done
 from tests.kafka.java import wait_until
-from tidelog.broker.groups.group import Group
-from tidelog.broker.state_log import TOMBSTONES_AT_ONCE
+from tidelog.broker.coordinators.groups.group import Group
+from tidelog.broker.coordinators.state_log import TOMBSTONES_AT_ONCE
 from tidelog.clock import ManualClock
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import TopicPartition

@@ -6,10 +6,10 @@ import tracemalloc
 
 import pytest
 
-from tidelog.broker.api_error import ApiError
 from tidelog.broker.quotas import client_quotas
 from tidelog.broker.quotas.client_quotas import LONGEST_NAME, ClientQuotas
 from tidelog.broker.quotas.quota_limits import Limit, QuotaLimits
+from tidelog.broker.requests.api_error import ApiError
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.metadata.image import QuotaKey
 from tidelog.security.principal import USER, Principal

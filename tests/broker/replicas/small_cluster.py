@@ -21,11 +21,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.patience import PATIENCE_S
-from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.loop.event_loop import LoopThreads, LoopTimers
 from tidelog.broker.node import Node
+from tidelog.broker.peers.channel import Channel
 from tidelog.broker.server.broker_server import BrokerServer
-from tidelog.broker.server.dispatcher import APIS
-from tidelog.broker.server.event_loop import LoopThreads, LoopTimers
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.clock import SystemClock
 from tidelog.metadata import records as r

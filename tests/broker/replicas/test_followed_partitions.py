@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.storage.partition_logs import batch, offsets, open_log
+from tidelog.broker.loop.rate_limited_log import RateLimitedLog
 from tidelog.broker.replicas.following.fetch_session_client import FetchSessionClient
 from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions
 from tidelog.broker.replicas.following.follower_append import pieces
 from tidelog.broker.replicas.following.leader_answers import LeaderAnswers
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
-from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.model import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.storage.partition.partition_log import PartitionLog

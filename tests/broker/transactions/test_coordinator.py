@@ -22,10 +22,10 @@ from tests.broker.transactions.producers import (
 )
 from tests.kafka.java import wait_until
 from tidelog import Broker
+from tidelog.broker.coordinators.state_log import read_batches
+from tidelog.broker.coordinators.transactions.transaction import Transaction
+from tidelog.broker.coordinators.transactions.transaction_records import read_transactions, transaction_entry
 from tidelog.broker.serving_broker import ServingBroker
-from tidelog.broker.state_log import read_batches
-from tidelog.broker.transactions.transaction import Transaction
-from tidelog.broker.transactions.transaction_records import read_transactions, transaction_entry
 from tidelog.clock import ManualClock
 from tidelog.model import TRANSACTIONS_TOPIC
 from tidelog.storage.log_manager import LogManager

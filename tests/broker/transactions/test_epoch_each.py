@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.broker.conftest import RunningBroker
 from tests.broker.transactions.producers import TransactionalProducer, committed, producers, write_markers
 from tests.storage.producers import PRODUCER, batch, manager
-from tidelog.broker.transactions.transaction import (
+from tidelog.broker.coordinators.transactions.transaction import (
     LAST_GIVEN_EPOCH,
     PREPARED,
     ProducerIdAndEpoch,
@@ -21,7 +21,7 @@ from tidelog.broker.transactions.transaction import (
     TransactionState,
     ended_in_next_epoch,
 )
-from tidelog.broker.transactions.transaction_records import read_transaction, transaction_entry
+from tidelog.broker.coordinators.transactions.transaction_records import read_transaction, transaction_entry
 from tidelog.clock import ManualClock
 from tidelog.model import TopicPartition
 from tidelog.records.control import ControlType, EndTxnMarker

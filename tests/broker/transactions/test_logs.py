@@ -26,8 +26,8 @@ from tests.broker.transactions.producers import (
 )
 from tests.fields import check_fields
 from tests.kafka.java import wait_until
-from tidelog.broker.server.slices import SLICE_S
-from tidelog.broker.transactions import completion
+from tidelog.broker.coordinators.transactions import completion
+from tidelog.broker.requests.slices import SLICE_S
 from tidelog.records.batch import iter_headers
 from tidelog.records.control import ControlType
 from tidelog.records.markers import end_txn_marker

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.broker.produce_helpers import NOW_MS
 from tests.broker.transactions.producers import TransactionalProducer, wait_until_loaded
 from tidelog import Broker
-from tidelog.broker.serving_broker import ServingBroker
-from tidelog.broker.transactions.transaction import STATES_BY_TEXT, Transaction, TransactionState
-from tidelog.broker.transactions.transaction_records import (
+from tidelog.broker.coordinators.transactions.transaction import STATES_BY_TEXT, Transaction, TransactionState
+from tidelog.broker.coordinators.transactions.transaction_records import (
     read_transaction,
     read_transactions,
     transaction_entry,
     transaction_key,
 )
+from tidelog.broker.serving_broker import ServingBroker
 from tidelog.clock import ManualClock
 from tidelog.errors import ProtocolError
 from tidelog.model import TopicPartition

@@ -20,7 +20,7 @@ import pytest
 from tests.interop.differential.pair import Pair, Side
 from tests.interop.differential.record_sets import build, records
 from tests.interop.differential.requests import produce
-from tidelog.broker.settings.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC
+from tidelog.broker.configs.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC
 from tidelog.wire.codec import Message
 from tidelog.wire.messages import alter_configs as alter_messages
 from tidelog.wire.messages import incremental_alter_configs as incremental_messages

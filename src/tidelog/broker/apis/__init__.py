@@ -1,1 +1,1 @@
-"""The served APIs, one module for each. `server.dispatcher` collects them in a table, from which ApiVersions is answered."""
+"""The served APIs, one module for each. `dispatch.dispatcher` collects them in a table, from which ApiVersions is answered."""

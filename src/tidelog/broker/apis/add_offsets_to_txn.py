@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Right, at_top, whole
-from tidelog.broker.coordinator_handlers import by_transactions
-from tidelog.broker.server.request import Request
+from tidelog.broker.handling.access import Right, at_top, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_transactions
+from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

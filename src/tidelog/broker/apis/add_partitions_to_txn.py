@@ -11,14 +11,14 @@ from collections.abc import Collection, Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Access, Asker
-from tidelog.broker.coordinator_handlers import by_transactions
-from tidelog.broker.groups.offset_commits import unknown_partitions
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Elsewhere, Work, elements, slowly
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.transactions.transaction import EPOCH_EACH
+from tidelog.broker.coordinators.groups.offset_commits import unknown_partitions
+from tidelog.broker.coordinators.transactions.transaction import EPOCH_EACH
+from tidelog.broker.handling.access import Access, Asker
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_transactions
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Elsewhere, Work, elements, slowly
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
@@ -129,7 +129,7 @@ def _unknown(
     node: Node, keys: Collection[TopicPartition], forbidden: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
 ) -> Generator[None, None, dict[TopicPartition, ErrorCode]]:
     """Return an error code for each partition if any partition is unknown or forbidden, an empty dict otherwise."""
-    wrong = {**(yield from unknown_partitions(node, keys)), **forbidden}
+    wrong = {**(yield from unknown_partitions(node.topics, keys)), **forbidden}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong if wrong else {}
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import shortened
-from tidelog.broker.authorization.access import at_top, cluster, whole
-from tidelog.broker.server.request import Request
+from tidelog.broker.handling.access import at_top, cluster, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.api_error import shortened
+from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

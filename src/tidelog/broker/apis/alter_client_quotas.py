@@ -1,6 +1,6 @@
 """AlterClientQuotas (49): sets and removes client quotas (KIP-546). A standalone broker stores them in its metadata log.
 
-In a cluster the request is forwarded to the controllers (`cluster.forwarded_apis`). The checks and their order are those of
+In a cluster the request is forwarded to the controllers (`peers.forwarded_apis`). The checks and their order are those of
 Kafka's ClientQuotaControlManager. A refused entity gets INVALID_REQUEST; other entities are not affected:
 
 | refused | |
@@ -20,9 +20,8 @@ import socket
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
-from tidelog.broker.authorization.access import cluster, whole, why
+from tidelog.broker.handling.access import cluster, whole, why
+from tidelog.broker.handling.api import Api
 from tidelog.broker.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -31,10 +30,11 @@ from tidelog.broker.quotas.client_quotas import (
 )
 from tidelog.broker.quotas.connection_quotas import CONNECTION_CREATION_RATE
 from tidelog.broker.quotas.quota_limits import CLIENT_ID, IP, USER
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Elsewhere, Until, Work
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.topic_changes import Job
+from tidelog.broker.requests.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Elsewhere, Until, Work
+from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.topics.topic_changes import Job
 from tidelog.config import INT32_MAX, INT64_MAX
 from tidelog.metadata.records import ClientQuotaRecord
 from tidelog.metadata.records import EntityData as RecordEntity

@@ -2,7 +2,7 @@
 metadata log.
 
 A client sends the salted password, not the password. The broker keeps only the two keys derived from it, which neither reveal the
-password nor allow a client to authenticate. In a cluster the request is forwarded to the controllers (`cluster.forwarded_apis`).
+password nor allow a client to authenticate. In a cluster the request is forwarded to the controllers (`peers.forwarded_apis`).
 
 | refused | with |
 |---|---|
@@ -21,13 +21,13 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
-from tidelog.broker.authorization.access import cluster, whole
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.topic_changes import Job
+from tidelog.broker.handling.access import cluster, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.api_error import MAX_CHANGED, ApiError, api_error_of, too_many_changes
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.topics.topic_changes import Job
 from tidelog.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from tidelog.metadata.versions import SCRAM_LEVEL
 from tidelog.security.acl import Operation

@@ -22,12 +22,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import NOTHING
-from tidelog.broker.cluster.forwarded_apis import forwarded_with
-from tidelog.broker.cluster.metadata_plane import MetadataPlane
+from tidelog.broker.handling.access import NOTHING
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.server.request import Request
+from tidelog.broker.peers.forwarded_apis import forwarded_with
+from tidelog.broker.peers.metadata_plane import MetadataPlane
+from tidelog.broker.requests.request import Request
 from tidelog.metadata.versions import FEATURES_3_9, LEVEL_3_9
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

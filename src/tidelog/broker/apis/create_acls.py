@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import api_error_of
-from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.authorization.acl_changes import ACLS, creation, why_invalid
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.topic_changes import Job
+from tidelog.broker.handling.access import cluster, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.api_error import api_error_of
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.topics.topic_changes import Job
 from tidelog.security.acl import Acl, Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

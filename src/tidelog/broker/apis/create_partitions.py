@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import ApiError, api_error_of
-from tidelog.broker.authorization.access import each, named_twice
+from tidelog.broker.handling.access import each, named_twice
+from tidelog.broker.handling.api import Api
+from tidelog.broker.partitions.replica_rules import check_replicas
 from tidelog.broker.quotas.client_quotas import Mutations
-from tidelog.broker.replica_rules import check_replicas
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.topic_changes import Job
+from tidelog.broker.requests.api_error import ApiError, api_error_of
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.topics.topic_changes import Job
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode

@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import ApiError, api_error_of
-from tidelog.broker.authorization.access import Access, Amend, Asker, each, named_twice, unless_cluster
+from tidelog.broker.handling.access import Access, Amend, Asker, each, named_twice, unless_cluster
+from tidelog.broker.handling.api import Api
+from tidelog.broker.partitions.replica_rules import check_assignments, check_replication_factor
 from tidelog.broker.quotas.client_quotas import Mutations
-from tidelog.broker.replica_rules import check_assignments, check_replication_factor
-from tidelog.broker.server.request import Outcome, Request, Wide
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.topic_changes import Job
-from tidelog.broker.topics import why_invalid
+from tidelog.broker.requests.api_error import ApiError, api_error_of
+from tidelog.broker.requests.request import Outcome, Request, Wide
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.topics.topic_changes import Job
+from tidelog.broker.topics.topics import why_invalid
 from tidelog.model import METADATA_TOPIC
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.folder.data_folder import new_topic_id

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import each
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.group import GroupState
-from tidelog.broker.groups.groups import Removal
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work
+from tidelog.broker.coordinators.groups.group import GroupState
+from tidelog.broker.coordinators.groups.groups import Removal
+from tidelog.broker.handling.access import each
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

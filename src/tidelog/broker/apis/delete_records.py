@@ -20,12 +20,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import ApiError, api_error_of
-from tidelog.broker.authorization.access import each
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Until, Work, elements, slowly
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.handling.access import each
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.api_error import ApiError, api_error_of
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Until, Work, elements, slowly
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.partition.removals import HIGH_WATERMARK

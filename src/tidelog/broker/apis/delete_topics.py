@@ -10,15 +10,15 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import api_error_of, shortened
-from tidelog.broker.authorization.access import Access, Amend, Asker, appending, why
+from tidelog.broker.handling.access import Access, Amend, Asker, appending, why
+from tidelog.broker.handling.api import Api
 from tidelog.broker.quotas.client_quotas import Mutations
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.topic_changes import Job
-from tidelog.broker.topics import NO_TOPIC_ID, TopicView
+from tidelog.broker.requests.api_error import api_error_of, shortened
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.topics.topic_changes import Job
+from tidelog.broker.topics.topics import NO_TOPIC_ID, TopicView
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR, cluster_operations
-from tidelog.broker.authorization.access import within
-from tidelog.broker.server.request import Request
+from tidelog.broker.handling.access import within
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.request import Request
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse

@@ -17,14 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import ApiError, api_error_of
-from tidelog.broker.authorization.config_access import of_configs
-from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import AT_ONCE
-from tidelog.broker.settings.config_changes import (
+from tidelog.broker.configs.config_changes import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -33,8 +26,15 @@ from tidelog.broker.settings.config_changes import (
     level_name,
     loggers,
 )
-from tidelog.broker.settings.config_entries import DEFAULT_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry, meanings
-from tidelog.broker.topics import why_invalid
+from tidelog.broker.configs.config_entries import DEFAULT_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry, meanings
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.config_access import of_configs
+from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
+from tidelog.broker.requests.api_error import ApiError, api_error_of
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import AT_ONCE
+from tidelog.broker.topics.topics import why_invalid
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import within
 from tidelog.broker.authorization.token_refusal import token_refusal
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.handling.access import within
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
 

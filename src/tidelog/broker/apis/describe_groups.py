@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
-from tidelog.broker.authorization.access import each, operations_of
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.group import GroupState, Member
+from tidelog.broker.coordinators.groups.group import GroupState, Member
+from tidelog.broker.handling.access import each, operations_of
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

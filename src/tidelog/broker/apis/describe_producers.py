@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import each, why
+from tidelog.broker.handling.access import each, why
+from tidelog.broker.handling.api import Api
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.topics import why_invalid
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.topics.topics import why_invalid
 from tidelog.model import TopicPartition
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode

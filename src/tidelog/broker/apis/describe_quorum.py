@@ -9,11 +9,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import at_top, cluster, whole
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.handling.access import at_top, cluster, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import METADATA_TOPIC
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import operations_of, within
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.topics import why_invalid
+from tidelog.broker.handling.access import operations_of, within
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.wide_requests import discarded
+from tidelog.broker.topics.topics import why_invalid
 from tidelog.model import INTERNAL_TOPICS
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import each
+from tidelog.broker.handling.access import each
+from tidelog.broker.handling.api import Api
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, slowly
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

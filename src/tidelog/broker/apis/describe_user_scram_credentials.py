@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.api_error import shortened
-from tidelog.broker.authorization.access import cluster, whole
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.handling.access import cluster, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.api_error import shortened
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

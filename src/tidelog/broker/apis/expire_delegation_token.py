@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import within
 from tidelog.broker.authorization.token_refusal import token_refusal
-from tidelog.broker.server.request import Request
+from tidelog.broker.handling.access import within
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.request import Request
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 

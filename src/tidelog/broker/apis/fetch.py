@@ -9,8 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import within
 from tidelog.broker.fetch.fetch import Fetch
 from tidelog.broker.fetch.fetch_sessions import (
     FINAL_EPOCH,
@@ -22,10 +20,12 @@ from tidelog.broker.fetch.fetch_sessions import (
     FetchSession,
     PartitionName,
 )
+from tidelog.broker.handling.access import within
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import Elsewhere, Work
-from tidelog.broker.server.wide_requests import AT_ONCE, FEW, discarded
+from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.requests.slices import Elsewhere, Work
+from tidelog.broker.requests.wide_requests import AT_ONCE, FEW, discarded
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

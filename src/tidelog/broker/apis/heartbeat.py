@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Right, at_top, whole
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.joining import heartbeat
-from tidelog.broker.server.request import Request
+from tidelog.broker.coordinators.groups.joining import heartbeat
+from tidelog.broker.handling.access import Right, at_top, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -41,7 +41,7 @@ def _code(node: Node, message: HeartbeatRequest) -> ErrorCode:
     group = node.groups.get(message.group_id)
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return heartbeat(node, group, message.member_id, message.group_instance_id, message.generation_id)
+    return heartbeat(node.groups, group, message.member_id, message.group_instance_id, message.generation_id)
 
 
 API = Api(HeartbeatRequest, HeartbeatResponse, SERVED, ACCESS, by_groups(handle, waits=False))

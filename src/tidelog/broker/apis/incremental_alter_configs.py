@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.config_access import of_configs
-from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.settings.config_changes import Change, Resource
-from tidelog.broker.settings.config_forwarding import altered
+from tidelog.broker.configs.config_changes import Change, Resource
+from tidelog.broker.configs.config_forwarding import altered
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.config_access import of_configs
+from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.security.acl import Operation
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse

@@ -1,7 +1,7 @@
 """InitProducerId (22): assigns a producer id and epoch to an idempotent or transactional producer (KIP-98).
 
 An idempotent producer gets a new id with epoch 0 each time, even if it had one. A transactional producer gets the id and epoch
-described in `transactions.transaction`, which fences other producers with the same transactional id.
+described in `coordinators.transactions.transaction`, which fences other producers with the same transactional id.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Access, Asker
-from tidelog.broker.coordinator_handlers import by_transactions
-from tidelog.broker.server.request import Outcome, Request, Wide
-from tidelog.broker.server.slices import Work, awaited
-from tidelog.broker.topic_changes import Job
-from tidelog.broker.transactions.producer_id_source import ClusterProducerIds
-from tidelog.broker.transactions.transaction import ProducerIdAndEpoch
+from tidelog.broker.coordinators.transactions.producer_id_source import ClusterProducerIds
+from tidelog.broker.coordinators.transactions.transaction import ProducerIdAndEpoch
+from tidelog.broker.handling.access import Access, Asker
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_transactions
+from tidelog.broker.requests.request import Outcome, Request, Wide
+from tidelog.broker.requests.slices import Work, awaited
+from tidelog.broker.topics.topic_changes import Job
 from tidelog.errors import StorageError, TidelogError
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.producers.producer_ids import ProducerIds

@@ -1,6 +1,7 @@
 """JoinGroup (11): adds a member to a group, or takes an existing member into the next generation.
 
-`groups.joining` has the rules, and says which requests wait. Only the leader's response contains the members and their metadata.
+`coordinators.groups.joining` has the rules, and says which requests wait. Only the leader's response contains the members and
+their metadata.
 More than `MAX_PROTOCOLS` protocols get INCONSISTENT_GROUP_PROTOCOL, because each new generation compares the protocols of all
 members.
 """
@@ -10,14 +11,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Access, Asker
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.delayed_response import DelayedResponse
-from tidelog.broker.groups.group import JoinResult
-from tidelog.broker.groups.joining import Joining, join
-from tidelog.broker.server.listeners import java_address
-from tidelog.broker.server.request import Outcome, Request
+from tidelog.broker.coordinators.groups.delayed_response import DelayedResponse
+from tidelog.broker.coordinators.groups.group import JoinResult
+from tidelog.broker.coordinators.groups.joining import Joining, join
+from tidelog.broker.handling.access import Access, Asker
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.requests.listeners import java_address
+from tidelog.broker.requests.request import Outcome, Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -61,7 +62,7 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
     def refused(code: ErrorCode) -> JoinGroupResponse:
         return _response(version, JoinResult("", code))
 
-    waiting = DelayedResponse(request, node, message.group_id, partial(_response, version), refused)
+    waiting = DelayedResponse(request, node.groups.log, node.slices, message.group_id, partial(_response, version), refused)
     joining = Joining(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
@@ -77,7 +78,7 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
         can_skip_assignment=version >= _FIRST_WITH_SKIPPING,
         answer=waiting.answer,
     )
-    result = join(node, message.group_id, joining)
+    result = join(node.groups, message.group_id, joining)
     return waiting.later() if result is None else _response(version, result)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Right, at_top, whole
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.group import GroupState
-from tidelog.broker.groups.joining import Leaving, leave
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work
+from tidelog.broker.coordinators.groups.group import GroupState
+from tidelog.broker.coordinators.groups.joining import Leaving, leave
+from tidelog.broker.handling.access import Right, at_top, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -44,7 +44,7 @@ def handle(node: Node, message: LeaveGroupRequest, request: Request) -> Work:
         if group is None or group.state is GroupState.DEAD:
             code = ErrorCode.UNKNOWN_MEMBER_ID
         else:
-            code = leave(node, group, Leaving(one.member_id, one.group_instance_id, one.reason or "no reason given"))
+            code = leave(node.groups, group, Leaving(one.member_id, one.group_instance_id, one.reason or "no reason given"))
         answers.append(MemberResponse(one.member_id, one.group_instance_id, code))
     if is_batched:
         return LeaveGroupResponse(members=answers)

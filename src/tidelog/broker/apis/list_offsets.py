@@ -29,13 +29,13 @@ import logging
 from collections.abc import Container, Generator, Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import each
+from tidelog.broker.handling.access import each
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
-from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import Elsewhere, Work
-from tidelog.broker.server.wide_requests import AT_ONCE, discarded
+from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.requests.slices import Elsewhere, Work
+from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
 from tidelog.formats.non_blocking_read import NotCachedError
 from tidelog.model import (

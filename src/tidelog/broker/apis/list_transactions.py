@@ -10,12 +10,12 @@ from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import within
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Elsewhere, Work, slowly
-from tidelog.broker.server.wide_requests import AT_ONCE, discarded
-from tidelog.broker.transactions.transaction import STATES_BY_TEXT
+from tidelog.broker.coordinators.transactions.transaction import STATES_BY_TEXT
+from tidelog.broker.handling.access import within
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Elsewhere, Work, slowly
+from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

@@ -1,6 +1,6 @@
 """Metadata (3): returns brokers, topics, and the leaders of partitions.
 
-If any topic is requested by id, names are ignored. `topics` (on a standalone broker) or `cluster.cluster_topics` describes each
+If any topic is requested by id, names are ignored. `topics` (on a standalone broker) or `topics.cluster_topics` describes each
 topic.
 
 If a topic is missing and may be created (auto.create.topics.enable), the broker creates it and returns
@@ -14,13 +14,13 @@ import uuid
 from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import operations_of, within
-from tidelog.broker.server.request import Request, Wide
-from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
-from tidelog.broker.server.wide_requests import AT_ONCE, discarded
-from tidelog.broker.topic_changes import Job
-from tidelog.broker.topics import NO_TOPIC_ID, why_invalid
+from tidelog.broker.handling.access import operations_of, within
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.request import Request, Wide
+from tidelog.broker.requests.slices import Elsewhere, Until, Work, slowly
+from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
+from tidelog.broker.topics.topic_changes import Job
+from tidelog.broker.topics.topics import NO_TOPIC_ID, why_invalid
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.model import INTERNAL_TOPICS
 from tidelog.security.acl import Operation, ResourceType
@@ -36,7 +36,7 @@ from tidelog.wire.messages.metadata import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.broker.topics import TopicView
+    from tidelog.broker.topics.topics import TopicView
 
 SERVED = Versions(0, 12)
 """The versions served here. `tidelog.wire.messages.metadata` lists the changes of each version."""

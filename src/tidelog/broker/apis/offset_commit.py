@@ -3,7 +3,7 @@
 Version 0 gets UNSUPPORTED_VERSION, because it stores offsets in ZooKeeper. A retention time of -1 means the broker's default.
 
 Unknown partitions get UNKNOWN_TOPIC_OR_PARTITION; the others are committed. If a partition is named twice, the last offset
-counts. `groups.offset_commits` checks the member and its generation.
+counts. `coordinators.groups.offset_commits` checks the member and its generation.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Right, each, first, whole
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.offset_commits import Codes, Committer, by_topic, commit, unknown_partitions, without
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work
-from tidelog.broker.server.wide_requests import AT_ONCE, discarded
+from tidelog.broker.coordinators.groups.offset_commits import Codes, Committer, by_topic, commit, unknown_partitions, without
+from tidelog.broker.handling.access import Right, each, first, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
@@ -82,7 +82,7 @@ def handle(node: Node, message: OffsetCommitRequest, request: Request) -> Work:
             )
             if len(offsets) % 128 == 127:
                 yield None
-    codes = yield from unknown_partitions(node, offsets)
+    codes = yield from unknown_partitions(node.topics, offsets)
     known = (yield from without(offsets, codes)) if codes else offsets
     if known:
         if request.api_version == 0:

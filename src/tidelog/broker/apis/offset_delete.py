@@ -17,15 +17,15 @@ from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Right, at_top, each, first, whole
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.group import GroupState
-from tidelog.broker.groups.offset_commits import Codes, by_topic, unknown_partitions
-from tidelog.broker.groups.subscriptions import is_short, subscriptions, topics_in
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Elsewhere, Work, elements, slowly
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.coordinators.groups.group import GroupState
+from tidelog.broker.coordinators.groups.offset_commits import Codes, by_topic, unknown_partitions
+from tidelog.broker.coordinators.groups.subscriptions import is_short, subscriptions, topics_in
+from tidelog.broker.handling.access import Right, at_top, each, first, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Elsewhere, Work, elements, slowly
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
@@ -67,7 +67,7 @@ ACCESS = first(
 def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
     named = (TopicPartition(topic.name, one.partition_index) for topic, one in elements(message.topics))
     keys = yield from slowly(named, 128)
-    codes = yield from unknown_partitions(node, keys)
+    codes = yield from unknown_partitions(node.topics, keys)
     known: dict[TopicPartition, None] = {}
     for count, key in enumerate(keys):
         if key not in codes:

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Access, Amend, Asker, refusals
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.group import Group
+from tidelog.broker.coordinators.groups.group import Group
+from tidelog.broker.handling.access import Access, Amend, Asker, refusals
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
-from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.requests.slices import Work, slowly
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offsets_topic import MAX_CACHED
 from tidelog.model import NO_LEADER_EPOCH, TopicPartition

@@ -6,12 +6,12 @@ without an error.
 
 from __future__ import annotations
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import each, unless_cluster
+from tidelog.broker.handling.access import each, unless_cluster
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, slowly
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.fields import Versions

@@ -36,17 +36,17 @@ from struct import Struct
 from time import perf_counter
 from typing import Final, TypeAlias
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.produce_access import PRODUCE_ACCESS
-from tidelog.broker.header_check import USUAL, HeaderCheck, check_headers_fast, check_produced, is_of_open_transaction
-from tidelog.broker.metrics import Counters
+from tidelog.broker.coordinators.transactions.ask_coordinator import Asked, ask_coordinator, to_ask
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.produce_access import PRODUCE_ACCESS
+from tidelog.broker.loop.metrics import Counters
 from tidelog.broker.node import Node
+from tidelog.broker.partitions.header_check import USUAL, HeaderCheck, check_headers_fast, check_produced, is_of_open_transaction
 from tidelog.broker.replicas.delayed_produce import FIRST_WITH_LEADERS, DelayedProduce, Uncommitted, name_leaders
-from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import SLICE_S, Elsewhere, Work, slowly
-from tidelog.broker.server.wide_requests import AT_ONCE, discarded
-from tidelog.broker.topics import NO_TOPIC_ID
-from tidelog.broker.transactions.ask_coordinator import Asked, ask_coordinator, to_ask
+from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.requests.slices import SLICE_S, Elsewhere, Work, slowly
+from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
+from tidelog.broker.topics.topics import NO_TOPIC_ID
 from tidelog.errors import (
     CorruptBatchError,
     DecompressedTooLargeError,
@@ -219,12 +219,12 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
     is_adding = request.api_version >= _FIRST_ADDING
     is_verified = node.peers is not None and node.config.transaction_partition_verification_enable
     if producers and (is_verified or is_adding):
-        unknown = to_ask(node, dict(zip(sent, looks, strict=True)), is_adding=is_adding)
+        unknown = to_ask(node.manager.logs, node.leadership, dict(zip(sent, looks, strict=True)), is_adding=is_adding)
         if unknown is not None:
             if not is_kept:  # The coordinator may be another broker. While it answers, other requests are read into this memory.
                 is_kept = True
                 _keep(sent, next(iter(sent)))
-            asked = yield from ask_coordinator(node, message.transactional_id or "", unknown, is_adding=is_adding)
+            asked = yield from ask_coordinator(node.transactions, message.transactional_id or "", unknown, is_adding=is_adding)
     answers: dict[str, list[PartitionProduceResponse]] = {}
     waiting: list[Uncommitted] = []
     is_refused = False

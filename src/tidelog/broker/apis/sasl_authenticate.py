@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import NOTHING
+from tidelog.broker.handling.access import NOTHING
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.server.request import Request
+from tidelog.broker.requests.request import Request
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

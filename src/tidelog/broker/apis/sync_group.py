@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Right, at_top, whole
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.delayed_response import DelayedResponse
-from tidelog.broker.groups.group import SyncResult
-from tidelog.broker.groups.joining import Syncing, sync
-from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import Work
-from tidelog.broker.server.wide_requests import AT_ONCE, discarded
+from tidelog.broker.coordinators.groups.delayed_response import DelayedResponse
+from tidelog.broker.coordinators.groups.group import SyncResult
+from tidelog.broker.coordinators.groups.joining import Syncing, sync
+from tidelog.broker.handling.access import Right, at_top, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.requests.slices import Work
+from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
@@ -64,7 +64,9 @@ def _handle(
     group = node.groups.get(message.group_id)
     if group is None:
         return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-    waiting = DelayedResponse(request, node, message.group_id, _response, lambda code: SyncGroupResponse(error_code=code))
+    waiting = DelayedResponse(
+        request, node.groups.log, node.slices, message.group_id, _response, lambda code: SyncGroupResponse(error_code=code)
+    )
     syncing = Syncing(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
@@ -74,7 +76,7 @@ def _handle(
         assignments=assignments,
         answer=waiting.answer,
     )
-    result = sync(node, group, syncing)
+    result = sync(node.groups, group, syncing)
     return waiting.later() if result is None else _response(result)
 
 

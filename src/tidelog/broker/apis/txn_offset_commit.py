@@ -3,18 +3,15 @@
 COORDINATOR_LOAD_IN_PROGRESS is returned from version 2 on: older clients treat it as fatal.
 
 The group must have been added to the transaction (AddOffsetsToTxn); from version 5 on this request adds it (KIP-890). Until the
-transaction ends, OffsetFetch returns the previous offsets, or UNSTABLE_OFFSET_COMMIT. `groups.offset_commits` checks the member
-and its generation.
+transaction ends, OffsetFetch returns the previous offsets, or UNSTABLE_OFFSET_COMMIT. `coordinators.groups.offset_commits` checks
+the member and its generation.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import Right, each, first, whole
-from tidelog.broker.coordinator_handlers import by_groups
-from tidelog.broker.groups.offset_commits import (
+from tidelog.broker.coordinators.groups.offset_commits import (
     Committer,
     Transaction,
     by_topic,
@@ -22,9 +19,12 @@ from tidelog.broker.groups.offset_commits import (
     unknown_partitions,
     without,
 )
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Work, elements
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.handling.access import Right, each, first, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Work, elements
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import TopicPartition
 from tidelog.security.acl import Operation, ResourceType
@@ -83,7 +83,7 @@ def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Wor
         )
         if len(offsets) % 128 == 127:
             yield None
-    codes = yield from unknown_partitions(node, offsets)
+    codes = yield from unknown_partitions(node.topics, offsets)
     known = (yield from without(offsets, codes)) if codes else offsets
     if known:
         committer = Committer(message.group_id, message.generation_id, message.member_id, message.group_instance_id)

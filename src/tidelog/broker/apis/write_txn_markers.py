@@ -10,11 +10,11 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import cluster, unless_cluster, whole
-from tidelog.broker.server.request import Request
-from tidelog.broker.server.slices import Elsewhere, Until, Work, elements, slowly
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.handling.access import cluster, unless_cluster, whole
+from tidelog.broker.handling.api import Api
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Elsewhere, Until, Work, elements, slowly
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.broker.api_error import check_size
+from tidelog.broker.requests.api_error import check_size
 from tidelog.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from tidelog.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from tidelog.security.principal import is_principal

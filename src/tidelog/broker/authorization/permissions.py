@@ -10,8 +10,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from tidelog.broker.server.listeners import java_address
-from tidelog.broker.server.rate_limited_log import one_line
+from tidelog.broker.loop.rate_limited_log import one_line
+from tidelog.broker.requests.listeners import java_address
 from tidelog.broker.settings.authorizer_properties import super_users
 from tidelog.security.acl import CLUSTER_NAME, RESOURCE_NAMES, Acl, Operation, ResourceType
 from tidelog.security.standard_authorizer import NOWHERE, Decision, StandardAuthorizer
@@ -19,7 +19,7 @@ from tidelog.security.standard_authorizer import NOWHERE, Decision, StandardAuth
 if TYPE_CHECKING:
     import uuid
 
-    from tidelog.broker.server.request import Request
+    from tidelog.broker.requests.request import Request
     from tidelog.broker.settings.broker_config import BrokerConfig
     from tidelog.metadata.image import MetadataImage
     from tidelog.metadata.records import AccessControlEntryRecord

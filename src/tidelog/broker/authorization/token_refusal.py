@@ -9,7 +9,7 @@ from tidelog.security.principal import ANONYMOUS
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.server.request import Request
+    from tidelog.broker.requests.request import Request
 
 
 def token_refusal(request: Request) -> ErrorCode:

@@ -14,9 +14,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeGuard
 
-from tidelog.broker.api import Api
 from tidelog.broker.cluster.kraft.member import joined
-from tidelog.broker.server.dispatcher import APIS
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import Api
 from tidelog.broker.serving_broker import ServingBroker, running
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock

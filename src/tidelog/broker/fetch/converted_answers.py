@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, cast
 from tidelog.broker.fetch.down_conversion import Converted, down_converting, newest_magic
 from tidelog.broker.fetch.fetch_reader import PartitionRead, by_topic, error_answer
 from tidelog.broker.fetch.fetch_sessions import FetchedPartition
-from tidelog.broker.server.slices import Elsewhere, Work
+from tidelog.broker.requests.slices import Elsewhere, Work
 from tidelog.errors import TidelogError
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.fetch import FetchResponse
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.fetch.fetching_broker import FetchingBroker
 
 INLINE_CONVERSION_BYTES = 4096
 """Responses with more bytes than this are converted on another thread."""
@@ -25,11 +25,11 @@ TURN_S = 0.02
 """How long, in seconds, that thread works on one response before others get a turn. A single batch may take longer."""
 
 
-def as_known(node: Node, version: int, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
+def as_known(broker: FetchingBroker, version: int, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
     """Replace results that a client of this version cannot read by errors, without looking at the records: zstd topics, and
     newer message formats if conversion is off.
     """
-    log = node.manager.logs.get(wanted.key) if wanted.key is not None else None
+    log = broker.manager.logs.get(wanted.key) if wanted.key is not None else None
     if log is None:
         return read
     if log.config.compression_type == "zstd":
@@ -39,7 +39,7 @@ def as_known(node: Node, version: int, wanted: FetchedPartition, read: Partition
     return read
 
 
-def converted(node: Node, version: int, answered: list[tuple[FetchedPartition, PartitionRead]]) -> Work:
+def converted(broker: FetchingBroker, version: int, answered: list[tuple[FetchedPartition, PartitionRead]]) -> Work:
     """Return the response with its records in a format that the client knows."""
     magic = newest_magic(version)
     work = [(wanted, read, read.log.config.magic) for wanted, read in answered if read.size_bytes and read.log is not None]
@@ -54,7 +54,7 @@ def converted(node: Node, version: int, answered: list[tuple[FetchedPartition, P
             done[wanted.name] = _refused(wanted, result)
         else:
             read.answer.records = result.records
-            node.metrics.counters.down_converted_batches += result.batches
+            broker.metrics.counters.down_converted_batches += result.batches
     shown = [(wanted, done.get(wanted.name, read)) for wanted, read in answered]
     return FetchResponse(responses=(yield from by_topic(shown)))
 

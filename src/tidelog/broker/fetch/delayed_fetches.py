@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from tidelog.broker.server.slices import SLICE_S
-from tidelog.broker.server.wide_requests import FEW
+from tidelog.broker.requests.slices import SLICE_S
+from tidelog.broker.requests.wide_requests import FEW
 from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.broker.timers import Timers
+    from tidelog.broker.loop.timers import Timers
 
 
 class Watch:

@@ -22,15 +22,15 @@ from collections.abc import Generator
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from tidelog.broker.authorization.fetch_access import failing, readable
 from tidelog.broker.fetch.converted_answers import as_known, converted
 from tidelog.broker.fetch.delayed_fetches import Watch
+from tidelog.broker.fetch.fetch_access import failing, readable
 from tidelog.broker.fetch.fetch_quota import size_of, throttled
 from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, by_topic
 from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
-from tidelog.broker.server.request import Outcome, Request
-from tidelog.broker.server.slices import Work, picked, slowly
-from tidelog.broker.server.wide_requests import AT_ONCE, FEW, discarded
+from tidelog.broker.requests.request import Outcome, Request
+from tidelog.broker.requests.slices import Work, picked, slowly
+from tidelog.broker.requests.wide_requests import AT_ONCE, FEW, discarded
 from tidelog.errors import TidelogError
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.model import ISOLATION_LEVELS, READ_COMMITTED, TopicPartition
@@ -44,8 +44,8 @@ from tidelog.wire.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-    from tidelog.broker.timers import Timer
+    from tidelog.broker.fetch.fetching_broker import FetchingBroker
+    from tidelog.broker.loop.timers import Timer
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -66,6 +66,7 @@ class Fetch:
 
     __slots__ = (
         "_available",
+        "_broker",
         "_held_bytes",
         "_is_final",
         "_is_gone",
@@ -73,7 +74,6 @@ class Fetch:
         "_left_bytes",
         "_message",
         "_min_one_message",
-        "_node",
         "_params",
         "_partitions",
         "_reads",
@@ -90,14 +90,14 @@ class Fetch:
 
     def __init__(
         self,
-        node: Node,
+        broker: FetchingBroker,
         message: FetchRequest,
         request: Request,
         wanted: list[FetchedPartition],
         session: FetchSession | None,
         session_epoch: int,
     ) -> None:
-        self._node = node
+        self._broker = broker
         self._message = message
         version = request.api_version
         replica_id = message.replica_id if version < _FIRST_WITH_REPLICA_EPOCH else message.replica_state.replica_id
@@ -107,9 +107,9 @@ class Fetch:
             isolation = FetchIsolation.TXN_COMMITTED
         else:
             isolation = FetchIsolation.HIGH_WATERMARK
-        max_bytes = min(message.max_bytes, node.config.fetch_max_bytes)
-        if node.quotas.is_active and replica_id < 0:
-            max_bytes = int(min(max_bytes, node.quotas.most_fetched(request)))
+        max_bytes = min(message.max_bytes, broker.config.fetch_max_bytes)
+        if broker.quotas.is_active and replica_id < 0:
+            max_bytes = int(min(max_bytes, broker.quotas.most_fetched(request)))
         min_bytes = min(message.min_bytes, max_bytes)
         replica_epoch = -1 if version < _FIRST_WITH_REPLICA_EPOCH else message.replica_state.replica_epoch
         self._params = FetchParams(
@@ -142,13 +142,13 @@ class Fetch:
 
     def work(self) -> Work:
         """Return the response, or LATER if the fetch must wait."""
-        if self._node.permissions is not None:
+        if self._broker.permissions is not None:
             wanted = self._partitions
-            self._partitions, denied = yield from readable(self._node.permissions, self._request, wanted, self._params)
+            self._partitions, denied = yield from readable(self._broker.permissions, self._request, wanted, self._params)
             if denied:
                 self._set_apart = wanted
                 self._unknown += denied
-        faults = self._node.faults.of("Fetch")
+        faults = self._broker.faults.of("Fetch")
         if faults:
             wanted = self._partitions
             self._partitions, failed = failing(faults, wanted)
@@ -157,7 +157,7 @@ class Fetch:
             if failed:
                 self._set_apart = self._set_apart or wanted
                 self._unknown += failed
-        logs = self._node.manager.logs
+        logs = self._broker.manager.logs
         for count, one in enumerate(self._partitions):
             if one.key not in logs:
                 yield from self._set_apart_unknown()
@@ -171,7 +171,7 @@ class Fetch:
         self._set_apart = self._set_apart or wanted
         ids: list[tuple[FetchedPartition, PartitionRead]] = []
         for count, one in enumerate(wanted):
-            unknown = self._node.fetch_reader.unknown(one)
+            unknown = self._broker.fetch_reader.unknown(one)
             if unknown is None:
                 known.append(one)
             else:
@@ -209,13 +209,13 @@ class Fetch:
 
     def _give_back(self) -> None:
         """Stop counting the bytes that were read: the connection counts them now, or they were dropped."""
-        self._node.unsent.add(-self._held_bytes)
+        self._broker.unsent.add(-self._held_bytes)
         self._held_bytes = 0
 
     def _read(self) -> Generator[NotCachedError | None, None, None]:
-        read_partition = self._node.fetch_reader.read
-        params, reads, unsent = self._params, self._reads, self._node.unsent
-        idle = self._node.fetch_reader.idle if self._session is not None else None
+        read_partition = self._broker.fetch_reader.read
+        params, reads, unsent = self._params, self._reads, self._broker.unsent
+        idle = self._broker.fetch_reader.idle if self._session is not None else None
         turns = 0
         for wanted in self._partitions:
             turns += 1
@@ -257,7 +257,7 @@ class Fetch:
         log, place = read.log, read.place
         if not self._is_final and log is not None and place is not None and read.answer.diverging_epoch.end_offset < 0:
             params = self._params
-            self._node.leadership.follower_fetched(log, params.replica_id, params.replica_epoch, place, wanted.log_start_offset)
+            self._broker.leadership.follower_fetched(log, params.replica_id, params.replica_epoch, place, wanted.log_start_offset)
 
     def _is_enough(self) -> bool:
         params, reads = self._params, self._reads
@@ -281,8 +281,8 @@ class Fetch:
             assert key is not None
             available[key] = (index, read.size_bytes)
             self._waiting_bytes += read.size_bytes
-        self._watch = self._node.delayed_fetches.watch(available, self._on_append, self._on_time)
-        self._timer = self._node.timers.call_later(self._params.max_wait_ms, self._on_time)
+        self._watch = self._broker.delayed_fetches.watch(available, self._on_append, self._on_time)
+        self._timer = self._broker.timers.call_later(self._params.max_wait_ms, self._on_time)
         self._request.when_gone(self._on_gone)
 
     def _on_append(self, key: TopicPartition) -> None:
@@ -299,9 +299,9 @@ class Fetch:
         """Return how many bytes of a partition the fetch could read now, None if the fetch must stop waiting."""
         read = self._reads[index]
         log, place = read.log, read.place
-        if log is None or place is None or self._node.manager.logs.get(key) is not log:
+        if log is None or place is None or self._broker.manager.logs.get(key) is not log:
             return None
-        if self._node.fetch_reader.refusal(self._partitions[index], self._params, log):
+        if self._broker.fetch_reader.refusal(self._partitions[index], self._params, log):
             return None
         try:
             with non_blocking():
@@ -310,7 +310,7 @@ class Fetch:
             return None
         if place.message_offset == end.message_offset:
             return 0
-        if self._params.is_follower and self._node.leadership.is_held_back(log, self._params.replica_id):
+        if self._params.is_follower and self._broker.leadership.is_held_back(log, self._params.replica_id):
             return 0
         if place.message_offset > end.message_offset or place.on_older_segment(end):
             return None
@@ -324,7 +324,7 @@ class Fetch:
         self._since_ns += perf_counter_ns()
         self._is_final = True
         if not self._is_gone:
-            self._node.slices.go_on(self._request, self._again())
+            self._broker.slices.go_on(self._request, self._again())
 
     def _again(self) -> Work:
         if len(self._partitions) > FEW:
@@ -345,7 +345,7 @@ class Fetch:
         self._stop_waiting()
         self._give_back()
         if len(self._partitions) > FEW:
-            self._node.slices.soon(self._forget)
+            self._broker.slices.soon(self._forget)
 
     def _forget(self) -> None:
         """Free the objects of the last read, in turns if a thousand clients leave together."""
@@ -359,10 +359,10 @@ class Fetch:
         answered = yield from picked(zip(self._partitions, self._reads, strict=True), _has_news)
         answered += self._unknown
         looked_at = answered
-        if self._node.quotas.is_active and not self._params.is_follower:
+        if self._broker.quotas.is_active and not self._params.is_follower:
             busy_ns = perf_counter_ns() - self._since_ns
             size = yield from size_of(answered)
-            refusal = throttled(self._node.quotas, self._request, size, busy_ns, self._session, self._session_epoch)
+            refusal = throttled(self._broker.quotas, self._request, size, busy_ns, self._session, self._session_epoch)
             if refusal is not None:
                 return refusal
         leaders: set[int] = set()
@@ -374,12 +374,12 @@ class Fetch:
                 if version < _FIRST_WITH_STORAGE_ERROR and answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif version >= _FIRST_WITH_LEADERS and answer.error_code in _STALE and wanted.key is not None:
-                    answer.current_leader = LeaderIdAndEpoch(*self._node.leadership.leader_of(wanted.key))
+                    answer.current_leader = LeaderIdAndEpoch(*self._broker.leadership.leader_of(wanted.key))
                     leaders.add(answer.current_leader.leader_id)
             elif read.size_bytes and wanted.key is not None:
-                self._node.metrics.fetched(wanted.key.topic, read.size_bytes)
+                self._broker.metrics.fetched(wanted.key.topic, read.size_bytes)
                 if self._params.is_follower and read.log is not None:
-                    self._node.leadership.sent_to_follower(read.log, read.size_bytes)
+                    self._broker.leadership.sent_to_follower(read.log, read.size_bytes)
         session_id = 0
         session = self._session
         if session is not None:
@@ -397,24 +397,24 @@ class Fetch:
                 partitions[wanted.name] = wanted
                 if count % 256 == 255:
                     yield None
-            session_id = self._node.fetch_sessions.create(
+            session_id = self._broker.fetch_sessions.create(
                 partitions, is_privileged=self._params.is_follower, uses_topic_ids=version >= TOPIC_ID_VERSION
             )
         if version < _FIRST_WITH_ZSTD:
-            known = ((wanted, as_known(self._node, version, wanted, read)) for wanted, read in answered)
+            known = ((wanted, as_known(self._broker, version, wanted, read)) for wanted, read in answered)
             answered = yield from slowly(known, 256)
             if version < _FIRST_WITHOUT_FORMATS:
-                return (yield from converted(self._node, version, answered))
+                return (yield from converted(self._broker, version, answered))
         topics = yield from by_topic(answered)
         if len(answered) > AT_ONCE or len(self._partitions) > AT_ONCE:
             yield from discarded(
                 self._message, looked_at, answered, self._partitions, self._reads, self._unknown, self._set_apart
             )
-        yield from discarded(None, *self._node.fetch_sessions.take_removed())
+        yield from discarded(None, *self._broker.fetch_sessions.take_removed())
         return FetchResponse(0, 0, session_id, topics, self._endpoints(leaders) if leaders else [])
 
     def _endpoints(self, leaders: set[int]) -> list[NodeEndpoint]:
-        found = ((leader, self._node.endpoint_of(leader, self._request.listener)) for leader in sorted(leaders))
+        found = ((leader, self._broker.endpoint_of(leader, self._request.listener)) for leader in sorted(leaders))
         return [NodeEndpoint(leader, *endpoint) for leader, endpoint in found if endpoint is not None]
 
 

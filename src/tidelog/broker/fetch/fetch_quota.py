@@ -14,7 +14,7 @@ from tidelog.wire.messages.fetch import FetchResponse
 if TYPE_CHECKING:
     from tidelog.broker.fetch.fetch_reader import PartitionRead
     from tidelog.broker.quotas.client_quotas import ClientQuotas
-    from tidelog.broker.server.request import Request
+    from tidelog.broker.requests.request import Request
 
 ANSWER_BYTES: Final = 16
 PARTITION_BYTES: Final = 48

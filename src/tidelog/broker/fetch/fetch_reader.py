@@ -22,8 +22,8 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from tidelog.broker.fetch.fetch_sessions import NO_ID, FetchedPartition
-from tidelog.broker.leadership import NO_EPOCH, Leadership
-from tidelog.broker.server.listeners import Listener
+from tidelog.broker.partitions.leadership import NO_EPOCH, Leadership
+from tidelog.broker.requests.listeners import Listener
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, TidelogError
 from tidelog.formats.non_blocking_read import NotCachedError
 from tidelog.storage.log_manager import LogManager

@@ -5,6 +5,5 @@
 | `quota_rate` | a rate over recent windows, a token bucket, and the throttle times computed from them |
 | `quota_limits` | which limit applies: users, client ids, defaults |
 | `client_quotas` | counts requests against limits; one per broker |
-| `connection_limits` | limits of the number and rate of connections, used by `server.broker_server` |
 | `connection_quotas` | measures and limits the rates of new connections |
 """

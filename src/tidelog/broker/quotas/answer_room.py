@@ -19,7 +19,7 @@ Other APIs answer each element once (Metadata, DescribeLogDirs), or with a fixed
 
 from __future__ import annotations
 
-from tidelog.broker.api_error import ApiError
+from tidelog.broker.requests.api_error import ApiError
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_ANSWER_BYTES = 64 << 20

@@ -23,9 +23,9 @@ from hashlib import blake2b
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from tidelog.broker.api_error import ApiError
 from tidelog.broker.quotas.quota_limits import Limit, QuotaLimits
 from tidelog.broker.quotas.quota_rate import QuotaRate, TokenBucket
+from tidelog.broker.requests.api_error import ApiError
 from tidelog.metadata.image import QuotaKey
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchRequest

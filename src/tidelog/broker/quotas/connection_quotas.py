@@ -25,8 +25,8 @@ from tidelog.broker.settings.listener_limits import UNLIMITED
 from tidelog.metadata.image import QuotaKey
 
 if TYPE_CHECKING:
+    from tidelog.broker.loop.timers import Blocking
     from tidelog.broker.settings.broker_config import BrokerConfig
-    from tidelog.broker.timers import Blocking
 
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 

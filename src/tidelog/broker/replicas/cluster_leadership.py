@@ -20,12 +20,12 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tidelog.broker.leadership import NO_EPOCH, Committed, Deleted, Flushed
+from tidelog.broker.partitions.leadership import NO_EPOCH, Committed, Deleted, Flushed
 from tidelog.broker.replicas.partition import Partition
 from tidelog.broker.replicas.replica_selector import ReplicaView, preferred_replica
 from tidelog.broker.replicas.replicas import Replicas
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
-from tidelog.broker.server.listeners import Listener
+from tidelog.broker.requests.listeners import Listener
 from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
@@ -33,7 +33,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.leadership import Leadership
+    from tidelog.broker.partitions.leadership import Leadership
 
 _NONE = ErrorCode.NONE
 

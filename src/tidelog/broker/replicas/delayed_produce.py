@@ -16,19 +16,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tidelog.broker.server.request import Outcome, Request
+from tidelog.broker.requests.request import Outcome, Request
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.partitions.leadership import Leadership
+    from tidelog.broker.requests.listeners import Listener
 
 FIRST_WITH_LEADERS = 10
 """From this version on a NOT_LEADER_OR_FOLLOWER result names the leader (KIP-951)."""
+
+
+class LeaderNames(Protocol):
+    """A broker that knows the leaders of partitions, and their addresses."""
+
+    leadership: Leadership
+
+    def endpoint_of(self, broker_id: int, listener: Listener) -> tuple[str, int, str | None] | None:
+        """Return a broker's host, port and rack for clients of a listener; None if unknown."""
 
 
 class Uncommitted(NamedTuple):
@@ -42,15 +52,15 @@ class Uncommitted(NamedTuple):
 class DelayedProduce:
     """One delayed Produce response."""
 
-    def __init__(self, node: Node, request: Request, response: ProduceResponse) -> None:
-        self._node = node
+    def __init__(self, broker: LeaderNames, request: Request, response: ProduceResponse) -> None:
+        self._broker = broker
         self._request = request
         self._response = response
         self._left = 1
 
     def wait_for(self, uncommitted: Iterable[Uncommitted], timeout_ms: int) -> ProduceResponse | Outcome:
         """Return the response if everything is committed. Otherwise return LATER, and send the response later."""
-        when_committed = self._node.leadership.when_committed
+        when_committed = self._broker.leadership.when_committed
         for one in uncommitted:
             self._left += 1
             if when_committed(one.log, one.end_offset, timeout_ms, partial(self._done, one.answer)):
@@ -73,19 +83,19 @@ class DelayedProduce:
 
     def _name_leaders(self) -> None:
         if self._request.api_version >= FIRST_WITH_LEADERS:
-            name_leaders(self._node, self._request, self._response)
+            name_leaders(self._broker, self._request, self._response)
 
 
-def name_leaders(node: Node, request: Request, response: ProduceResponse) -> None:
+def name_leaders(broker: LeaderNames, request: Request, response: ProduceResponse) -> None:
     """Add the current leader and its address to results with NOT_LEADER_OR_FOLLOWER."""
     leaders = set()
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                leader, epoch = node.leadership.leader_of(TopicPartition(topic.name, answer.index))
+                leader, epoch = broker.leadership.leader_of(TopicPartition(topic.name, answer.index))
                 answer.current_leader = LeaderIdAndEpoch(leader, epoch)
                 leaders.add(leader)
     for leader in sorted(leaders):
-        found = node.endpoint_of(leader, request.listener)
+        found = broker.endpoint_of(leader, request.listener)
         if found is not None:
             response.node_endpoints.append(NodeEndpoint(leader, *found))

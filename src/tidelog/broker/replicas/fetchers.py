@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.cluster.channel import Channel
-from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.peers.channel import Channel
 from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.follower_slices import FollowerSlices
 from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, LeaderFetcher, Shared, logger
@@ -25,8 +25,8 @@ from tidelog.model import TopicPartition
 from tidelog.security.access import Access
 
 if TYPE_CHECKING:
-    from tidelog.broker.cluster.metadata_plane import MetadataPlane
     from tidelog.broker.core import Core
+    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 __all__ = ["Fetchers", "Followed"]
 

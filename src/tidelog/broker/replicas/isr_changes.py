@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.replicas.partition import CommittedIsr, IsrChange, Partition
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
@@ -31,7 +31,7 @@ from tidelog.wire.messages.alter_partition import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.cluster.metadata_plane import MetadataPlane
+    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 logger = logging.getLogger("tidelog.broker")
 

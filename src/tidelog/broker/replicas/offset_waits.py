@@ -17,7 +17,7 @@ from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.timers import Timer, Timers
+    from tidelog.broker.loop.timers import Timer, Timers
 
 _by_offset = attrgetter("offset")
 

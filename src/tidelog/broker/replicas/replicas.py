@@ -31,7 +31,7 @@ from tidelog.broker.replicas.following.followed_partition import Followed
 from tidelog.broker.replicas.isr_changes import IsrChanges
 from tidelog.broker.replicas.offset_waits import OffsetWaits
 from tidelog.broker.replicas.partition import IsrChange, Partition
-from tidelog.broker.server.slices import Until
+from tidelog.broker.requests.slices import Until
 from tidelog.errors import TidelogError
 from tidelog.metadata.assumed_topic_id import known_topic_id
 from tidelog.metadata.delta import MetadataDelta
@@ -44,9 +44,9 @@ from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.cluster.metadata_plane import MetadataPlane
     from tidelog.broker.core import Core
-    from tidelog.broker.timers import Timer
+    from tidelog.broker.loop.timers import Timer
+    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 T = TypeVar("T")
 

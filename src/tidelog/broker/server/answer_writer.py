@@ -16,15 +16,15 @@ from functools import partial
 from time import monotonic, perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
-from tidelog.broker.server.request import Outcome, Wide
-from tidelog.broker.server.unsent_bytes import bytes_in_memory
-from tidelog.broker.server.wide_requests import discard
+from tidelog.broker.net.unsent_bytes import bytes_in_memory
+from tidelog.broker.requests.request import Outcome, Wide
+from tidelog.broker.requests.wide_requests import discard
 from tidelog.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
+    from tidelog.broker.dispatch.served_api import ServedApi
+    from tidelog.broker.loop.timers import Timer
     from tidelog.broker.server.connection_server import ConnectionServer
-    from tidelog.broker.server.served_api import ServedApi
-    from tidelog.broker.timers import Timer
     from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")

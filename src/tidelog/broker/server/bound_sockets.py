@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 
-from tidelog.broker.server.listeners import Listener
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.errors import InvalidArgumentError
 

@@ -31,21 +31,21 @@ from functools import partial
 from itertools import islice
 from time import monotonic
 
-from tidelog.broker.api import Api
+from tidelog.broker.dispatch.dispatcher import APIS, Dispatcher
+from tidelog.broker.handling.api import Api
+from tidelog.broker.loop.event_loop import LoopThreads
+from tidelog.broker.loop.rate_limited_log import RateLimitedLog
+from tidelog.broker.net.read_buffers import ReadBuffers
+from tidelog.broker.net.tls_socket import TlsSocket
+from tidelog.broker.net.turns import Turns
+from tidelog.broker.net.unsent_bytes import LOOK_S, STALLED_S, URGENT_S
 from tidelog.broker.node import Node
-from tidelog.broker.quotas.connection_limits import ConnectionLimits
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.server.bound_sockets import BoundSockets, bind
 from tidelog.broker.server.connection import Connection
-from tidelog.broker.server.dispatcher import APIS, Dispatcher
-from tidelog.broker.server.event_loop import LoopThreads
-from tidelog.broker.server.listeners import Listener
-from tidelog.broker.server.rate_limited_log import RateLimitedLog
-from tidelog.broker.server.read_buffers import ReadBuffers
-from tidelog.broker.server.secured.listener_security import ListenerSecurity
+from tidelog.broker.server.connection_limits import ConnectionLimits
 from tidelog.broker.server.secured.tls_connection import TlsConnection
-from tidelog.broker.server.secured.tls_socket import TlsSocket
-from tidelog.broker.server.turns import Turns
-from tidelog.broker.server.unsent_bytes import LOOK_S, STALLED_S, URGENT_S
+from tidelog.broker.settings.listener_security import ListenerSecurity
 from tidelog.metadata.records import UserScramCredentialRecord
 from tidelog.security.client_config import PLAINTEXT
 from tidelog.security.scram import SCRAM_IDS, ScramCredential

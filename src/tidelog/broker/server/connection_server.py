@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import asyncio
 
+    from tidelog.broker.dispatch.dispatcher import Dispatcher
+    from tidelog.broker.loop.event_loop import LoopThreads
+    from tidelog.broker.loop.rate_limited_log import RateLimitedLog
+    from tidelog.broker.net.read_buffers import ReadBuffers
+    from tidelog.broker.net.tls_socket import TlsSocket
+    from tidelog.broker.net.turns import Turns
     from tidelog.broker.node import Node
-    from tidelog.broker.server.dispatcher import Dispatcher
-    from tidelog.broker.server.event_loop import LoopThreads
-    from tidelog.broker.server.rate_limited_log import RateLimitedLog
-    from tidelog.broker.server.read_buffers import ReadBuffers
-    from tidelog.broker.server.secured.tls_socket import TlsSocket
-    from tidelog.broker.server.turns import Turns
 
 
 class ConnectionServer(Protocol):

@@ -1,1 +1,1 @@
-"""The broker's properties under Kafka's names: parsing, defaults, changes through the protocol, descriptions."""
+"""The broker's properties under Kafka's names: parsing, defaults, those that change while it runs."""

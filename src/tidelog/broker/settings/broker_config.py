@@ -65,12 +65,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tidelog.broker.server.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
-from tidelog.broker.server.secured.listener_security import check_secured
+from tidelog.broker.requests.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
 from tidelog.broker.settings.authorizer_properties import check_authorizer, super_users
 from tidelog.broker.settings.broker_property import BrokerProperty, counts, flag, integer, parsed, properties_of, text, words
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, ClusterConfig
 from tidelog.broker.settings.listener_limits import CREATION_RATE, MAX_CONNECTIONS, limit_of
+from tidelog.broker.settings.listener_security import check_secured
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
 from tidelog.errors import InvalidArgumentError
 

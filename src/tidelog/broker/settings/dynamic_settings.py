@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
-from tidelog.broker.api_error import ApiError
+from tidelog.broker.requests.api_error import ApiError
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, DYNAMIC_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
 from tidelog.broker.settings.unused_properties import is_unused
 from tidelog.config import BROKER_NAMES, INT32_MAX, INT64_MAX, LogConfig, unaliased

@@ -1,4 +1,4 @@
-"""A listener's connection limits, from its properties: see `quotas.connection_limits`, which enforces them."""
+"""A listener's connection limits, from its properties: see `server.connection_limits`, which enforces them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.config import INT32_MAX
 from tidelog.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from tidelog.broker.server.listeners import Listener
+    from tidelog.broker.requests.listeners import Listener
 
 MAX_CONNECTIONS: Final = "max.connections"
 CREATION_RATE: Final = "max.connection.creation.rate"

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tidelog.broker.server.listeners import is_of_security
+from tidelog.broker.requests.listeners import is_of_security
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
 from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES, ZOOKEEPER_PROPERTIES
 from tidelog.broker.settings.listener_limits import is_limit

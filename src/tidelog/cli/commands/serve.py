@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 import click
 
-from tidelog.broker.server.listeners import parse_address
+from tidelog.broker.requests.listeners import parse_address
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.cli.app import EXIT_ERROR
 from tidelog.cli.local_path import LocalPath

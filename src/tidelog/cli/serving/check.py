@@ -20,8 +20,8 @@ from typing import TypeVar
 
 import click
 
+from tidelog.broker.requests.listeners import Listener, joined, parse_address
 from tidelog.broker.server.bound_sockets import bind
-from tidelog.broker.server.listeners import Listener, joined, parse_address
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties, described, sort_properties
 from tidelog.cli.printing.layout import one_line

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from tidelog.broker.server.listeners import Listener, joined, parse_address, parse_listeners
+from tidelog.broker.requests.listeners import Listener, joined, parse_address, parse_listeners
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties, described, sort_properties
 from tidelog.broker.settings.unused_properties import GUARDS

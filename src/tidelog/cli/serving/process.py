@@ -21,11 +21,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from tidelog.broker.api import Api
 from tidelog.broker.cluster.startup import is_member, manager_of, serving
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import Api
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
-from tidelog.broker.server.dispatcher import APIS
-from tidelog.broker.server.listeners import Listener, joined
+from tidelog.broker.requests.listeners import Listener, joined
 from tidelog.broker.serving_broker import ServingBroker, log_loaded
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.cli.serving import service_manager
@@ -218,7 +218,7 @@ class _Scraped:
 
     def report(self, broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:
         """Report the broker's metrics and health until `stack` ends."""
-        from tidelog.broker.groups.group_lags import GroupLags
+        from tidelog.broker.server.scraped.group_lags import GroupLags
         from tidelog.broker.server.scraped.health import ANSWER_S
         from tidelog.broker.server.scraped.prometheus import snapshot
 

@@ -12,7 +12,7 @@ The metadata log (`metadata_store`) decides which topics exist. A change costs o
 If a topic is in the metadata and one of its folders has a deletion mark (`DELETION_MARK`), it was being deleted. A change that
 fails without a crash is undone: a failed creation leaves nothing behind. If that fails too, or if a deletion cannot rename a
 folder or write the metadata log, the topic remains in deletion: `unfinished` names it, and the next attempt (a broker retries by
-itself, see `broker.topic_changes`) or the next start continues.
+itself, see `broker.topics.topic_changes`) or the next start continues.
 
 Changes are `Steps`: the caller may run other steps in between, and wait for disks on other threads. A topic is in `topics()` from
 its first step on, so that its name is reserved; its partitions appear at the end.

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from time import monotonic
 
-from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, UnsupportedVersionError
 from tidelog.model import TopicPartition
 from tidelog.transitions import Transitions, checked

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.kraft.quorum import Address
+from tidelog.broker.peers.channel import Channel
 from tidelog.security.access import Access
 
 

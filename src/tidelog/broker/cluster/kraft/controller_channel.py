@@ -12,9 +12,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.quorum import Address, Quorum
+from tidelog.broker.peers.channel import Channel
 from tidelog.errors import BrokerUnreachableError, ProtocolError, TidelogError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.errors import TidelogError
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.metadata.directory_ids import directory_of
@@ -41,7 +41,7 @@ from tidelog.wire.messages.assign_replicas_to_dirs import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.cluster.metadata_plane import MetadataPlane
+    from tidelog.broker.peers.metadata_plane import MetadataPlane
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.controller_channel import ControllerChannel
@@ -25,8 +24,9 @@ from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.quorum import Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import SnapshotFetcher
-from tidelog.broker.cluster.metadata_plane import ANONYMOUS
-from tidelog.broker.server.listeners import Listener
+from tidelog.broker.peers.channel import Channel
+from tidelog.broker.peers.metadata_plane import ANONYMOUS
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.errors import BrokerError, InvalidArgumentError
 from tidelog.metadata.delta import MetadataDelta

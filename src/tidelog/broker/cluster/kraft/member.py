@@ -20,11 +20,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from time import monotonic
 
-from tidelog.broker.api import Api
 from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.server.bound_sockets import bind
-from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.serving_broker import GRACE_S, ServingBroker, log_loaded, running
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock

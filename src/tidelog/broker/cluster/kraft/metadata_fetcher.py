@@ -26,12 +26,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.quorum import NO_LEADER, Address, Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import Snapshot, SnapshotFetcher
-from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.peers.channel import Channel
 from tidelog.errors import (
     BrokerError,
     BrokerUnreachableError,

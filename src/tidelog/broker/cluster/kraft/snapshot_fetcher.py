@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.peers.channel import Channel
 from tidelog.errors import BrokerError, ProtocolError, StorageError
 from tidelog.formats.checkpoints import sync_directory
 from tidelog.model import METADATA_TOPIC

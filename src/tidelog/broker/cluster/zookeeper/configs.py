@@ -16,8 +16,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.cluster.zookeeper.session import RETRY_S, Session, Znode, until
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.errors import BrokerUnreachableError, TidelogError
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import ConfigKey, MetadataImage

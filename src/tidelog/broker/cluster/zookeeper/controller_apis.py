@@ -13,13 +13,13 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.broker.api import Api
-from tidelog.broker.authorization.access import cluster, whole
 from tidelog.broker.cluster.zookeeper.zookeeper_plane import ZookeeperPlane
+from tidelog.broker.handling.access import cluster, whole
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
-from tidelog.broker.server.request import Outcome, Request, Wide
-from tidelog.broker.server.slices import Until, Work
-from tidelog.broker.server.wide_requests import discarded
+from tidelog.broker.requests.request import Outcome, Request, Wide
+from tidelog.broker.requests.slices import Until, Work
+from tidelog.broker.requests.wide_requests import discarded
 from tidelog.errors import BrokerUnreachableError
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode

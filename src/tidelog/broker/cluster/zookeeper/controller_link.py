@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidelog.broker.cluster.channel import CONNECT_TIMEOUTS_S, Channel
+from tidelog.broker.peers.channel import CONNECT_TIMEOUTS_S, Channel
 from tidelog.errors import BrokerUnreachableError, UnsupportedVersionError
 from tidelog.security.access import Access
 from tidelog.wire.codec import decoder

@@ -21,7 +21,6 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.cluster.zookeeper.cluster_state import (
     AT_ONCE,
     LedState,
@@ -31,8 +30,9 @@ from tidelog.broker.cluster.zookeeper.cluster_state import (
     take_led,
     take_metadata,
 )
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.replicas.partition import ReplicaState
-from tidelog.broker.server.slices import slowly
+from tidelog.broker.requests.slices import slowly
 from tidelog.metadata.assumed_topic_id import known_topic_id
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage

@@ -18,12 +18,12 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
 
-from tidelog.broker.api import Api
 from tidelog.broker.cluster.zookeeper.controller_apis import CONTROLLER_APIS
 from tidelog.broker.cluster.zookeeper.zookeeper_plane import ZookeeperPlane
+from tidelog.broker.dispatch.dispatcher import APIS
+from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.server.bound_sockets import bind
-from tidelog.broker.server.dispatcher import APIS
 from tidelog.broker.serving_broker import GRACE_S, ServingBroker, log_loaded, running
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock

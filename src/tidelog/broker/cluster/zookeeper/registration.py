@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tidelog.broker.server.listeners import Listener
+from tidelog.broker.requests.listeners import Listener
 from tidelog.security.client_config import PLAINTEXT
 
 IDS = "/brokers/ids"

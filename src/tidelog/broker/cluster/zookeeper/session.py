@@ -26,7 +26,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
-from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.errors import BrokerUnreachableError, TidelogError
 from tidelog.wire.error_codes import ErrorCode
 

@@ -19,9 +19,6 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from tidelog.broker.cluster.metadata_plane import ANONYMOUS
-from tidelog.broker.cluster.owned_tasks import OwnedTasks
-from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.cluster.zookeeper.config_writer import ZookeeperConfigWriter
 from tidelog.broker.cluster.zookeeper.configs import Configs
 from tidelog.broker.cluster.zookeeper.controller_link import ControllerLink
@@ -36,8 +33,11 @@ from tidelog.broker.cluster.zookeeper.znode_values import (
     last_producer_id_of,
     parsed,
 )
+from tidelog.broker.loop.owned_tasks import OwnedTasks
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.node import Node
-from tidelog.broker.server.listeners import Listener
+from tidelog.broker.peers.metadata_plane import ANONYMOUS
+from tidelog.broker.requests.listeners import Listener
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.broker.settings.zookeeper_config import ZookeeperConfig
 from tidelog.clock import Clock

@@ -20,8 +20,8 @@ import uuid
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-from tidelog.broker.cluster.retry_log import RetryLog
 from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, NO_SESSION, next_epoch
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import ZERO_UUID

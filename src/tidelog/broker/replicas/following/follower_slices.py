@@ -1,7 +1,7 @@
 """Slices of the loop for replica fetchers: one slice of a few milliseconds per turn of the loop.
 
 If ten leaders answer with 10 MB each, their work runs in slices, one after the other, with all other work in between. So they
-take no more of a turn than one leader. Client requests have their own slices (`server.slices`).
+take no more of a turn than one leader. Client requests have their own slices (`requests.slices`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from time import perf_counter
 
-from tidelog.broker.server.slices import SLICE_S
+from tidelog.broker.requests.slices import SLICE_S
 
 
 class FollowerSlices:

@@ -23,7 +23,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 
-from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.replicas.following.fetch_session_client import WantedFetch
 from tidelog.broker.replicas.following.followed_partition import FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions

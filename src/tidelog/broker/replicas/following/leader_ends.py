@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
-from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.peers.channel import Channel
 from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic

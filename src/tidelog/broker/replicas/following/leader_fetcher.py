@@ -25,9 +25,9 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tidelog.broker.cluster.channel import Channel
-from tidelog.broker.cluster.metadata_plane import MetadataPlane
-from tidelog.broker.cluster.retry_log import RetryLog
+from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.broker.peers.channel import Channel
+from tidelog.broker.peers.metadata_plane import MetadataPlane
 from tidelog.broker.replicas.following.fetch_session_client import FetchSessionClient
 from tidelog.broker.replicas.following.followed_partition import FIRST_RETRY_S, Followed, FollowedPartition, FollowerState
 from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
 
-from tidelog.broker.groups.group_lags import Scraped
+from tidelog.broker.server.scraped.group_lags import Scraped
 from tidelog.broker.server.scraped.health import Health
 from tidelog.broker.server.scraped.prometheus import BrokerCollector, Snapshot
 from tidelog.errors import StorageError

@@ -45,9 +45,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidelog.broker.groups.group_lags import OnLoop, Scraped
-from tidelog.broker.metrics import Histogram, Metrics
+from tidelog.broker.loop.metrics import Histogram, Metrics
 from tidelog.broker.replicas.replica_numbers import ReplicaNumbers, counted
+from tidelog.broker.server.scraped.group_lags import OnLoop, Scraped
 from tidelog.groups.lag import CatchUp, PartitionLag, Precision
 
 if TYPE_CHECKING:

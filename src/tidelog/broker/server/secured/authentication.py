@@ -21,8 +21,8 @@ from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tidelog.broker.server.framed_request import FramedRequest
-from tidelog.broker.server.request import Outcome
+from tidelog.broker.dispatch.framed_request import FramedRequest
+from tidelog.broker.requests.request import Outcome
 from tidelog.errors import AuthenticationError, ProtocolError
 from tidelog.security.oauth_bearer import OAuthBearerServer
 from tidelog.security.principal import USER, Principal
@@ -35,7 +35,7 @@ from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from tidelog.broker.server.secured.listener_security import ListenerSecurity, SaslServer
+    from tidelog.broker.settings.listener_security import ListenerSecurity, SaslServer
     from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")

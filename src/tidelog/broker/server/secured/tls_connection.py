@@ -16,8 +16,8 @@ from tidelog.security.distinguished_name import subject_name
 if TYPE_CHECKING:
     import socket
 
+    from tidelog.broker.net.tls_socket import TlsSocket
     from tidelog.broker.server.connection_server import ConnectionServer
-    from tidelog.broker.server.secured.tls_socket import TlsSocket
     from tidelog.broker.settings.broker_config import Listener
     from tidelog.security.principal import PrincipalRules
 

@@ -1,0 +1,32 @@
+"""What a change of settings needs of the broker. The node has it all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tidelog.broker.configs.config_entries import ConfigEntries
+    from tidelog.broker.peers.forwarding import Forwarding
+    from tidelog.broker.peers.metadata_plane import MetadataPlane
+    from tidelog.broker.settings.dynamic_settings import DynamicSettings
+    from tidelog.broker.topics.topic_changes import TopicChanges
+    from tidelog.broker.topics.topics import Topics
+    from tidelog.metadata.image import MetadataImage
+    from tidelog.storage.log_manager import LogManager
+
+
+class ConfiguredBroker(Protocol):
+    """A broker as the changes of settings see it."""
+
+    configs: ConfigEntries
+    dynamic_settings: DynamicSettings
+    forwarding: Forwarding | None
+    manager: LogManager
+    node_id: int
+    plane: MetadataPlane | None
+    topic_changes: TopicChanges
+    topics: Topics
+
+    @property
+    def image(self) -> MetadataImage:
+        """The current metadata image."""

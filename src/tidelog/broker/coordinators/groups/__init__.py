@@ -1,0 +1,15 @@
+"""Consumer groups of the classic protocol: members, assignments, and committed offsets.
+
+| read | for |
+|---|---|
+| `group` | a group and its members: data, states, results of joining and syncing |
+| `joining`, `delayed_response` | requests of members, and responses that wait |
+| `rebalance` | how a group reaches its next generation; session timeouts of members |
+| `membership` | members added, replaced, removed; protocols, the leader |
+| `groups` | all groups: look-up, creation, storage in ``__consumer_offsets``, loading, expiry, removal |
+| `offset_commits` | who may commit offsets, and how they get into the log |
+| `subscriptions` | the topics that members subscribe to |
+| `group_records` | converts groups to and from Kafka's records; `tidelog.groups` does this for offsets |
+
+The APIs are in `apis/`, one file each.
+"""

@@ -1,0 +1,22 @@
+"""What a commit of offsets needs of the broker. The node has it all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tidelog.broker.coordinators.groups.groups import Groups
+    from tidelog.broker.coordinators.transactions.transactions import Transactions
+    from tidelog.broker.peers.broker_channels import BrokerChannels
+    from tidelog.broker.settings.broker_config import BrokerConfig
+    from tidelog.storage.log_manager import LogManager
+
+
+class CommittingBroker(Protocol):
+    """A broker as `offset_commits` sees it."""
+
+    config: BrokerConfig
+    groups: Groups
+    manager: LogManager
+    peers: BrokerChannels | None
+    transactions: Transactions

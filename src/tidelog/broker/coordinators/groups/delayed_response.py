@@ -1,0 +1,100 @@
+"""Delayed responses to JoinGroup and SyncGroup, which wait for other members.
+
+One change of a group can complete a thousand responses, so they are sent in slices. If the client disconnects meanwhile, its
+member stays until its session ends, as in Kafka; the response is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from tidelog.broker.coordinators.state_log import refusal_of
+from tidelog.broker.requests.request import Outcome
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.coordinators.state_log import StateLog
+    from tidelog.broker.requests.request import Request
+    from tidelog.broker.requests.slices import Slices
+    from tidelog.wire.codec import Message
+
+R = TypeVar("R", bound="_Result")
+
+logger = logging.getLogger("tidelog.broker")
+
+
+class _Result(Protocol):
+    @property
+    def error_code(self) -> ErrorCode: ...
+
+
+class DelayedResponse(Generic[R]):
+    """A request that waits for its result. A function makes the response from the result; `refused` makes an error response from
+    a code.
+
+    The response is sent once the group's records are committed. If they cannot be committed, the client gets an error, because
+    another broker is then the coordinator.
+    """
+
+    __slots__ = ("_group_id", "_is_answered", "_log", "_refused", "_request", "_response_of", "_slices")
+
+    def __init__(
+        self,
+        request: Request,
+        log: StateLog,
+        slices: Slices,
+        group_id: str,
+        response_of: Callable[[R], Message],
+        refused: Callable[[ErrorCode], Message],
+    ) -> None:
+        self._log = log
+        self._slices = slices
+        self._group_id = group_id
+        self._request = request
+        self._response_of = response_of
+        self._refused = refused
+        self._is_answered = False
+
+    def answer(self, result: R) -> None:
+        """Send the response. This never raises an error, because other members must still get their responses."""
+        self._is_answered = True
+        try:
+            response = self._response_of(result)
+            if result.error_code or not self._log.may_be_uncommitted:
+                self._slices.soon(partial(self._send, response))
+            else:
+                self._log.when_committed(self._log.partition_of(self._group_id), partial(self._committed, response))
+        except Exception:
+            logger.exception("a request of %s failed", self._request)
+            self._slices.soon(partial(self._send, self._failed()))
+
+    def _committed(self, response: Message, code: ErrorCode) -> None:
+        answer: Message | Outcome = response
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            answer = Outcome.CLOSE
+        elif code:
+            answer = self._refused(refusal_of(code))
+        self._slices.soon(partial(self._send, answer))
+
+    def _failed(self) -> Message:
+        return self._refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _send(self, response: Message | Outcome) -> None:
+        try:
+            self._request.respond(response)
+        except Exception:
+            logger.exception("a request of %s failed", self._request)
+            self._request.respond(self._failed())
+
+    def later(self) -> Outcome:
+        """Return the response if it is already complete, otherwise LATER. The handler returns this."""
+        if not self._is_answered:
+            self._request.when_gone(_abandon)
+        return Outcome.LATER
+
+
+def _abandon() -> None:
+    """Stop waiting, because the client has disconnected. The member's session continues."""

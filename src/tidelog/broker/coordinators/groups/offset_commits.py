@@ -1,0 +1,324 @@
+"""Checks offset commits and writes them to the log, for OffsetCommit and TxnOffsetCommit.
+
+| the group | the committer | OffsetCommit | TxnOffsetCommit |
+|---|---|---|---|
+| is unknown | not a member (no generation) | the group is created | the group is created |
+| | claims to be a member | ILLEGAL_GENERATION | as for an empty group |
+| is empty | not a member | committed | committed |
+| | claims to be a member | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID | the same |
+| has members | not a member | UNKNOWN_MEMBER_ID | committed: older clients do not send a member id |
+| | a member of another generation | ILLEGAL_GENERATION | the same |
+| | a member | committed; its session timeout restarts | committed |
+| ... and waits for the leader's assignment | a member | REBALANCE_IN_PROGRESS | committed |
+
+All offsets of a request form one batch in the log, so either all are stored or none. An offset with metadata longer than
+`offset.metadata.max.bytes` gets an error; the others are committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, GroupState
+from tidelog.broker.coordinators.groups.membership import check_member
+from tidelog.broker.coordinators.state_log import code_of
+from tidelog.broker.requests.slices import Elsewhere, Until
+from tidelog.errors import TidelogError
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.groups.offset_records import offset_entries
+from tidelog.model import TopicPartition
+from tidelog.records.builder import Producer
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.coordinators.groups.committing_broker import CommittingBroker
+    from tidelog.broker.topics.topics import Topics
+
+logger = logging.getLogger("tidelog.broker")
+
+Codes = dict[TopicPartition, ErrorCode]
+
+Committing: TypeAlias = "Generator[Elsewhere | Until | None, Any, Codes]"
+
+AT_ONCE: Final = 256
+"""From this many offsets on, a commit is checked in slices, and its batch is built on another thread."""
+
+_TXN_SEQUENCE: Final = 0
+"""The base sequence of each batch that a coordinator writes for a producer. Sequences are not checked there."""
+
+_COMMIT_CODES: Final = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""Maps errors of the log and of the transaction coordinator to the error codes that clients get."""
+
+
+class Committer(NamedTuple):
+    """The group, member and generation that a commit request names. A negative generation means that the client is not a
+    member.
+    """
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class _Kept(NamedTuple):
+    """The offsets whose metadata is not too long. `batch` is their batch, or the error that prevented it, or None if there
+    are no offsets.
+    """
+
+    offsets: dict[TopicPartition, CommittedOffset]
+    batch: bytearray | TidelogError | None
+
+
+class Transaction(NamedTuple):
+    """The transaction that a commit is part of."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+def commit(broker: CommittingBroker, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]) -> Committing:
+    """Commit offsets for a group. Return an error code for each partition. Runs in slices."""
+    code = broker.groups.code_for(committer.group_id)
+    kept = yield from _kept(broker, committer.group_id, offsets, None)
+    if len(offsets) >= AT_ONCE:
+        code = code or broker.groups.code_for(committer.group_id)  # Other requests have run meanwhile.
+    if code is ErrorCode.NONE:
+        group = broker.groups.get(committer.group_id)
+        if group is None and committer.generation_id < 0:
+            group = broker.groups.get_or_create(committer.group_id)
+        if group is None:
+            code = ErrorCode.ILLEGAL_GENERATION
+        else:
+            code = _refusal(group, committer, is_transactional=False)
+            if code is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
+                code = ErrorCode.REBALANCE_IN_PROGRESS
+            if code is ErrorCode.NONE:
+                if group.state is not GroupState.EMPTY:
+                    broker.groups.rebalance.touch(group, group.members[committer.member_id])
+                code = _store(broker, group, kept, None)
+                if len(kept.offsets) < len(offsets) or len(offsets) >= AT_ONCE:
+                    return (yield from _codes(offsets, kept.offsets, code))
+    return dict.fromkeys(offsets, code)
+
+
+def commit_in_transaction(
+    broker: CommittingBroker,
+    committer: Committer,
+    transaction: Transaction,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    *,
+    is_adding: bool = False,
+) -> Committing:
+    """Commit offsets for a group as part of a transaction. Return an error code for each partition. Runs in slices.
+
+    With `is_adding`, the group need not have been added to the transaction before.
+    """
+    groups = broker.groups
+    code = groups.code_for(committer.group_id) if committer.group_id else ErrorCode.INVALID_GROUP_ID
+    kept = yield from _kept(broker, committer.group_id, offsets, transaction)
+    code = code or groups.code_for(committer.group_id)
+    if code is ErrorCode.NONE:
+        code = yield from _verified(broker, committer.group_id, transaction, is_adding=is_adding)
+    code = code or groups.code_for(committer.group_id)
+    if code is ErrorCode.NONE:
+        group = groups.get_or_create(committer.group_id)
+        code = _refusal(group, committer, is_transactional=True)
+        if code is ErrorCode.NONE:
+            code = _store(broker, group, kept, transaction)
+            if len(kept.offsets) < len(offsets) or len(offsets) >= AT_ONCE:
+                return (yield from _codes(offsets, kept.offsets, code))
+    return dict.fromkeys(offsets, code)
+
+
+def _verified(
+    broker: CommittingBroker, group_id: str, transaction: Transaction, *, is_adding: bool
+) -> Generator[Until, Any, ErrorCode]:
+    """Check that the group was added to the transaction (AddOffsetsToTxn, KIP-890).
+
+    If the transaction is already open in the log, the check is skipped, because it must have passed before the first record was
+    written. If a marker arrives before the coordinator answers, the transaction has ended.
+    """
+    if not (broker.config.transaction_partition_verification_enable or is_adding):
+        return ErrorCode.NONE
+    key = broker.groups.log.key(broker.groups.log.partition_of(group_id))
+    log = broker.manager.logs.get(key)
+    entry = None if log is None else log.producer_state.last_entry(transaction.producer_id)
+    if entry is not None and entry.has_open_transaction and entry.producer_epoch == transaction.producer_epoch:
+        return ErrorCode.NONE
+    state = None if log is None or (broker.peers is None and not is_adding) else log.producer_state
+    guard = None
+    if state is not None:
+        guard = state.maybe_create_verification(
+            transaction.producer_id, _TXN_SEQUENCE, transaction.producer_epoch, has_epoch_each=is_adding
+        )
+    codes = yield from broker.transactions.verified(*transaction, [key], is_adding=is_adding)
+    code = codes[key]
+    if code is ErrorCode.NONE and state is not None and state.verification(transaction.producer_id) is not guard:
+        entry = state.last_entry(transaction.producer_id)  # Another request of the producer may have opened it meanwhile.
+        if entry is None or not entry.has_open_transaction or entry.producer_epoch != transaction.producer_epoch:
+            return ErrorCode.INVALID_TXN_STATE
+    return _COMMIT_CODES.get(code, code)
+
+
+def _refusal(group: Group, committer: Committer, *, is_transactional: bool) -> ErrorCode:
+    """Return NONE if the committer may commit, otherwise the error code from the module's table."""
+    generation_id, member_id, instance_id = committer.generation_id, committer.member_id, committer.group_instance_id
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation_id < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation_id >= 0 or member_id != UNKNOWN_MEMBER or instance_id is not None:
+        code = check_member(group, member_id, instance_id)
+        if code is ErrorCode.NONE and generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return code
+    if not is_transactional and group.state is not GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE
+
+
+def _kept(
+    broker: CommittingBroker, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
+) -> Generator[Elsewhere | None, Any, _Kept]:
+    """Return the offsets to store, with their batch. A batch of many offsets is built on another thread."""
+    longest = broker.config.offset_metadata_max_bytes
+    kept: dict[TopicPartition, CommittedOffset] = {}
+    for count, (key, one) in enumerate(offsets.items()):
+        if not one.metadata or _java_length(one.metadata) <= longest:
+            kept[key] = one
+        if count % AT_ONCE == AT_ONCE - 1:
+            yield None
+
+    if len(kept) >= AT_ONCE:
+        return _Kept(kept, (yield Elsewhere(partial(_build, broker, group_id, kept, transaction))))
+    return _Kept(kept, _build(broker, group_id, kept, transaction) if kept else None)
+
+
+def _build(
+    broker: CommittingBroker, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
+) -> bytearray | TidelogError:
+    """Return the batch of offsets, or the error that prevents it. Errors of the group or the transaction take precedence over
+    this one.
+    """
+    entries = offset_entries(group_id, offsets.items(), broker.groups.offset_version)
+    try:
+        if transaction is None:
+            return broker.groups.log.build(entries)
+        producer = Producer(transaction.producer_id, transaction.producer_epoch, _TXN_SEQUENCE)
+        return broker.groups.log.build(entries, producer=producer, is_transactional=True)
+    except TidelogError as error:
+        return error
+
+
+def _codes(
+    offsets: Collection[TopicPartition], kept: Collection[TopicPartition], code: ErrorCode
+) -> Generator[None, None, Codes]:
+    codes: Codes = {}
+    for count, key in enumerate(offsets):
+        codes[key] = code if key in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if count % 256 == 255:
+            yield None
+    return codes
+
+
+def _store(broker: CommittingBroker, group: Group, prepared: _Kept, transaction: Transaction | None) -> ErrorCode:
+    """Write offsets to the log, then to memory: either all of them or none."""
+    code = ErrorCode.NONE
+    kept, batch = prepared
+    if batch is not None:
+        groups = broker.groups
+        try:
+            if isinstance(batch, TidelogError):
+                raise batch
+            record_offset = groups.log.append_batch(groups.log.partition_of(group.group_id), batch)
+        except TidelogError as error:
+            groups.retries.failed("group %r: offsets are not committed: %s", group.group_id, error, level=logging.INFO)
+            code = code_of(error)
+            code = _COMMIT_CODES.get(code, code)
+        else:
+            for key, one in kept.items():
+                # Making a new tuple is much faster than `_replace`.
+                placed = CommittedOffset(*one[:-1], record_offset)
+                if transaction is None:
+                    group.offsets.put(key, placed)
+                else:
+                    groups.note_pending(transaction.producer_id, group, key, placed)
+    return code
+
+
+def _java_length(text: str) -> int:
+    """Return a text's length as Java counts it, in UTF-16 code units."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+# --- partitions, topic by topic
+
+
+def unknown_partitions(topics: Topics, keys: Iterable[TopicPartition]) -> Generator[None, None, Codes]:
+    """Return those of `keys` that are unknown partitions, each with UNKNOWN_TOPIC_OR_PARTITION. Runs in slices."""
+    codes: Codes = {}
+    for count, key in enumerate(keys):
+        if not _is_known(topics, key):
+            codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if count % 64 == 63:
+            yield None
+    return codes
+
+
+def without(
+    offsets: Mapping[TopicPartition, CommittedOffset], codes: Collection[TopicPartition]
+) -> Generator[None, None, dict[TopicPartition, CommittedOffset]]:
+    """Return the offsets of partitions that are not in `codes`. Runs in slices."""
+    known = {}
+    for count, (key, one) in enumerate(offsets.items()):
+        if key not in codes:
+            known[key] = one
+        if count % 256 == 255:
+            yield None
+    return known
+
+
+def _is_known(topics: Topics, key: TopicPartition) -> bool:
+    view = topics.get(key.topic)
+    if view is None:
+        return False
+    partitions = view.partitions
+    index = key.partition
+    if 0 <= index < len(partitions) and partitions[index].partition == index:
+        return True
+    if partitions[-1].partition == len(partitions) - 1:
+        return False
+    # In a cluster a folder may have only some partitions of a topic.
+    at = bisect_left(partitions, index, key=lambda one: one.partition)
+    return at < len(partitions) and partitions[at].partition == index
+
+
+def by_topic(
+    codes: Mapping[TopicPartition, ErrorCode], of_topic: Callable[..., Any], of_partition: Callable[[int, ErrorCode], Any]
+) -> Generator[None, None, list[Any]]:
+    """Return the response's array of topics with the results of their partitions. Runs in slices."""
+    topics: dict[str, Any] = {}
+    for count, ((name, partition), code) in enumerate(codes.items()):
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = of_topic(name=name, partitions=[])
+        topic.partitions.append(of_partition(partition, code))
+        if count % 128 == 127:
+            yield None
+    return list(topics.values())

@@ -1,0 +1,81 @@
+"""Sources of producer ids: the folder's own metadata log, or blocks from the cluster's controller (KIP-730)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from tidelog.broker.loop.retry_log import RetryLog
+from tidelog.errors import StorageError
+
+if TYPE_CHECKING:
+    from tidelog.broker.peers.metadata_plane import MetadataPlane
+
+
+logger = logging.getLogger("tidelog.broker")
+
+PREFETCH_AT = 10
+"""The next block is requested when one n-th of a block is left, as in Kafka; this is n."""
+
+
+class ProducerIdSource(Protocol):
+    """Returns producer ids, each only once."""
+
+    def has(self, count: int) -> bool:
+        """Whether this many ids are available without waiting."""
+
+    def next_id(self) -> int:
+        """Return an id. Raises StorageError if none is available."""
+
+
+class ClusterProducerIds:
+    """Producer ids from blocks that `plane` requests ahead of time, so that producers need not wait. Use only on the event loop's
+    thread.
+    """
+
+    def __init__(self, plane: MetadataPlane) -> None:
+        self._plane = plane
+        self._log = RetryLog(logger)
+        self._blocks: deque[range] = deque()
+        self._low = 0
+        """The next block is requested when only this many ids are left."""
+        self._reserving: asyncio.Task[None] | None = None
+
+    def has(self, count: int) -> bool:
+        """Whether this many ids are available."""
+        return sum(map(len, self._blocks)) >= count
+
+    def next_id(self) -> int:
+        """Return an available id."""
+        if not self._blocks:
+            raise StorageError("the controller has not given the next block of producer ids")
+        block = self._blocks.popleft()
+        if len(block) > 1:
+            self._blocks.appendleft(block[1:])
+        if not self.has(self._low + 1):
+            self._begin()
+        return block[0]
+
+    async def reserve(self) -> None:
+        """Request a block, shared by all callers that wait meanwhile. Raises what `MetadataPlane.call` raises."""
+        # If one caller gives up, the request continues for the others.
+        await asyncio.shield(self._begin())
+
+    def _begin(self) -> asyncio.Task[None]:
+        if self._reserving is None:
+            self._reserving = asyncio.get_running_loop().create_task(self._reserve())
+            self._reserving.add_done_callback(self._over)
+        return self._reserving
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._reserving = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.failed("no producer ids from the controller: %s", error)
+
+    async def _reserve(self) -> None:
+        block = await self._plane.producer_ids()
+        self._blocks.append(block)
+        self._low = len(block) // PREFETCH_AT

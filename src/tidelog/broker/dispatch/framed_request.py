@@ -1,0 +1,36 @@
+"""A request in progress, as the dispatcher and the authentication see it before the handler runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tidelog.broker.requests.request import Request
+
+if TYPE_CHECKING:
+    from tidelog.broker.dispatch.served_api import ServedApi
+    from tidelog.wire.codec import Bytes
+
+
+class FramedRequest(Request, Protocol):
+    """A request with its frame, and with the fields that the connection remembers from the last request's header."""
+
+    served: ServedApi | None
+    """The API and version of the last request; None until the first one is served."""
+    started_ns: int
+    client_id_bytes: bytes
+    client_id_length: int
+    """The length of the client id in the last request's header: -1 for null, -2 before the first request."""
+    header_bytes: int
+    """The length of the last request's header in bytes, without tagged fields."""
+
+    def respond_chunks(self, chunks: list[Bytes]) -> None:
+        """Send the encoded bytes of a delayed response; an empty list means that the request gets no response."""
+
+    def keep_frame(self, data: memoryview, position: int, end: int) -> memoryview:
+        """Return `data[position:end]` of the current frame in memory that the connection does not overwrite.
+
+        Those bytes count against `queued.max.request.bytes` until `discount` releases them.
+        """
+
+    def discount(self, size: int) -> None:
+        """Release the memory of a frame that was kept."""

@@ -1,0 +1,86 @@
+"""One served version of an API: its codec, its handler and its metrics."""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.apis import produce
+from tidelog.broker.handling.authorized_handler import AuthorizedHandler
+from tidelog.broker.handling.faulty_handler import FaultyHandler
+from tidelog.broker.peers.forwarded_apis import Forwarded
+from tidelog.broker.requests.wide_requests import BYTES_AT_ONCE
+from tidelog.wire.codec import decoder
+from tidelog.wire.headers import response_writer
+
+if TYPE_CHECKING:
+    from tidelog.broker.authorization.faults import Fault
+    from tidelog.broker.authorization.permissions import Permissions
+    from tidelog.broker.handling.api import Api
+    from tidelog.broker.loop.metrics import ApiMetrics
+    from tidelog.broker.quotas.client_quotas import ClientQuotas, Counted
+    from tidelog.wire.codec import Bytes, Message
+
+
+class ServedApi:
+    """One version of an API. Its codec is compiled at the first request."""
+
+    __slots__ = (
+        "answer_usual",
+        "bytes_at_once",
+        "check",
+        "decode",
+        "forwarded",
+        "handle",
+        "is_flexible",
+        "metrics",
+        "quotas",
+        "response",
+        "version",
+        "write",
+    )
+
+    def __init__(
+        self,
+        api: Api | Forwarded,
+        version: int,
+        metrics: ApiMetrics,
+        permissions: Permissions | None,
+        quotas: ClientQuotas,
+        faults: tuple[Fault, ...] = (),
+    ) -> None:
+        self.version = version
+        self.quotas = quotas
+        self.metrics = metrics
+        self.forwarded: Forwarded | None = None
+        if isinstance(api, Forwarded):
+            # Do not decode it here: it is handled like requests that are too large to be decoded on the loop.
+            self.forwarded = api
+            self.bytes_at_once = -1
+            self.is_flexible = False
+            self.answer_usual = None
+            self.check = None
+            return
+        self.is_flexible = version >= api.request.FIRST_FLEXIBLE
+        self.handle = FaultyHandler.of(api, AuthorizedHandler.of(api, permissions), faults)
+        self.check = self.handle.check if isinstance(self.handle, AuthorizedHandler) else None
+        self.answer_usual = None if faults else api.answer_usual
+        self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
+        # Kafka ignores bytes after a request, and librdkafka's Metadata request has one byte too many.
+        self.decode: Any = decoder(api.request, version, exact=False)
+        self.response = api.response
+        self.write: Any = response_writer(api.response, version)
+
+    def finish(self, response: Message, request: Counted) -> list[Bytes]:
+        """Return the response's bytes, and count the request."""
+        if self.quotas.is_active:
+            self.quotas.throttle(request, response)
+        chunks: list[Bytes] = self.write(response, request.correlation_id)
+        self.metrics.microseconds.record((perf_counter_ns() - request.started_ns) // 1000)
+        return chunks
+
+    def throttle(self, request: Counted, response: Message | None) -> None:
+        """Count a request against its client's quotas if its response is encoded elsewhere, or if it has none (None)."""
+        if self.quotas.is_active:
+            self.quotas.throttle(request, response)

@@ -1,0 +1,257 @@
+"""The access check of an API before its handler is called. Each module of `apis/` declares it::
+
+    ACCESS = each(Operation.DELETE, ResourceType.GROUP, of="groups_names", refused=_refused, response=…, into="results")
+
+| form | the handler |
+|---|---|
+| `NOTHING` | is called for every client |
+| `whole` | is called if the client has all of the listed rights; otherwise the request is refused |
+| `each` | gets the permitted elements of an array; the others are refused in the same response |
+| `within` | checks by itself, element by element, and leaves out what the client may not see |
+| `Access(…, gate)` | any other check |
+
+A gate gets an `Asker` and the decoded request. It returns None if everything is allowed. Otherwise it returns the response to
+send, or a function that amends the handler's response. It may remove elements from the request. It runs on any thread, changes
+nothing else, and does not block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from tidelog.broker.requests.request import Outcome, Wide
+from tidelog.security.acl import ALL_OPERATIONS, CLUSTER_NAME, Operation, ResourceType
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.authorization.permissions import Permissions
+    from tidelog.broker.node import Node
+    from tidelog.broker.requests.request import Answer, Request
+    from tidelog.wire.codec import Message
+
+_FAILED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+_WHY = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+}
+
+
+def why(code: ErrorCode) -> str:
+    """Return Kafka's error message for a missing right. For any other code, which an injected fault may have, return the
+    code's name.
+    """
+    return _WHY.get(code, code.name)
+
+
+class Asker:
+    """A request whose access is checked, with the node that got it."""
+
+    __slots__ = ("node", "permissions", "request")
+
+    def __init__(self, node: Node, permissions: Permissions, request: Request) -> None:
+        self.node = node
+        self.permissions = permissions
+        self.request = request
+
+    def may(
+        self,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        *,
+        log_denied: bool = True,
+        log_allowed: bool = True,
+        count: int = 1,
+    ) -> bool:
+        """Whether the request's sender may do an operation on the resource with this name. `count` is how often the
+        request names it, for the log.
+        """
+        return self.permissions.may(
+            self.request, operation, kind, name, log_denied=log_denied, log_allowed=log_allowed, count=count
+        )
+
+    def may_cluster(self, operation: Operation, *, log_denied: bool = True) -> bool:
+        """Whether the request's sender may do an operation on the cluster."""
+        return self.permissions.may_cluster(self.request, operation, log_denied=log_denied)
+
+    def may_any(self, operation: Operation, kind: ResourceType) -> bool:
+        """Whether the request's sender may do an operation on at least one possible resource of this type."""
+        return self.permissions.may_any(self.request, operation, kind)
+
+    def code(self, kind: ResourceType) -> ErrorCode:
+        """Return the error code for a missing right on this type of resource."""
+        return _FAILED[kind]
+
+
+Amend: TypeAlias = "Callable[[Any], Message | Outcome]"
+"""A function that amends a handler's response. It also gets an `Outcome` instead of a response, except LATER."""
+
+Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
+
+
+class Access(NamedTuple):
+    """The access check of an API: a description, and the function that checks. If `gate` is None, nothing is checked before
+    the handler.
+    """
+
+    what: str
+    gate: Gate | None = None
+
+
+NOTHING = Access("nothing")
+"""For APIs that are used before authentication."""
+
+
+def within(what: str) -> Access:
+    """Return the `Access` of an API whose handler does the checks itself; `what` describes them."""
+    return Access(what)
+
+
+class Right(NamedTuple):
+    """A right to do an operation on a resource. `name` is the request's field with the resource's name, None for the cluster."""
+
+    operation: Operation
+    kind: ResourceType
+    name: str | None = None
+
+    def __str__(self) -> str:
+        whose = "" if self.name is None else f" ({self.name})"
+        return f"{self.operation.name} on {self.kind.name}{whose}"
+
+
+def cluster(operation: Operation) -> Right:
+    """Return the right to do an operation on the cluster."""
+    return Right(operation, ResourceType.CLUSTER)
+
+
+def whole(*rights: Right, refused: Callable[[Any, ErrorCode], Message]) -> Access:
+    """Return an `Access` that requires all of these rights. `refused` makes the error response from the request and the error
+    code.
+    """
+
+    def gate(asker: Asker, message: Any) -> Message | None:
+        for operation, kind, name in rights:
+            if not asker.may(operation, kind, CLUSTER_NAME if name is None else getattr(message, name) or ""):
+                return refused(message, asker.code(kind))
+        return None
+
+    return Access(", ".join(map(str, rights)), gate)
+
+
+def at_top(response: Callable[..., Message]) -> Callable[[Any, ErrorCode], Message]:
+    """Return a function for `whole` that makes an error response with the code in its top-level `error_code`."""
+    return lambda message, code: response(error_code=code)
+
+
+def each(
+    operation: Operation,
+    kind: ResourceType,
+    *,
+    of: str,
+    refused: Callable[[Any, ErrorCode], Any],
+    response: Callable[..., Message],
+    into: str,
+    name: str | None = None,
+    unless: Callable[[Counter[str], str], bool] | None = None,
+    asks_for_none: bool = False,
+) -> Access:
+    """Return an `Access` that checks each element of the request's array `of`. The resource's name is the element, or its field
+    `name`.
+
+    `refused` makes the result of a refused element, which goes into the response's array `into`. If all elements are refused, the
+    handler is not called. With `asks_for_none` it is called, and if it fails the whole request, that error replaces the refusals.
+    `unless` gets the counts of all names and one name; it returns True for a name that need not be checked, because the handler
+    refuses it anyway.
+    """
+
+    def gate(asker: Asker, message: Any) -> Message | Amend | None:
+        elements = getattr(message, of) or ()
+        names = Counter(one if name is None else getattr(one, name) for one in elements)
+        asked = names if unless is None else {one: count for one, count in names.items() if not unless(names, one)}
+        denied = refusals(asker, operation, kind, asked)
+        if not denied:
+            return None
+        answers, left = [], []
+        for one in elements:
+            if (one if name is None else getattr(one, name)) in denied:
+                answers.append(refused(one, asker.code(kind)))
+            else:
+                left.append(one)
+        if not left and not asks_for_none:
+            return response(**{into: answers})
+        setattr(message, of, left)
+        return appending(into, answers, unless_failed=asks_for_none)
+
+    return Access(f"{operation.name} on each {kind.name}", gate)
+
+
+def named_twice(names: Counter[str], name: str) -> bool:
+    """Whether a request names the resource `name` more than once. It is passed to `each` as `unless`."""
+    return names[name] > 1
+
+
+def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapping[str, int]) -> set[str]:
+    """Return those of `names` on which the operation is denied. `names` maps each name to how often the request names it."""
+    return {name for name, count in names.items() if not asker.may(operation, kind, name, count=count)}
+
+
+def operations_of(node: Node, request: Request, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+    """Return a bit field of the operations that a request's sender may do on a resource; all operations without an authorizer."""
+    permissions = node.permissions
+    return ALL_OPERATIONS[kind] if permissions is None else permissions.operations(request, kind, name)
+
+
+def appending(into: str, answers: list[Any], *, unless_failed: bool = False) -> Amend:
+    """Return a function that adds `answers` to the array `into` of a response. With `unless_failed`, a response with a
+    top-level error is left unchanged.
+    """
+
+    def amend(response: Any) -> Message | Outcome:
+        if not isinstance(response, Outcome) and not (unless_failed and response.error_code):
+            getattr(response, into).extend(answers)
+        return response  # type: ignore[no-any-return]
+
+    return amend
+
+
+def first(*accesses: Access) -> Access:
+    """Return an `Access` that runs several checks in order. Only the last one may amend the response."""
+    gates = [one.gate for one in accesses if one.gate is not None]
+
+    def gate(asker: Asker, message: Any) -> Message | Outcome | Amend | None:
+        for one in gates:
+            verdict = one(asker, message)
+            if verdict is not None:
+                return verdict
+        return None
+
+    return Access("; ".join(one.what for one in accesses), gate)
+
+
+def unless_cluster(operation: Operation, access: Access) -> Access:
+    """Return an `Access` that is skipped if the request's sender may do `operation` on the cluster."""
+    inner = access.gate
+    assert inner is not None
+
+    def gate(asker: Asker, message: Any) -> Message | Outcome | Amend | None:
+        return None if asker.may_cluster(operation, log_denied=False) else inner(asker, message)
+
+    return Access(f"{operation.name} on CLUSTER, or {access.what}", gate)
+
+
+def amended(amend: Amend, answer: Answer) -> Answer:
+    """Return a handler's result with its response amended. LATER and CLOSE are returned unchanged."""
+    if answer is Outcome.LATER or answer is Outcome.CLOSE:
+        return answer
+    if isinstance(answer, Wide):
+        response = amend(answer.response)
+        return response if isinstance(response, Outcome) else answer._replace(response=response)
+    return amend(answer)

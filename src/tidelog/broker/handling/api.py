@@ -1,0 +1,68 @@
+"""An API of the broker: its messages, the served versions, and the handler.
+
+Each module of `apis/` defines one API, as `API`::
+
+    SERVED = Versions(0, 11)
+    ACCESS = each(Operation.WRITE, ResourceType.TOPIC, …)
+    ...
+    API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle)
+
+`ACCESS` is the access check before the handler runs (`handling.access`); it is `NOTHING` only for APIs that clients use
+before they authenticate.
+
+`handle(node, message, request)` is called on the loop's thread and must not block. It returns the response, or
+
+| | |
+|---|---|
+| `Outcome.LATER` | `request.respond(response)` will be called, once; the connection reads nothing further until then |
+| `Outcome.NOTHING` | no response is ever sent (Produce with acks=0) |
+| `Outcome.CLOSE` | the connection is closed without a response |
+| `Wide(response)` | the response is so large that it is encoded on another thread |
+| a generator | the work grows with the request or the broker's state: it runs in `slices`, and returns any of these |
+
+A handler that loops over anything is a generator: `tests/broker/test_widest.py` sends each API its widest requests.
+
+A request's record bytes are in the connection's receive buffer: they may be read and changed until `handle` returns. A handler
+that needs them later must copy them.
+
+A handler returns Kafka's error codes for expected errors. If it raises anything else, `Dispatcher` logs that and closes the
+connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from tidelog.broker.handling.access import Access
+    from tidelog.broker.node import Node
+    from tidelog.broker.requests.request import Answer, Outcome, Request
+    from tidelog.broker.requests.slices import Work
+    from tidelog.wire.codec import Message
+    from tidelog.wire.fields import Versions
+
+UsualHandler: TypeAlias = "Callable[[Node, Request, memoryview, int, int], bytes | Message | Outcome | None]"
+
+Handler: TypeAlias = "Callable[[Node, Any, Request], Answer | Work]"
+
+
+class Api(NamedTuple):
+    """One API that the broker can serve. Its API key is that of `request`."""
+
+    request: type[Message]
+    response: type[Message]
+    served: Versions
+    """The versions served here. The API's module in `wire.messages` lists the changes of each version."""
+    access: Access
+    """The operations that the authorizer must allow, if the broker has one."""
+    handle: Handler
+    answer_usual: UsualHandler | None = None
+    """Answers usual requests directly from their bytes, which is faster. It returns None for a request that must be decoded.
+    None for most APIs.
+    """
+
+    @property
+    def name(self) -> str:
+        """The API's name in Kafka, such as Produce."""
+        return self.request.API_NAME

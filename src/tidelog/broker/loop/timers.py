@@ -1,0 +1,31 @@
+"""What a broker needs from its event loop: delayed calls, and work on other threads. `loop.event_loop` implements it with
+asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Timer(Protocol):
+    """A scheduled call."""
+
+    def cancel(self) -> None:
+        """Cancel the call."""
+
+
+class Timers(Protocol):
+    """Delayed calls in real time, for waits of requests, which must not depend on the log's clock. See also `delays`."""
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback` on the loop's thread after a delay."""
+
+
+class Blocking(Protocol):
+    """Runs work that may wait for a disk on other threads."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Call `work` on another thread, then `done` on the loop's thread with its result or exception."""

@@ -1,0 +1,1 @@
+"""Which partitions this broker leads, and rules for them: leadership and its refusals, flushes, checks of batch headers."""

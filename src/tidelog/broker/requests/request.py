@@ -1,0 +1,79 @@
+"""A request in progress, and what a handler can return instead of its response."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from tidelog.broker.requests.listeners import Listener
+    from tidelog.security.principal import Principal
+    from tidelog.wire.codec import Message
+
+
+class Outcome(enum.Enum):
+    """A handler's result if there is no response, or not yet."""
+
+    LATER = enum.auto()
+    NOTHING = enum.auto()
+    CLOSE = enum.auto()
+
+
+class Wide(NamedTuple):
+    """A response that takes more than a few milliseconds to encode, or that shares parts with others."""
+
+    response: Message
+    is_shared: bool = False
+    """Whether other responses share parts of it. If so, only its first level of arrays is freed in slices."""
+    is_long: bool = True
+    """Whether another thread encodes it, even if the handler finished in its first slice."""
+
+
+class Request(Protocol):
+    """A request in progress, as a handler sees it: where it came from, and how to send its response."""
+
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    connection_id: int
+    """The number of the connection. Numbers are never reused."""
+    peer_host: str
+    listener: Listener
+    """The listener that accepted the connection. Metadata returns the addresses advertised for this listener."""
+    principal: Principal
+    """The authenticated principal, ANONYMOUS if no authentication is required. Authorization uses it."""
+    request_bytes: int
+    """The request's size in bytes, including the header."""
+    started_ns: int
+    """When the request began, as a value of `perf_counter_ns`."""
+    busy_ns: int
+    """How long the request has kept the loop busy, in ns. Measured only if it is answered later and a quota needs it
+    (`quotas.client_quotas`).
+    """
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the response is pending."""
+
+    def mute(self, throttle_ms: int) -> None:
+        """Stop reading from the connection for a while. The response is still sent."""
+
+    @property
+    def api_name(self) -> str:
+        """The API's name in Kafka."""
+
+    def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
+        """Send a delayed response. Call it once; it does nothing if the connection is closed.
+
+        Outcome.NOTHING lets the connection continue without a response, Outcome.CLOSE closes it, Outcome.LATER does nothing.
+        """
+
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Call `callback` if the connection is lost before the response is sent.
+
+        Shutdown drops such a request without waiting for it, because nothing is lost with it.
+        """
+
+
+Answer: TypeAlias = "Message | Wide | Outcome"

@@ -1,0 +1,386 @@
+"""Runs long requests in slices: each takes a few milliseconds of the loop, and other clients are served in between.
+
+A handler whose work grows with its request is a generator, or returns one. The dispatcher starts it with `Slices.answer`, and
+gets the response at once if the work ends within its first slice, as nearly all do. Otherwise the request is answered later::
+
+    def handle(node, message, request):
+        for one in message.topics:
+            ...
+            yield None                                # other clients may be served here
+            checked = yield Elsewhere(lambda: ...)    # on another thread: pure computation
+            came = yield Until(begin)                 # calls `begin(done)`; continues after `done(value)`
+            yield missing                             # a NotCachedError: continues once the bytes are in memory
+        return response                               # or an Outcome, like any handler
+
+| rule | why |
+|---|---|
+| after a `yield`, repeat earlier look-ups | meanwhile a topic is deleted, a log grows, a client leaves |
+| make a change that must be atomic between two `yield`s | nothing else runs on the loop there |
+| yield once per element, or once per 16 | a `yield` costs a tenth of a microsecond; the work on one element is never split |
+| copy the request's record bytes before a `yield` | the connection reuses that memory |
+| pass `Elsewhere` all that it needs; it must not touch the node's state | another thread runs it |
+| expect the client to be gone | the work still runs to its end: half of a change may be done; memory is freed in slices |
+
+Unfinished works take turns, one slice per round of the loop. So many works together take no more of a round than a single one.
+A first slice is short if other works are waiting. A round is full once its requests have taken a slice's time together. In a
+full round, new works only run up to their first `yield`, and only the smallest requests are decoded. So a thousand large
+requests at the same moment do not put a thousand first slices into one round. Everything runs on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from itertools import islice
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+from tidelog.broker.requests.request import Outcome, Request, Wide
+from tidelog.errors import BrokerUnreachableError
+from tidelog.formats.non_blocking_read import NotCachedError, ReadMode, non_blocking, read_mode
+
+if TYPE_CHECKING:
+    from tidelog.broker.loop.timers import Blocking, Timers
+    from tidelog.wire.codec import Message
+
+logger = logging.getLogger("tidelog.broker")
+
+SLICE_S = 0.004
+SHORT_SLICE_S = 0.0005
+"""The length in seconds of a request's first slice if other requests are waiting for their turn."""
+
+NOTED_NS = 50_000
+"""Requests that take less than this are not counted towards a full round, because there are too many of them."""
+
+SMALL_SLICES = 2
+"""If a request took at most this many slices, its response counts as small and is encoded on the loop. It is 2 because a busy
+machine may split one slice in two.
+"""
+
+COLLECTED_S = 0.02
+"""After this much noted work, in seconds, a dedicated broker process collects young garbage."""
+
+MAX_PREFETCHES = 64
+"""After this many attempts in a row whose bytes were not in memory, memory is short, and the read may wait for the disk on the
+loop.
+
+Errors that are `is_progress` do not count.
+"""
+
+
+T = TypeVar("T")
+
+
+class Until(NamedTuple):
+    """Yielded to wait for an event. `begin` gets a function, which it must call once, with the value to send to the generator."""
+
+    begin: Callable[[Callable[[object], None]], None]
+
+
+class Elsewhere(NamedTuple):
+    """Yielded to run a call on the thread for heavy work. Its result is sent to the generator, or its exception is raised
+    there.
+    """
+
+    work: Callable[[], Any]
+
+
+Work: TypeAlias = "Generator[Elsewhere | Until | NotCachedError | None, Any, Message | Wide | Outcome]"
+
+
+def slowly(made: Iterable[T], at_once: int) -> Generator[None, None, list[T]]:
+    """Return the elements of an iterator as a list, with a `yield` after every `at_once` elements: use with `yield from`."""
+    out = []
+    for one in made:
+        out.append(one)
+        if not len(out) % at_once:
+            yield None
+    return out
+
+
+def picked(some: Iterable[T], is_wanted: Callable[[T], bool], at_once: int = 512) -> Generator[None, None, list[T]]:
+    """Return the wanted elements as a list, with a `yield` after every `at_once` elements examined: use with `yield from`."""
+    rest = iter(some)
+    out: list[T] = []
+    while True:
+        part = list(islice(rest, at_once))
+        out += filter(is_wanted, part)
+        if len(part) < at_once:
+            return out
+        yield None
+
+
+def awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Until, Any, T]:
+    """Return a coroutine's result, or raise its exception: use with `yield from`. Raise BrokerUnreachableError if the broker
+    shuts down.
+    """
+    running: list[asyncio.Task[T]] = []
+
+    def begin(done: Callable[[object], None]) -> None:
+        running.append(asyncio.get_running_loop().create_task(coroutine))
+        running[0].add_done_callback(done)
+
+    task: asyncio.Task[T] = yield Until(begin)
+    if task.cancelled():
+        raise BrokerUnreachableError("the broker is stopping")
+    return task.result()
+
+
+def elements(structs: Iterable[Any], name: str = "partitions") -> Iterator[tuple[Any, Any]]:
+    """Yield each struct together with each element of its array `name`: a request's partitions, topic by topic."""
+    for struct in structs:
+        for one in getattr(struct, name):
+            yield struct, one
+
+
+class Slices:
+    """Runs long requests slice by slice. `blocking` runs work that waits for a disk, `heavy` runs long computations."""
+
+    def __init__(self, timers: Timers, blocking: Blocking, heavy: Blocking) -> None:
+        self._timers = timers
+        self._blocking = blocking
+        self._heavy = heavy
+        self._ready: deque[_Sliced] = deque()
+        self._is_scheduled = False
+        self._calls: deque[Callable[[], None]] = deque()
+        self._is_round_noted = False
+        self._spent_s = 0.0
+        self._uncollected_s = 0.0
+        self._mode: ReadMode | None = None
+        self.when_over: Callable[[], None] | None = None
+        """Called when the next request that does not finish at once has ended."""
+        self.counts_time: Callable[[], bool] = lambda: False
+        """Whether the time that requests keep the loop busy is measured, because a request quota needs it."""
+        self.collect: Callable[[], None] = _nothing
+        """Called after every `COLLECTED_S` of noted work."""
+        self.longest_s = 0.0
+        """The longest slice so far, in seconds."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait for their turn."""
+        return len(self._ready)
+
+    @property
+    def is_round_full(self) -> bool:
+        """Whether requests have used up this round of the loop, so that long ones are left for later rounds."""
+        return self._spent_s >= SLICE_S
+
+    def answer(self, request: Request, work: Work) -> Message | Wide | Outcome:
+        """Start `work`. Return its result if it ends at once, otherwise LATER: then the request is answered when it ends.
+
+        Exceptions of `work` are raised here if it ends at once; otherwise they close the connection. The caller must call `note`
+        with the time taken.
+        """
+        try:
+            wanted = self.first_step(work)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        sliced = _Sliced(self, request, work)
+        if sliced.wants(wanted):
+            if self._spent_s >= SLICE_S:
+                self._enqueue(sliced)
+                return Outcome.LATER
+            began = perf_counter()
+            try:
+                if sliced.run(began + (SHORT_SLICE_S if self._ready else SLICE_S)):
+                    self._enqueue(sliced)
+            except StopIteration as end:
+                sliced.over()
+                return end.value  # type: ignore[no-any-return]
+            finally:
+                self.longest_s = max(self.longest_s, perf_counter() - began)
+        return Outcome.LATER
+
+    def first_step(self, work: Work) -> Elsewhere | Until | NotCachedError | None:
+        """Start `work` without waiting for a disk, and return the first value that it yields. Raise StopIteration if it
+        ends at once.
+        """
+        mode = self._mode
+        if mode is None:
+            mode = self._mode = read_mode()
+        before, mode.is_non_blocking = mode.is_non_blocking, True
+        try:
+            return work.send(None)
+        finally:
+            mode.is_non_blocking = before
+
+    def go_on(self, request: Request, work: Work) -> None:
+        """Run `work` for a request that is already pending, and send it the result."""
+        began = perf_counter()
+        try:
+            answer: Message | Wide | Outcome = self.answer(request, work)
+        except Exception:
+            logger.exception("a request of %s failed", request)
+            answer = Outcome.CLOSE
+        self.spent(request, began)
+        self.note(perf_counter() - began)
+        request.respond(answer)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Schedule `call`. A round runs as many calls as fit into a slice: a group change may send a thousand responses."""
+        self._calls.append(call)
+        if len(self._calls) == 1:
+            self._timers.call_later(0, self._call_some)
+
+    def _call_some(self) -> None:
+        until = perf_counter() + SLICE_S
+        calls = self._calls
+        while calls:
+            try:
+                calls[0]()
+            except Exception:
+                logger.exception("a call failed")
+            del calls[0]
+            if calls and perf_counter() >= until:
+                self._timers.call_later(0, self._call_some)
+                return
+
+    # --- for the works
+
+    def spent(self, request: Request, began: float) -> None:
+        """Add the time since `began` to the request's loop time, if that is measured."""
+        if self.counts_time():
+            request.busy_ns += int((perf_counter() - began) * 1e9)
+
+    def _enqueue(self, sliced: _Sliced) -> None:
+        self._ready.append(sliced)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._timers.call_later(0, self._turn)
+
+    def _turn(self) -> None:
+        """Run a slice of the request that has waited longest."""
+        sliced = self._ready.popleft()
+        began = perf_counter()
+        try:
+            sliced.turn(began + SLICE_S)
+        finally:
+            lasted_s = perf_counter() - began
+            self.longest_s = max(self.longest_s, lasted_s)
+            self.note(lasted_s)
+            self._is_scheduled = bool(self._ready)
+            if self._is_scheduled:
+                self._timers.call_later(0, self._turn)
+
+    def note(self, lasted_s: float) -> None:
+        """Add the duration of a request, or of a slice of its work, to the time used in this round of the loop."""
+        self._spent_s += lasted_s
+        if not self._is_round_noted:
+            self._is_round_noted = True
+            self._timers.call_later(0, self._next_round)
+
+    def _next_round(self) -> None:
+        self._is_round_noted = False
+        self._uncollected_s += self._spent_s
+        self._spent_s = 0.0
+        if self._uncollected_s >= COLLECTED_S:
+            self._uncollected_s = 0.0
+            self.collect()
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Sliced:
+    """A request that did not finish at once. It waits for its turn, or for the result of a `yield`."""
+
+    __slots__ = ("_error", "_is_alone", "_prefetches", "_request", "_slices", "_turns", "_value", "_when_over", "_work")
+
+    def __init__(self, slices: Slices, request: Request, work: Work) -> None:
+        self._slices = slices
+        self._request = request
+        self._work = work
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._prefetches = 0
+        self._turns = 1
+        self._is_alone = True
+        self._when_over, slices.when_over = slices.when_over, None
+
+    def over(self) -> None:
+        """Note that the request's work has ended or failed. The heavy thread may still be encoding its response."""
+        when_over, self._when_over = self._when_over, None
+        if when_over is not None:
+            self._slices._heavy.run(_nothing, lambda _: when_over())
+
+    def run(self, until: float) -> bool:
+        """Run until the time `until`. Return True if it may continue in its next turn, False if it must wait for something. Raise
+        StopIteration at its end.
+        """
+        while True:
+            value, self._value = self._value, None
+            error, self._error = self._error, None
+            if self._prefetches >= MAX_PREFETCHES:
+                wanted = self._work.send(value) if error is None else self._work.throw(error)
+            else:
+                with non_blocking():
+                    wanted = self._work.send(value) if error is None else self._work.throw(error)
+            if wanted is not None:
+                return self.wants(wanted)
+            self._prefetches = 0
+            if perf_counter() >= until:
+                return True
+
+    def wants(self, wanted: Elsewhere | Until | NotCachedError | None) -> bool:
+        """Start the wait or call that the generator has yielded. Return whether the generator may continue at once."""
+        if wanted is None:
+            return True
+        if isinstance(wanted, Elsewhere):
+            self._is_alone = False
+            self._slices._heavy.run(wanted.work, self._got)
+        elif isinstance(wanted, Until):
+            wanted.begin(self._got)
+        else:
+            self._prefetches += not wanted.is_progress
+            self._slices._blocking.run(wanted.prefetch, self._warmed)
+        return False
+
+    def turn(self, until: float) -> None:
+        """Run a slice, and answer the request if that was its last slice."""
+        self._turns += 1
+        began = perf_counter()
+        try:
+            if self.run(until):
+                self._slices._ready.append(self)
+            self._slices.spent(self._request, began)
+        except StopIteration as end:
+            self._slices.spent(self._request, began)
+            self._request.respond(end.value, is_wide=self._turns > SMALL_SLICES or not self._is_alone)
+            self.over()
+        except Exception:
+            self.over()
+            logger.exception("a request of %s failed", self._request)
+            self._request.respond(Outcome.CLOSE)
+
+    def _got(self, result: object) -> None:
+        if isinstance(result, BaseException):
+            self._error = result
+        else:
+            self._value = result
+        self._slices._enqueue(self)
+
+    def _warmed(self, result: object) -> None:
+        if isinstance(result, BaseException):
+            self._prefetches = MAX_PREFETCHES  # The disk fails: the read itself will report that.
+        self._slices._enqueue(self)
+
+
+def in_turns(blocking: Blocking, left: list[T], do: Callable[[T], object]) -> None:
+    """Call `do` with each element, last to first, in slices as in `step_by_step`. An element may be obsolete by then."""
+    step_by_step(blocking, (do(left.pop()) for _ in range(len(left))))
+
+
+def step_by_step(blocking: Blocking, steps: Iterator[object]) -> None:
+    """Run all steps: for `SLICE_S` at once, the rest in further slices between the loop's other work.
+
+    It is for work that belongs to no request, such as timing out transactions: thousands that expire at once stall nobody.
+    """
+    until = perf_counter() + SLICE_S
+    for _ in steps:
+        if perf_counter() >= until:
+            blocking.run(_nothing, lambda _: step_by_step(blocking, steps))
+            return
