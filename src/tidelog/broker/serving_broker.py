@@ -99,6 +99,7 @@ async def running(
     plane: MetadataPlane | None = None,
     bound: BoundSockets | None = None,
     before_serving: Callable[[Node], Awaitable[None]] | None = None,
+    node_type: type[Node] = Node,
 ) -> AsyncIterator[ServingBroker]:
     """Serve the logs of a started manager inside the `with` block. The caller must shut the manager down. Raises
     InvalidArgumentError for a bad address.
@@ -111,7 +112,7 @@ async def running(
     heavy = LoopThreads(loop, 1, "tidelog-heavy")
     syncing = LoopThreads(loop, 4, "tidelog-syncing")
     manager.scheduler.elsewhere = syncing.run
-    node = Node(manager, config, clock, LoopTimers(loop), threads, heavy, plane)
+    node = node_type(manager, config, clock, LoopTimers(loop), threads, heavy, plane)
     ticker = Ticker(loop, manager, clock, syncing, node.metrics.counters)
     server = BrokerServer(node, apis)
     search = HoleSearch(manager.directory)

@@ -18,6 +18,7 @@ its base offset, which no checksum covers: a last batch whose offset has leading
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,6 +129,10 @@ def read_metadata_log(data_dir: Path, notices: Notices | None = None, *, end_off
             if last_try:
                 raise
     raise AssertionError
+
+
+METADATA_TOPIC_ID = uuid.UUID(int=1)
+"""The topic id of the metadata log, in every cluster (KIP-595)."""
 
 
 def list_snapshots(directory: Path) -> list[SnapshotFile]:

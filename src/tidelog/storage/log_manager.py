@@ -343,6 +343,10 @@ class LogManager:
         """
         return self._run(self.steps.adoption(name, properties))
 
+    def refresh_topic(self, name: str) -> None:
+        """Take over a topic from the metadata, after its records were appended without `steps`."""
+        self._owned.lifecycle.table.refresh(name)
+
     @property
     def steps(self) -> TopicSteps:
         """The changes of topics in steps, for an owner that does other work in between."""

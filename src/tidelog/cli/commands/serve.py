@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -41,6 +42,11 @@ logger = logging.getLogger("tidelog.serve")
     "--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of a broker or a topic; may be repeated."
 )
 @click.option("--read-only", is_flag=True, help="Never write to the folder, which may be read-only; refuse requests that would.")
+@click.option(
+    "--processes",
+    metavar="N|auto",
+    help="Serve with N broker processes, on this port and the next ones; auto: one for each core.",
+)
 @click.option("--metrics", "metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")
 @click.option(
     "--log-level",
@@ -68,6 +74,7 @@ def command(
     advertise: str | None,
     properties: tuple[str, ...],
     read_only: bool,
+    processes: str | None,
     metrics: str | None,
     log_level: str,
     log_format: str,
@@ -100,10 +107,30 @@ def command(
             raise click.UsageError("--data is missing, and no configuration names a folder (log.dirs).")
         if are_several(folder):
             raise click.UsageError(f"a broker has one data folder, not several: {folder}.")
-        metrics_at = None if metrics is None else parse_address(metrics)
         clock: Clock = ctx.find_root().obj or SystemClock()
+        if processes is not None:
+            if read_only or metrics is not None:
+                raise click.UsageError("--processes does not go with --read-only or --metrics yet.")
+            from tidelog.cli.serving.processes import serve_processes
+
+            log = ["--log-level", log_level, "--log-format", log_format]
+            if not serve_processes(folder, {**file, **given}, config.listeners, clock, _number_of(processes), log):
+                ctx.exit(EXIT_ERROR)
+            return
+        metrics_at = None if metrics is None else parse_address(metrics)
         if not serve(folder, wanted.manager, config, clock, metrics_at, read_only=read_only):
             ctx.exit(EXIT_ERROR)
+
+
+def _number_of(processes: str) -> int:
+    """Return the number of `--processes`. Raise UsageError."""
+    from tidelog.cli.serving.processes import MOST
+
+    if processes == "auto":
+        return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
+    if not processes.isdecimal() or not 1 <= int(processes) <= MOST:
+        raise click.UsageError(f"--processes {processes!r} is not a number from 1 to {MOST}, or auto.")
+    return int(processes)
 
 
 @contextmanager

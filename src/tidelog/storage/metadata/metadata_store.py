@@ -111,6 +111,8 @@ class MetadataStore:
         self._take(log)
         self.on_restore: Callable[[], None] = lambda: None
         """Called when the image was reverted."""
+        self.on_written: Callable[[], object] = lambda: None
+        """Called on the flushing thread when changes are on disk."""
         self._path: Path | None = None
         """The segment to append to, once a new epoch has begun. It is opened for each append, to save descriptors."""
         self._size = 0
@@ -206,6 +208,11 @@ class MetadataStore:
                     raise self._refused(error) from error
 
     @property
+    def log_folder(self) -> Path:
+        """The folder of the log."""
+        return self._folder
+
+    @property
     def end_offset(self) -> int:
         """The offset that the next record gets."""
         return self._next_offset
@@ -238,6 +245,7 @@ class MetadataStore:
                 raise refusal from error
             for change in changes:
                 change.is_durable = True
+        self.on_written()
 
     def restore(self) -> None:
         """After a failed change, revert the image to the state on disk. Raises what `open` raises."""

@@ -55,6 +55,13 @@ class ProducerIds:
             yield self._store.append([record])
             self._next, self._end = start, end
 
+    def block_for(self, broker_id: int, broker_epoch: int) -> Steps[range]:
+        """Take a block of ids for another broker (KIP-730). Raises StorageError."""
+        start, end, record = self._block()
+        record.broker_id, record.broker_epoch = broker_id, broker_epoch
+        yield self._store.append([record])
+        return range(start, end)
+
     def _reserve(self) -> None:
         start, end, record = self._block()
         self._store.commit([record])

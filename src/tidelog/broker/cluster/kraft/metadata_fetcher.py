@@ -46,13 +46,13 @@ from tidelog.errors import (
     UnsupportedVersionError,
 )
 from tidelog.model import METADATA_TOPIC
+from tidelog.reader.metadata_log import METADATA_TOPIC_ID
 from tidelog.records.batch import BatchHeader, check_crc, iter_headers
 from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 
 logger = logging.getLogger("tidelog.broker")
 
-METADATA_TOPIC_ID = uuid.UUID(int=1)
 
 MAX_WAIT_MS = 500
 """Kafka's value: how long a leader without new data may delay its response."""

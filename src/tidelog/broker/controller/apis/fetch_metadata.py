@@ -1,0 +1,92 @@
+"""Fetch (1), of the metadata log only, by brokers that follow it (KIP-595).
+
+A broker that does not know the leader, or names another epoch, gets FENCED_LEADER_EPOCH and the leader's id and epoch. A fetch at
+the end of the log waits until it grows.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from tidelog.broker.controller.controller_node import ControllerNode
+from tidelog.broker.controller.rights import of_brokers
+from tidelog.broker.handling.api import Api
+from tidelog.broker.node import Node
+from tidelog.broker.requests.request import Request
+from tidelog.broker.requests.slices import Elsewhere, Until, Work
+from tidelog.model import METADATA_TOPIC
+from tidelog.reader.metadata_log import METADATA_TOPIC_ID
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    SnapshotId,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.broker.controller.metadata_reads import MetadataRead
+
+SERVED = Versions(12, 17)
+"""The versions served here: the first that names a leader's epoch, and the last of Kafka 3.9."""
+
+
+def handle(node: Node, message: FetchRequest, request: Request) -> Work:
+    """Return batches of the metadata log, now or once there are some."""
+    controller = cast("ControllerNode", node)
+    if message.cluster_id not in (None, node.cluster_id):
+        return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    if len(message.topics) != 1 or len(message.topics[0].partitions) != 1 or not _is_metadata(message):
+        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+    (wanted,) = message.topics[0].partitions
+    reads, epoch = controller.reads, node.manager.metadata.epoch
+    answer = PartitionData(0, high_watermark=reads.end_offset, log_start_offset=0, current_leader=_leader(node, epoch))
+    answer.aborted_transactions = None
+    if wanted.current_leader_epoch != epoch:
+        is_older = wanted.current_leader_epoch < epoch
+        answer.error_code = ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return _response(node, request, answer)
+    if wanted.fetch_offset == reads.end_offset and message.max_wait_ms > 0:
+        yield Until(partial(_grown, controller, request, message.max_wait_ms))
+    read: MetadataRead = yield Elsewhere(partial(reads.read, wanted.fetch_offset, message.max_bytes))
+    answer.high_watermark = read.end_offset
+    if read.snapshot is not None:
+        answer.snapshot_id = SnapshotId(read.snapshot.end_offset, read.snapshot.epoch)
+    elif read.is_beyond:
+        answer.diverging_epoch = EpochEndOffset(epoch, read.end_offset)
+    answer.records = read.records
+    return _response(node, request, answer)
+
+
+def _is_metadata(message: FetchRequest) -> bool:
+    topic = message.topics[0]
+    return topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID
+
+
+def _leader(node: Node, epoch: int) -> LeaderIdAndEpoch:
+    return LeaderIdAndEpoch(node.node_id, epoch)
+
+
+def _grown(controller: ControllerNode, request: Request, wait_ms: int, done: Callable[[object], None]) -> None:
+    stop = controller.reads.wait(done)
+    controller.timers.call_later(wait_ms, stop)
+    request.when_gone(stop)
+
+
+def _response(node: Node, request: Request, answer: PartitionData) -> FetchResponse:
+    host, port = request.listener.advertised_host, request.listener.advertised_port
+    return FetchResponse(
+        responses=[FetchableTopicResponse(METADATA_TOPIC, METADATA_TOPIC_ID, [answer])],
+        node_endpoints=[NodeEndpoint(node.node_id, host, port)],
+    )
+
+
+API = Api(FetchRequest, FetchResponse, SERVED, of_brokers(FetchResponse), handle)

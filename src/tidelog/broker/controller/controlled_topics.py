@@ -1,0 +1,144 @@
+"""The topics of the brokers of one machine: which broker gets which partition.
+
+A new partition goes to the live broker with the fewest partitions. It has one replica. Changes are records of the metadata log;
+the brokers create and remove the folders when they read them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tidelog.broker.requests.api_error import ApiError
+from tidelog.broker.topics.topics import PartitionView, Topics, TopicView
+from tidelog.config import PropertyValue
+from tidelog.metadata.records import TOPIC_RESOURCE, PartitionRecord, RemoveTopicRecord, TopicRecord
+from tidelog.storage.folder.data_folder import new_topic_id
+from tidelog.storage.metadata.topic_records import config_records
+from tidelog.storage.topics.topic import Topic
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.controller.registrations import Registrations
+    from tidelog.broker.core import Core
+    from tidelog.metadata.image import TopicImage
+    from tidelog.storage.steps import Steps
+    from tidelog.wire.fields import Message
+
+
+class ControlledTopics(Topics):
+    """Topics in the metadata of `core`, on the brokers of `registrations`."""
+
+    def __init__(self, core: Core, registrations: Registrations) -> None:
+        self._core = core
+        self._store = core.manager.metadata
+        self._registrations = registrations
+        self.on_deleted = []
+
+    # --- asking
+
+    def get(self, name: str) -> TopicView | None:
+        """Return a topic, None if it is unknown."""
+        topic = self._store.image.topics.get(name)
+        return None if topic is None or not topic.partitions else _view(topic)
+
+    def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
+        """Return the topic with an id, None if it is unknown."""
+        topic = self._store.image.topics_by_id.get(topic_id)
+        return None if topic is None else self.get(topic.name)
+
+    def all(self) -> Iterable[TopicView]:
+        """Return all topics, by name."""
+        return [_view(topic) for _, topic in sorted(self._store.image.topics.items()) if topic.partitions]
+
+    def colliding(self, name: str) -> str | None:
+        """Return a topic whose name differs from `name` only in dots and underscores."""
+        wanted = _look_alike(name)
+        if "_" not in wanted:
+            return None
+        return min((other for other in self._store.image.topics if other != name and _look_alike(other) == wanted), default=None)
+
+    def properties(self, name: str) -> dict[str, str]:
+        """Return the properties that are set on a topic."""
+        return self._store.image.topic_config(name)
+
+    # --- changes
+
+    def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
+        """Create a topic. Raises ApiError if no broker is alive, StorageError."""
+        topic_id = new_topic_id()
+        texts = {key: str(value) for key, value in properties.items()}
+        yield from self._written(
+            name,
+            [
+                TopicRecord(name, topic_id),
+                *config_records(TOPIC_RESOURCE, name, {}, texts),
+                *self._placed(topic_id, range(partitions)),
+            ],
+        )
+        view = self.get(name)
+        assert view is not None
+        return view
+
+    def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
+        """Increase a topic's number of partitions. Raises ApiError if no broker is alive, StorageError."""
+        topic = self._store.image.topics[name]
+        yield from self._written(name, list(self._placed(topic.topic_id, range(len(topic.partitions), partitions))))
+        return self._topic(name)
+
+    def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
+        """Replace a topic's properties. Raises StorageError."""
+        texts = {key: str(value) for key, value in properties.items()}
+        yield from self._written(name, config_records(TOPIC_RESOURCE, name, self.properties(name), texts))
+        return self._topic(name)
+
+    def deletion(self, view: TopicView) -> Steps[None]:
+        """Delete a topic. Raises StorageError."""
+        yield from self._written(view.name, [RemoveTopicRecord(view.topic_id)])
+
+    def finishing(self, name: str) -> Steps[None]:
+        """Do nothing: a deletion is one record."""
+        yield from ()
+
+    # --- inside
+
+    def _written(self, name: str, records: Sequence[Message]) -> Steps[None]:
+        change = self._store.append(records)
+        self._core.manager.refresh_topic(name)
+        yield change
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._store.image.topics[name]
+        return Topic(name, topic.topic_id, len(topic.partitions), self.properties(name))
+
+    def _placed(self, topic_id: uuid.UUID, numbers: Iterable[int]) -> Iterator[PartitionRecord]:
+        """Yield new partitions, each on the live broker that has the fewest."""
+        alive = self._registrations.alive()
+        if not alive:
+            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is running")
+        counts = Counter(one.replicas[0] for topic in self._store.image.topics.values() for one in topic.partitions.values())
+        least = [(counts[broker_id], broker_id) for broker_id in alive]
+        heapq.heapify(least)
+        for number in numbers:
+            count, broker_id = least[0]
+            heapq.heapreplace(least, (count + 1, broker_id))
+            directories = [self._registrations.directory_of(broker_id)]
+            yield PartitionRecord(number, topic_id, [broker_id], [broker_id], [], [], broker_id, 0, 0, 0, directories)
+
+
+def _view(topic: TopicImage) -> TopicView:
+    return TopicView(
+        topic.name,
+        topic.topic_id,
+        [
+            PartitionView(number, ErrorCode.NONE, one.leader, one.leader_epoch, one.replicas, one.isr, [])
+            for number, one in sorted(topic.partitions.items())
+        ],
+    )
+
+
+def _look_alike(name: str) -> str:
+    return name.replace(".", "_")

@@ -1,0 +1,44 @@
+"""The controller's parts, wired: a broker's node without partitions, whose topics belong to other brokers."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.controller.controlled_topics import ControlledTopics
+from tidelog.broker.controller.metadata_reads import MetadataReads
+from tidelog.broker.controller.registrations import Registrations
+from tidelog.broker.controller.rights import BROKERS
+from tidelog.broker.node import Node
+from tidelog.broker.topics.topic_changes import Job
+
+if TYPE_CHECKING:
+    from tidelog.broker.dispatch.dispatcher import Dispatcher
+    from tidelog.storage.steps import Steps
+
+logger = logging.getLogger("tidelog.broker")
+
+
+class ControllerNode(Node):
+    """What the controller's APIs see. Use it only on the event loop's thread."""
+
+    dispatcher: Dispatcher
+    """Answers forwarded requests; set once the server is there."""
+
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        store = self.manager.metadata
+        self.reads = MetadataReads(store)
+        self.registrations = Registrations(store, self.clock, self.delays, self._run)
+        self.topics = ControlledTopics(self, self.registrations)
+
+    def fence(self, broker_id: int) -> None:
+        """Fence a broker whose process has ended."""
+        self._run(self.registrations.fencing(broker_id))
+
+    def _run(self, steps: Steps[None]) -> None:
+        def over(result: object) -> None:
+            if isinstance(result, BaseException):
+                logger.error("brokers: %s", result)
+
+        self.topic_changes.begin(Job(BROKERS, steps), over)

@@ -1,0 +1,85 @@
+"""The metadata log as the brokers fetch it (KIP-595, KIP-630): whole batches from an offset on, or the snapshot to begin with."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.formats.files import read_whole
+from tidelog.reader.metadata_log import SnapshotFile, list_segments, list_snapshots
+from tidelog.records.batch import iter_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.storage.metadata.metadata_store import MetadataStore
+
+
+class MetadataRead(NamedTuple):
+    """What a fetch gets: batches, or the snapshot that replaces the offsets that are gone. `end_offset` is the end of what is on
+    disk.
+    """
+
+    end_offset: int
+    records: memoryview
+    snapshot: SnapshotFile | None = None
+    is_beyond: bool = False
+    """Whether the offset is above the log's end."""
+
+
+class MetadataReads:
+    """Reads of `store`'s log, and waits for its growth."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._waiting: set[Callable[[object], None]] = set()
+        loop = asyncio.get_running_loop()
+        store.on_written = lambda: loop.call_soon_threadsafe(self._grown)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last record on disk."""
+        return self._store.end_offset
+
+    def read(self, offset: int, max_bytes: int) -> MetadataRead:
+        """Return the batches from the one with `offset` on: at least one, otherwise `max_bytes` at most. On any thread. Raises
+        StorageError.
+        """
+        end = self._store.end_offset
+        if offset >= end:
+            return MetadataRead(end, memoryview(b""), is_beyond=offset > end)
+        folder = self._store.log_folder
+        segments = list_segments(folder)
+        older = [path for path in segments if int(path.stem) <= offset]
+        if not older:
+            return MetadataRead(end, memoryview(b""), next(iter(list_snapshots(folder)), None))
+        for path in segments[len(older) - 1 :]:
+            data = memoryview(read_whole(path))
+            begin = stop = -1
+            for header in iter_headers(data):
+                if header.base_offset >= end or (begin >= 0 and header.position + header.size - begin > max_bytes):
+                    break
+                if header.next_offset > offset:
+                    begin = header.position if begin < 0 else begin
+                    stop = header.position + header.size
+            if begin >= 0:
+                return MetadataRead(end, data[begin:stop])
+        return MetadataRead(end, memoryview(b""))
+
+    def wait(self, done: Callable[[object], None]) -> Callable[[], None]:
+        """Call `done` once when the log has grown. The returned function stops the wait: `done` is called then, too, unless it
+        was before.
+        """
+        self._waiting.add(done)
+
+        def stop() -> None:
+            if done in self._waiting:
+                self._waiting.discard(done)
+                done(None)
+
+        return stop
+
+    def _grown(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for done in waiting:
+            done(None)

@@ -1,0 +1,193 @@
+"""Brokers that register, stay alive by heartbeats, and are fenced (KIP-631), and the leaders that follow from it.
+
+| event | records |
+|---|---|
+| a broker registers | its registration, fenced; partitions that it led have no leader |
+| a heartbeat of a fenced broker that has caught up and can serve | it is unfenced, and leads its partitions, in new epochs |
+| it wants to be fenced or to shut down; its session or its process has ended | it is fenced, and leads nothing |
+
+A partition has one replica, so it has a leader exactly while its broker is unfenced.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.metadata.records import (
+    NO_LEADER,
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.loop.delays import Delays
+    from tidelog.clock import Clock
+    from tidelog.storage.metadata.metadata_store import MetadataStore
+    from tidelog.storage.steps import Steps
+    from tidelog.wire.fields import Message
+    from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
+
+SESSION_MS = 9_000
+"""How long a broker stays unfenced without a heartbeat: Kafka's default of ``broker.session.timeout.ms``."""
+
+_FENCED, _UNFENCED = 1, -1
+_SHUTTING_DOWN = 1
+
+
+class Registered(NamedTuple):
+    """The answer to a registration."""
+
+    error_code: ErrorCode
+    broker_epoch: int = -1
+
+
+class _Session:
+    __slots__ = ("last_ms", "offset")
+
+    def __init__(self, last_ms: int) -> None:
+        self.last_ms = last_ms
+        self.offset = -1
+        """The offset of the registration's record; -1 until it is on disk."""
+
+
+class Registrations:
+    """The brokers of `store`'s metadata. `expected` are the ids that may register."""
+
+    def __init__(self, store: MetadataStore, clock: Clock, delays: Delays, run: Callable[[Steps[None]], None]) -> None:
+        """`run` runs steps that no request asked for."""
+        self.expected: frozenset[int] = frozenset()
+        self._run = run
+        self._store = store
+        self._clock = clock
+        self._delays = delays
+        self._sessions: dict[int, _Session] = {}
+
+    def alive(self) -> list[int]:
+        """Return the brokers that may lead, in order."""
+        return sorted(one.broker_id for one in self._store.image.brokers.values() if not one.fenced)
+
+    def directory_of(self, broker_id: int) -> uuid.UUID:
+        """Return the directory of a broker's partitions."""
+        return self._store.image.brokers[broker_id].log_dirs[0]
+
+    def is_current(self, broker_id: int, broker_epoch: int) -> ErrorCode:
+        """Return the error for a request of a broker, NONE if it is registered in that epoch."""
+        broker = self._store.image.brokers.get(broker_id)
+        if broker is None:
+            return ErrorCode.BROKER_ID_NOT_REGISTERED
+        return ErrorCode.NONE if broker.broker_epoch == broker_epoch else ErrorCode.STALE_BROKER_EPOCH
+
+    # --- registration
+
+    def registration(self, request: BrokerRegistrationRequest) -> Steps[Registered]:
+        """Register a broker. Raises StorageError."""
+        store, broker_id = self._store, request.broker_id
+        before = store.image.brokers.get(broker_id)
+        if broker_id not in self.expected or len(request.log_dirs) != 1:
+            return Registered(ErrorCode.INVALID_REGISTRATION)
+        if before is not None and before.incarnation_id != request.incarnation_id and not before.fenced:
+            return Registered(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+        if before is not None and before.incarnation_id == request.incarnation_id:
+            epoch = before.broker_epoch
+        else:
+            epoch = max(store.end_offset, *(one.broker_epoch for one in store.image.brokers.values()), 0) + 1
+        session = self._sessions[broker_id] = _Session(self._clock.now_ms())
+        yield store.append(
+            [
+                RegisterBrokerRecord(
+                    broker_id,
+                    incarnation_id=request.incarnation_id,
+                    broker_epoch=epoch,
+                    end_points=[BrokerEndpoint(one.name, one.host, one.port, one.security_protocol) for one in request.listeners],
+                    features=[
+                        BrokerFeature(one.name, one.min_supported_version, one.max_supported_version) for one in request.features
+                    ],
+                    rack=request.rack,
+                    fenced=True,
+                    log_dirs=request.log_dirs,
+                ),
+                *self._leaving(broker_id),
+            ]
+        )
+        session.offset = store.end_offset - 1
+        self._delays.call_later(SESSION_MS, lambda: self._look(broker_id, epoch), "broker session")
+        return Registered(ErrorCode.NONE, epoch)
+
+    # --- heartbeats
+
+    def heartbeat(self, request: BrokerHeartbeatRequest) -> Steps[BrokerHeartbeatResponse]:
+        """Answer a heartbeat, and fence or unfence its broker. Raises StorageError."""
+        broker_id = request.broker_id
+        code = self.is_current(broker_id, request.broker_epoch)
+        session = self._sessions.get(broker_id)
+        if code or session is None:
+            return BrokerHeartbeatResponse(error_code=code or ErrorCode.STALE_BROKER_EPOCH)
+        session.last_ms = self._clock.now_ms()
+        broker = self._store.image.brokers[broker_id]
+        has_caught_up = 0 <= session.offset <= request.current_metadata_offset
+        if request.want_shut_down:
+            yield from self.fencing(broker_id, is_shutting_down=True)
+        elif request.want_fence:
+            yield from self.fencing(broker_id)
+        elif broker.fenced and has_caught_up:
+            yield self._store.append(
+                [
+                    BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=_UNFENCED),
+                    *(PartitionChangeRecord(number, topic_id, leader=broker_id) for topic_id, number in self._led_by(broker_id)),
+                ]
+            )
+        return BrokerHeartbeatResponse(
+            is_caught_up=has_caught_up,
+            is_fenced=self._store.image.brokers[broker_id].fenced,
+            should_shut_down=request.want_shut_down,
+        )
+
+    def fencing(self, broker_id: int, *, is_shutting_down: bool = False) -> Steps[None]:
+        """Fence a broker; its partitions lose their leader. Does nothing if it is fenced. Raises StorageError."""
+        broker = self._store.image.brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            return
+        change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=_FENCED)
+        if is_shutting_down:
+            change.in_controlled_shutdown = _SHUTTING_DOWN
+        yield self._store.append([change, *self._leaving(broker_id)])
+
+    def fencing_all(self) -> Steps[None]:
+        """Fence every broker: none of them runs before this controller does. Raises StorageError."""
+        for broker_id in self.alive():
+            yield from self.fencing(broker_id)
+
+    def _look(self, broker_id: int, epoch: int) -> None:
+        """Fence a broker whose session has ended; otherwise look again when it could."""
+        session = self._sessions.get(broker_id)
+        if session is None or self.is_current(broker_id, epoch):
+            return
+        left_ms = session.last_ms + SESSION_MS - self._clock.now_ms()
+        if left_ms > 0:
+            self._delays.call_later(left_ms, lambda: self._look(broker_id, epoch), "broker session")
+            return
+        self._run(self.fencing(broker_id))
+        self._delays.call_later(SESSION_MS, lambda: self._look(broker_id, epoch), "broker session")
+
+    # --- leaders
+
+    def _leaving(self, broker_id: int) -> Iterator[Message]:
+        """Yield the changes by which a broker leads nothing."""
+        for topic in self._store.image.topics.values():
+            for number, partition in topic.partitions.items():
+                if partition.leader == broker_id:
+                    yield PartitionChangeRecord(number, topic.topic_id, leader=NO_LEADER)
+
+    def _led_by(self, broker_id: int) -> Iterator[tuple[uuid.UUID, int]]:
+        """Yield the partitions without a leader whose replica is on a broker."""
+        for topic in self._store.image.topics.values():
+            for number, partition in topic.partitions.items():
+                if partition.leader == NO_LEADER and partition.replicas == [broker_id]:
+                    yield topic.topic_id, number

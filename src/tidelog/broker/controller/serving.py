@@ -1,0 +1,39 @@
+"""A running controller, from its folder to its socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import cast
+
+from tidelog.broker.controller.apis import TABLE
+from tidelog.broker.controller.controller_node import ControllerNode
+from tidelog.broker.node import Node
+from tidelog.broker.serving_broker import ServingBroker, running
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.clock import Clock
+from tidelog.storage.log_manager import LogManager
+from tidelog.storage.steps import run_steps
+
+
+@asynccontextmanager
+async def controlling(
+    manager: LogManager, config: BrokerConfig, clock: Clock, brokers: Iterable[int]
+) -> AsyncIterator[ServingBroker]:
+    """Control `brokers` inside the `with` block, with a started manager's metadata. None of them may run before.
+
+    The caller must shut the manager down. Raises InvalidArgumentError for a bad address, StorageError.
+    """
+    expected = frozenset(brokers)
+
+    async def begin(node: Node) -> None:
+        """Begin an epoch in which no broker is alive yet."""
+        store = node.manager.metadata
+        store.begin()
+        registrations = cast("ControllerNode", node).registrations
+        registrations.expected = expected
+        run_steps(registrations.fencing_all(), store)
+
+    async with running(manager, config, clock, apis=TABLE, before_serving=begin, node_type=ControllerNode) as broker:
+        cast("ControllerNode", broker.node).dispatcher = broker.server.dispatcher
+        yield broker

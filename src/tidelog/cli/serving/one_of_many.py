@@ -1,0 +1,22 @@
+"""A process of `tidelog serve --processes`: `tidelog serve`, which ends when its standard input does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from tidelog.cli.app import cli
+
+
+def _watch() -> None:
+    """Shut down when the process that started this one has ended."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_watch, name="parent-watch", daemon=True).start()
+    cli.main(["serve", *sys.argv[1:]], prog_name="tidelog")
