@@ -4,6 +4,7 @@
 |---|---|
 | `/backup/kafka`, `file:///backup/kafka` | one: see `folder_path` |
 | `/d1:/d2`, `/d1,/d2` | several; if a folder with the whole name exists, only that folder |
+| a folder of `tidelog serve --processes` | it, and its `process1`, `process2`, … |
 | `/backup/broker-*` | the folders that match, sorted by name |
 | `server.properties` | the broker's `log.dirs`, or `log.dir` if that is not set |
 | a list of these | all of them, in order |
@@ -35,7 +36,7 @@ def are_several(address: object) -> bool:
         return False
     text = os.fspath(address)
     if Path(text).is_dir():
-        return False
+        return _has_processes(Path(text))
     return _is_properties(text) or (not SCHEME.match(text) and (":" in text or "," in text or glob.has_magic(text)))
 
 
@@ -61,6 +62,9 @@ def _folders(address: Folders) -> Iterator[Path]:
     text = os.fspath(address)
     if not are_several(address):
         yield folder_path(text)
+    elif Path(text).is_dir():
+        yield Path(text)
+        yield from sorted(filter(Path.is_dir, Path(text).glob("process[1-9]*")), key=lambda path: (len(path.name), path.name))
     elif _is_properties(text):
         yield from _of_properties(Path(text))
     elif ":" in text or "," in text:
@@ -72,6 +76,11 @@ def _folders(address: Folders) -> Iterator[Path]:
         if not found:
             raise DataDirNotFoundError("no folder matches the pattern", path=text)
         yield from found
+
+
+def _has_processes(path: Path) -> bool:
+    """Whether a data folder holds those of several processes (`storage.folder.process_folders`)."""
+    return (path / "process1" / "meta.properties").is_file()
 
 
 def _is_properties(text: str) -> bool:

@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
@@ -105,8 +106,9 @@ def command(
         folder = data_dir or config.log_dir
         if folder is None:
             raise click.UsageError("--data is missing, and no configuration names a folder (log.dirs).")
-        if are_several(folder):
-            raise click.UsageError(f"a broker has one data folder, not several: {folder}.")
+        if are_several(folder) and processes is None:
+            hint = "; --processes serves it" if Path(folder).is_dir() else ""
+            raise click.UsageError(f"a broker has one data folder, not several: {folder}{hint}.")
         clock: Clock = ctx.find_root().obj or SystemClock()
         if processes is not None:
             if read_only or metrics is not None:

@@ -20,7 +20,7 @@ import secrets
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -30,10 +30,7 @@ from tidelog.broker.controller.serving import controlling
 from tidelog.broker.requests.listeners import Listener, joined
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.cli.serving import service_manager
-from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.formats.partition_metadata import format_topic_id
-from tidelog.storage.folder.data_folder import new_topic_id
-from tidelog.storage.folder.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from tidelog.storage.folder.process_folders import CONTROLLER_ID, place, process_folder
 from tidelog.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -41,13 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tidelog.serve")
 
-CONTROLLER_ID = 3000
-"""The node id of the controller; the brokers have the ids from 1 on."""
-
 MOST = 64
 """The most processes."""
-
-FOLDER = "process"
 
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 30.0
@@ -71,7 +63,8 @@ def serve_processes(
     """
     folder = Path(data_dir)
     password = secrets.token_hex(32)
-    manager = _manager(folder, properties, clock, count)
+    place(folder, clock, count)
+    manager = _manager(folder, properties, clock)
     manager.startup()
     try:
         with ExitStack() as stack:
@@ -83,32 +76,9 @@ def serve_processes(
     return is_clean and has_closed
 
 
-def _manager(folder: Path, properties: Mapping[str, str], clock: Clock, count: int) -> LogManager:
-    owner = read_meta_properties(folder) if folder.is_dir() else None
-    if owner is not None and owner.node_id != CONTROLLER_ID:
-        raise InvalidArgumentError(
-            "this folder is that of one broker, and cannot be served by several processes yet",
-            path=folder,
-            found=f"node {owner.node_id}",
-        )
-    left = sorted(number for number in _process_folders(folder) if number > count)
-    if left:
-        raise InvalidArgumentError(
-            "the folder has partitions of more processes",
-            path=folder,
-            found=f"--processes {count}",
-            expected=f"--processes {left[-1]}",
-        )
+def _manager(folder: Path, properties: Mapping[str, str], clock: Clock) -> LogManager:
     wanted = sort_properties(_controllers(properties, "", 0), topic_names=True)
     return LogManager(folder, clock, properties={**wanted.manager, "node.id": CONTROLLER_ID})
-
-
-def _process_folders(folder: Path) -> Iterator[int]:
-    if folder.is_dir():
-        for path in folder.iterdir():
-            number = path.name.removeprefix(FOLDER)
-            if number != path.name and number.isdecimal():
-                yield int(number)
 
 
 def _jaas(user: str, password: str, *, is_server: bool) -> str:
@@ -255,8 +225,7 @@ class _Run:
 
     async def _run(self, number: int, port: int) -> int:
         """Run a broker's process once; return its exit code."""
-        folder = self._folder / f"{FOLDER}{number}"
-        _format(folder, number, str(self._manager.owner.cluster_id))
+        folder = process_folder(self._folder, number)
         config = self._at / f"{number}.properties"
         given = _brokers(self._properties, self._listeners, number, folder, self._password, port)
         config.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in given.items()), encoding="utf-8")
@@ -293,16 +262,6 @@ class _Run:
             await asyncio.wait(left)
         for task in keeping:
             task.result()
-
-
-def _format(folder: Path, number: int, cluster_id: str) -> None:
-    """Make a broker's folder if it is missing. Raises StorageError."""
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot create a data folder: {error.strerror}", path=folder) from error
-    if read_meta_properties(folder) is None:
-        write_meta_properties(folder, MetaProperties(number, cluster_id, format_topic_id(new_topic_id())))
 
 
 def _escaped(value: str) -> str:

@@ -1,0 +1,225 @@
+"""The folders of several brokers of one machine, side by side in one data folder, and moves of partitions between them.
+
+::
+
+    DIR/                 the controller's: meta.properties, __cluster_metadata-0
+    DIR/process1/ ...    the data folders of the brokers with the ids 1 to N
+
+`place` runs before the brokers do. It distributes the partitions over N brokers: those of brokers beyond N, of a folder that one
+broker served before, and, if N has grown, as many as new brokers need for an equal share. A move is a rename::
+
+    1  the target's checkpoints get the partition's lines; its clean-shutdown mark goes if the source has none
+    2  the partition's folder is renamed
+    3  when all are moved, the metadata name their new brokers
+
+A crash in between loses nothing: the next `place` finds each partition where its folder is.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint, sync_directory, write_offset_checkpoint
+from tidelog.formats.dir_lock import DirLock
+from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.metadata.records import NO_LEADER, PartitionChangeRecord
+from tidelog.model import TopicPartition
+from tidelog.storage.folder import data_folder
+from tidelog.storage.folder.clean_shutdown import take_clean_shutdown, write_clean_shutdown
+from tidelog.storage.folder.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from tidelog.storage.metadata import takeover
+from tidelog.storage.metadata.metadata_store import MetadataStore
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock
+
+logger = logging.getLogger("tidelog.storage")
+
+CONTROLLER_ID = 3000
+"""The node id of the controller; the brokers have the ids from 1 on."""
+
+_NAME = re.compile(r"process([1-9][0-9]*)")
+_WHOLE = 0
+"""The place of partitions in DIR itself: one broker has served it."""
+
+_CHECKPOINTS = (
+    names.RECOVERY_POINT_CHECKPOINT,
+    names.LOG_START_OFFSET_CHECKPOINT,
+    names.HIGH_WATERMARK_CHECKPOINT,
+    names.CLEANER_CHECKPOINT,
+)
+
+Places = dict[TopicPartition, int]
+
+
+def process_folder(folder: Path, number: int) -> Path:
+    """Return the data folder of a broker."""
+    return folder / f"process{number}" if number else folder
+
+
+def place(folder: Path, clock: Clock, count: int) -> None:
+    """Prepare the folder, which is created if it is missing, for brokers 1 to `count`: see the module.
+
+    Raises InvalidArgumentError for a folder that cannot be divided, StorageError, also if something runs on it.
+    """
+    data_folder.create(folder)
+    with ExitStack() as stack:
+        stack.enter_context(DirLock(folder))
+        before = _numbers_in(folder)
+        owner = _claimed(folder, clock)
+        for number in range(1, count + 1):
+            _format(process_folder(folder, number), number, owner)
+        for number in {*before, *range(1, count + 1)}:
+            stack.enter_context(DirLock(process_folder(folder, number)))
+        store = MetadataStore.open(folder, CONTROLLER_ID, owner.directory_uuid, clock)
+        _Placement(folder, store, count).settle()
+
+
+def _numbers_in(folder: Path) -> list[int]:
+    return sorted(int(found[1]) for path in folder.iterdir() if (found := _NAME.fullmatch(path.name)) and path.is_dir())
+
+
+def _claimed(folder: Path, clock: Clock) -> MetaProperties:
+    """Return the owner of the folder, which becomes the controller: no broker starts on it alone from now on."""
+    owner = read_meta_properties(folder)
+    if owner is not None and owner.node_id == CONTROLLER_ID and owner.cluster_id is not None:
+        return owner
+    if owner is None:
+        data_folder.check_is_data_folder(folder)
+        owner = MetaProperties(CONTROLLER_ID, None, format_topic_id(data_folder.new_topic_id()))
+    elif takeover.is_old(folder) or MetadataStore.open(folder, owner.node_id, owner.directory_uuid, clock).is_new:
+        raise InvalidArgumentError(
+            "its topics have no metadata, so they cannot be divided: serve the folder with one process first",
+            path=folder,
+        )
+    owner = replace(
+        owner, node_id=CONTROLLER_ID, cluster_id=owner.cluster_id or format_topic_id(data_folder.new_topic_id()), version=1
+    )
+    write_meta_properties(folder, owner)
+    return owner
+
+
+def _format(folder: Path, number: int, owner: MetaProperties) -> None:
+    data_folder.create(folder)
+    found = read_meta_properties(folder)
+    if found is None:
+        write_meta_properties(folder, MetaProperties(number, owner.cluster_id, format_topic_id(data_folder.new_topic_id())))
+    elif (found.node_id, found.cluster_id) != (number, owner.cluster_id):
+        raise InvalidArgumentError(
+            "the folder belongs to another node or cluster",
+            path=folder,
+            found=f"node {found.node_id} of {found.cluster_id}",
+            expected=f"node {number} of {owner.cluster_id}",
+        )
+
+
+class _Placement:
+    """The partitions of `store`'s metadata, on brokers 1 to `count`."""
+
+    def __init__(self, folder: Path, store: MetadataStore, count: int) -> None:
+        self._folder = folder
+        self._store = store
+        self._numbers = range(1, count + 1)
+
+    def settle(self) -> None:
+        """Move what has to move, and have the metadata say where each partition is."""
+        found = self._found()
+        target = self._targets(found)
+        moves = [(key, found[key], number) for key, number in target.items() if key in found and found[key] != number]
+        self._move(moves)
+        changes = []
+        for key, number in target.items():
+            partition = self._store.image.partition(*key)
+            assert partition is not None
+            if partition.replicas != [number]:
+                owner = read_meta_properties(process_folder(self._folder, number))
+                assert owner is not None and owner.directory_uuid is not None
+                changes.append(
+                    PartitionChangeRecord(
+                        key.partition, partition.topic_id, [number], NO_LEADER, [number], directories=[owner.directory_uuid]
+                    )
+                )
+        self._store.commit(changes)
+        if moves:
+            logger.info("%s: %d partitions moved between brokers", self._folder, len(moves))
+
+    def _found(self) -> Places:
+        """Return where each partition's folder is. Raises InvalidArgumentError for partitions that the metadata lack."""
+        found: Places = {}
+        image = self._store.image
+        for number in (_WHOLE, *_numbers_in(self._folder)):
+            for key in data_folder.list_contents(process_folder(self._folder, number)).partitions:
+                if image.partition(*key) is not None:
+                    found[key] = number
+                elif number == _WHOLE:
+                    raise InvalidArgumentError(
+                        "a topic has no metadata, so it cannot be divided: serve the folder with one process first, and adopt it",
+                        path=self._folder,
+                        found=repr(key.topic),
+                    )
+        return found
+
+    def _targets(self, found: Places) -> Places:
+        target: Places = {}
+        homeless: list[TopicPartition] = []
+        for name, topic in sorted(self._store.image.topics.items()):
+            for number, partition in sorted(topic.partitions.items()):
+                key = TopicPartition(name, number)
+                at = found.get(key, partition.replicas[0] if partition.replicas else _WHOLE)
+                if at in self._numbers:
+                    target[key] = at
+                else:
+                    homeless.append(key)
+        counts = Counter(dict.fromkeys(self._numbers, 0))
+        counts.update(target.values())
+        for key in homeless:
+            target[key] = min(self._numbers, key=lambda number: (counts[number], number))
+            counts[target[key]] += 1
+        if not set(self._numbers) <= set(found.values()):  # Some brokers are new.
+            for key in sorted(target):
+                at, least = target[key], min(self._numbers, key=lambda number: (counts[number], number))
+                if counts[at] - counts[least] > 1:
+                    counts[at] -= 1
+                    counts[least] += 1
+                    target[key] = least
+        return target
+
+    def _move(self, moves: Iterable[tuple[TopicPartition, int, int]]) -> None:
+        """Rename partitions' folders: the checkpoints first. Raises StorageError."""
+        moved = list(moves)
+        if not moved:
+            return
+        places = {place for _, *both in moved for place in both}
+        is_clean = {place: (process_folder(self._folder, place) / names.CLEAN_SHUTDOWN_FILE).exists() for place in places}
+        has_logs = {place: bool(data_folder.list_contents(process_folder(self._folder, place)).partitions) for place in places}
+        for target in {to for _, _, to in moved}:
+            if any(to == target and not is_clean[at] for _, at, to in moved):
+                take_clean_shutdown(process_folder(self._folder, target))
+            elif not has_logs[target]:
+                write_clean_shutdown(process_folder(self._folder, target))  # There is nothing to recover.
+        for name in _CHECKPOINTS:
+            lines = {place: read_offset_checkpoint(process_folder(self._folder, place) / name) for place in places}
+            changed = set()
+            for key, at, to in moved:
+                if key in lines[at]:
+                    lines[to][key] = lines[at][key]
+                    changed.add(to)
+            for to in changed:
+                write_offset_checkpoint(process_folder(self._folder, to) / name, lines[to])
+        try:
+            for key, at, to in moved:
+                name = names.log_dir_name(*key)
+                (process_folder(self._folder, at) / name).rename(process_folder(self._folder, to) / name)
+            for one in places:
+                sync_directory(process_folder(self._folder, one))
+        except OSError as error:
+            raise StorageError(f"cannot move a partition: {error.strerror}", path=self._folder) from error
