@@ -149,6 +149,10 @@ class Node(Core):
         if delta.acls and self.permissions is not None:
             self.permissions.take_over(self.image)
 
+    def has_settings_of(self, broker_id: int) -> bool:
+        """Whether this node changes the settings of a broker: only its own."""
+        return broker_id == self.node_id
+
     @property
     def image(self) -> MetadataImage:
         """The current metadata image: the folder's, or that of the cluster."""

@@ -161,7 +161,7 @@ def change(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, v
 def check_broker_id(broker: ConfiguredBroker, name: str) -> None:
     """Raise ApiError unless `name` is this broker's id."""
     try:
-        is_ours = int(name) == broker.node_id
+        is_ours = broker.has_settings_of(int(name))
     except ValueError:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a broker id is a number, not {name!r}") from None
     if not is_ours:
@@ -251,10 +251,10 @@ _BROKER_LISTS = {"log.cleanup.policy": _DEFAULTS["cleanup.policy"], "metric.repo
 
 def _change_broker(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
     settings = broker.dynamic_settings
-    before = settings.own if resource.name else settings.of_all
+    before = settings.of(resource.name)
     after = broker_settings(broker, resource, before, incremental=incremental)
     if not validate_only and after != before:
-        yield from settings.change(str(broker.node_id) if resource.name else "", after)
+        yield from settings.change(resource.name, after)
         log_broker_settings(resource.name, after)
 
 

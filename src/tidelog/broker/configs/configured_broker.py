@@ -27,6 +27,9 @@ class ConfiguredBroker(Protocol):
     topic_changes: TopicChanges
     topics: Topics
 
+    def has_settings_of(self, broker_id: int) -> bool:
+        """Whether this node changes the settings of a broker."""
+
     @property
     def image(self) -> MetadataImage:
         """The current metadata image."""

@@ -32,6 +32,10 @@ class ControllerNode(Node):
         self.registrations = Registrations(store, self.clock, self.delays, self._run)
         self.topics = ControlledTopics(self, self.registrations)
 
+    def has_settings_of(self, broker_id: int) -> bool:
+        """Whether the broker is one of those that are controlled."""
+        return broker_id in self.registrations.expected
+
     def fence(self, broker_id: int) -> None:
         """Fence a broker whose process has ended."""
         self._run(self.registrations.fencing(broker_id))

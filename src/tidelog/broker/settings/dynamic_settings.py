@@ -89,6 +89,10 @@ class DynamicSettings:
         """The settings for all brokers."""
         return self._manager.settings.of(ALL_BROKERS)
 
+    def of(self, broker: str) -> Mapping[str, str]:
+        """Return the settings for a broker, by its id, or for all ("")."""
+        return self._manager.settings.of(str(int(broker)) if broker else ALL_BROKERS)
+
     @property
     def own(self) -> Mapping[str, str]:
         """The settings for this broker only."""
@@ -115,7 +119,7 @@ class DynamicSettings:
         """Replace the settings of all brokers (""), or of this broker (its id), with settings that were checked before.
         Raises StorageError.
         """
-        yield from self._manager.settings.change(name, settings)
+        yield from self._manager.settings.change(str(int(name)) if name else ALL_BROKERS, settings)
         self.take_over()
 
     def throttled_rate(self, name: str) -> int:

@@ -111,12 +111,13 @@ def command(
             raise click.UsageError(f"a broker has one data folder, not several: {folder}{hint}.")
         clock: Clock = ctx.find_root().obj or SystemClock()
         if processes is not None:
-            if read_only or metrics is not None:
-                raise click.UsageError("--processes does not go with --read-only or --metrics yet.")
+            if read_only:
+                raise click.UsageError("--processes and --read-only exclude each other: one process can read for all.")
             from tidelog.cli.serving.processes import serve_processes
 
             log = ["--log-level", log_level, "--log-format", log_format]
-            if not serve_processes(folder, {**file, **given}, config.listeners, clock, _number_of(processes), log):
+            at = None if metrics is None else parse_address(metrics)
+            if not serve_processes(Path(folder), {**file, **given}, config, clock, _number_of(processes), log, at):
                 ctx.exit(EXIT_ERROR)
             return
         metrics_at = None if metrics is None else parse_address(metrics)

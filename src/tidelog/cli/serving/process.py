@@ -215,6 +215,8 @@ class _Scraped:
         self._server = MetricsServer(host, port, self.health)
         stack.callback(self._server.close)
         logger.info("metrics at http://%s/metrics", joined(*self._server.address))
+        if not port:
+            print(f"metrics={joined(*self._server.address)}", flush=True)
 
     def report(self, broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:
         """Report the broker's metrics and health until `stack` ends."""

@@ -28,6 +28,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
+from prometheus_client.registry import Collector
 
 from tidelog.broker.server.scraped.group_lags import Scraped
 from tidelog.broker.server.scraped.health import Health
@@ -49,7 +50,7 @@ class MetricsServer:
     def __init__(self, host: str, port: int, health: Health) -> None:
         self._registry = CollectorRegistry()
         self._collector: BrokerCollector | None = None
-        ProcessCollector(registry=self._registry)
+        self._process = ProcessCollector(registry=self._registry)
         try:
             self._server = _Server(host or "0.0.0.0", port, self._registry, health)
         except OSError as error:
@@ -62,6 +63,11 @@ class MetricsServer:
         """Report a broker's numbers from now on."""
         self._collector = BrokerCollector(_in_time(ask), None if ask_groups is None else _in_time(ask_groups))
         self._registry.register(self._collector)
+
+    def report_instead(self, collector: Collector) -> None:
+        """Report what a collector yields, and not this process's numbers."""
+        self._registry.unregister(self._process)
+        self._registry.register(collector)
 
     def report_no_more(self) -> None:
         """Report only the process's numbers again."""

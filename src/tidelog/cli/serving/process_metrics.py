@@ -1,0 +1,44 @@
+"""The metrics of all processes of `tidelog serve --processes` as one page: the samples of theirs, with the broker as a label."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+logger = logging.getLogger("tidelog.serve")
+
+ANSWER_S = 10.0
+"""How long, in seconds, a process may take for its page."""
+
+
+class ProcessMetrics(Collector):
+    """Reads the pages at `addresses`, by broker. A process without a page at the moment is left out."""
+
+    def __init__(self, addresses: Callable[[], Mapping[int, str]]) -> None:
+        self._addresses = addresses
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: the names are known only with the pages."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric once, with the samples of all brokers."""
+        found: dict[str, Metric] = {}
+        for number, address in sorted(self._addresses().items()):
+            try:
+                with urlopen(f"http://{address}/metrics", timeout=ANSWER_S) as page:
+                    text = page.read().decode()
+            except (URLError, OSError) as error:
+                logger.warning("metrics of broker %d cannot be read: %s", number, error)
+                continue
+            for family in text_string_to_metric_families(text):
+                metric = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    metric.add_sample(sample.name, {**sample.labels, "broker": str(number)}, sample.value)
+        yield from found.values()
