@@ -6,6 +6,7 @@ The rooms are floors: each imports only from those below it, type annotations in
 |---|---|
 | `broker`, `broker_thread` | a broker inside a Python program |
 | `cluster/` | a member of a cluster: KRaft, ZooKeeper; `cluster.startup`: which kind of broker a configuration describes |
+| `controller/` | the controller of several brokers on one machine |
 | `serving_broker`, `read_only` | a running broker, from the folder to the sockets; a broker that changes nothing |
 | `server/` | connections: frames read, responses sent, order, limits; authentication; metrics over HTTP |
 | `dispatch/` | from a frame to the handler of its API, and back |

@@ -38,7 +38,7 @@ class MetadataReads:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last record on disk."""
+        """The offset after the last record on disk."""
         return self._store.end_offset
 
     def read(self, offset: int, max_bytes: int) -> MetadataRead:

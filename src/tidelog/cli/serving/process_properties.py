@@ -6,7 +6,7 @@ they share a password; `_LOCAL` is the listener at which they reach each other. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tidelog.broker.requests.listeners import Listener, joined
@@ -38,14 +38,14 @@ def controllers(properties: Mapping[str, str], password: str) -> dict[str, str]:
 
 def brokers(
     properties: Mapping[str, str],
-    listeners: tuple[Listener, ...],
+    listeners: Iterable[Listener],
     number: int,
     folder: Path,
     password: str,
     controller_port: int,
 ) -> dict[str, str]:
     """Return the properties of broker `number`, whose controller listens at `controller_port`."""
-    mine = _addresses(listeners, number, f"{_LOCAL}://127.0.0.1:0")
+    mine = _addresses(listeners, f"{_LOCAL}://127.0.0.1:0")
     protocols = {_CONTROLLER: _PROTOCOL, _LOCAL: _PROTOCOL, **{one.name: one.protocol for one in listeners}}
     mechanisms = dict.fromkeys([*filter(None, properties.get("sasl.enabled.mechanisms", "").split(",")), "PLAIN"])
     return {
@@ -55,6 +55,7 @@ def brokers(
         **{name: value for name, value in properties.items() if name not in _OF_ONE},
         **mine,
         "process.roles": "broker",
+        "controlled.shutdown.enable": "false",  # No other broker could lead its partitions.
         "node.id": str(number),
         "log.dirs": str(folder),
         "controller.quorum.voters": f"{CONTROLLER_ID}@127.0.0.1:{controller_port}",
@@ -72,11 +73,11 @@ def brokers(
 
 
 def members(
-    properties: Mapping[str, str], listeners: tuple[Listener, ...], number: int, node_id: int, folder: Path
+    properties: Mapping[str, str], listeners: Iterable[Listener], number: int, node_id: int, folder: Path
 ) -> dict[str, str]:
     """Return the properties of the cluster's member with this number; `node_id` is that of the first."""
     name = "broker.id" if "broker.id" in properties and "node.id" not in properties else "node.id"
-    return {**properties, **_addresses(listeners, number), name: str(node_id + number - 1), "log.dirs": str(folder)}
+    return {**properties, **_addresses(listeners), name: str(node_id + number - 1), "log.dirs": str(folder)}
 
 
 def as_text(properties: Mapping[str, str]) -> str:
@@ -85,17 +86,26 @@ def as_text(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in escaped)
 
 
-def _addresses(listeners: Iterable[Listener], number: int, *more: str) -> dict[str, str]:
-    """Return the listeners of broker `number`: the given ports plus its number less one. Port 0 stays: any free one."""
+def shifted(listeners: Iterable[Listener], number: int, ports: Sequence[int] = ()) -> list[Listener]:
+    """Return the listeners of broker `number`: the given ports plus its number less one. Instead of port 0, which is any free
+    one, it gets the port of its last run, from `ports`.
+    """
 
-    def shifted(port: int) -> int:
-        return port + number - 1 if port else 0
+    def of(port: int, last: int) -> int:
+        return port + number - 1 if port else last
 
+    last = [*ports, *([0] * len(tuple(listeners)))]
+    return [
+        one._replace(port=of(one.port, before), advertised_port=of(one.advertised_port, before))
+        for one, before in zip(listeners, last, strict=False)
+    ]
+
+
+def _addresses(listeners: Iterable[Listener], *more: str) -> dict[str, str]:
     given = list(listeners)
-    own = [f"{one.name}://{joined(one.host, shifted(one.port))}" for one in given]
-    result = {"listeners": ",".join([*own, *more])}
+    result = {"listeners": ",".join([*(f"{one.name}://{joined(one.host, one.port)}" for one in given), *more])}
     if all(one.advertised_port for one in given):
-        advertised = [f"{one.name}://{joined(one.advertised_host, shifted(one.advertised_port))}" for one in given]
+        advertised = [f"{one.name}://{joined(one.advertised_host, one.advertised_port)}" for one in given]
         result["advertised.listeners"] = ",".join([*advertised, *more])
     return result
 

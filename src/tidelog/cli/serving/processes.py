@@ -5,7 +5,8 @@
 | ``DIR/process1`` … ``processN`` | the brokers' data folders (`storage.folder.process_folders`); they are members of a cluster |
 | ports | the configured one for the first broker, the next ones for the others |
 | their controller | this process (`broker.controller`), or the cluster's, if the configuration names one |
-| a broker's process ends | its partitions have no leader; it is started again, after a wait that grows if it goes on failing |
+| a broker does not start at first | all are stopped; exit code 1 |
+| a broker's process ends later | its partitions have no leader; it is started again, after a wait that grows if it goes on failing |
 | this process ends | the others end, too: each watches its standard input, a pipe from here |
 """
 
@@ -18,7 +19,7 @@ import secrets
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -28,7 +29,7 @@ from tidelog.broker.controller.serving import controlling
 from tidelog.broker.requests.listeners import joined
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.cli.serving import service_manager
-from tidelog.cli.serving.process_properties import as_text, brokers, controllers, members
+from tidelog.cli.serving.process_properties import as_text, brokers, controllers, members, shifted
 from tidelog.errors import StorageError
 from tidelog.storage.folder.process_folders import CONTROLLER_ID, place, process_folder
 from tidelog.storage.log_manager import LogManager
@@ -45,10 +46,13 @@ MOST = 64
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 30.0
 STEADY_S = 60.0
-"""A process that ran for so long is started again after the shortest wait."""
+"""A process that ran for this time is started again after the shortest wait."""
 
 STOP_S = 150.0
 """How long the processes may take to end: longer than a broker's own watch over its shutdown."""
+
+PropertiesOf = Callable[[int, Sequence[int]], dict[str, str]]
+"""Returns the properties of a broker; the second argument are the ports of its last run, if there was one."""
 
 _LOOK_S = 0.02
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -76,9 +80,9 @@ def serve_processes(
         cluster = config.cluster
         if cluster is not None:
 
-            def member(number: int) -> dict[str, str]:
-                home = process_folder(folder, number)
-                return members(properties, config.listeners, number, cluster.node_id, home)
+            def member(number: int, ports: Sequence[int]) -> dict[str, str]:
+                listeners, home = shifted(config.listeners, number, ports), process_folder(folder, number)
+                return members(properties, listeners, number, cluster.node_id, home)
 
             return asyncio.run(_as_members(processes, member))
         place(folder, clock, count)
@@ -94,7 +98,7 @@ def serve_processes(
         return is_clean and has_closed
 
 
-async def _as_members(processes: Processes, member: Callable[[int], dict[str, str]]) -> bool:
+async def _as_members(processes: Processes, member: PropertiesOf) -> bool:
     async with processes.running(member, lambda number: None):
         await processes.until_asked_to_end(lambda: True)
     return processes.is_clean
@@ -115,9 +119,9 @@ class _Controlled:
             node = cast("ControllerNode", controller.node)
             port = controller.listeners[0].port
 
-            def broker(number: int) -> dict[str, str]:
-                home = process_folder(self._folder, number)
-                return brokers(self._properties, self._listeners, number, home, self._password, port)
+            def broker(number: int, ports: Sequence[int]) -> dict[str, str]:
+                listeners, home = shifted(self._listeners, number, ports), process_folder(self._folder, number)
+                return brokers(self._properties, listeners, number, home, self._password, port)
 
             logger.info("process %d controls brokers 1 to %d", os.getpid(), len(processes.numbers))
             async with processes.running(broker, node.fence):
@@ -138,6 +142,8 @@ class Processes:
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._addresses: dict[int, str] = {}
         self._metrics: dict[int, str] = {}
+        self._ports: dict[int, list[int]] = {}
+        """The ports of each broker's last run."""
 
     def serve_metrics(self, stack: ExitStack, at: tuple[str, int]) -> None:
         """Serve the metrics of all processes as one page until the stack is closed."""
@@ -157,9 +163,9 @@ class Processes:
         return f"brokers that do not serve: {', '.join(missing)}" if missing else None
 
     @asynccontextmanager
-    async def running(self, properties: Callable[[int], dict[str, str]], ended: Callable[[int], None]) -> AsyncIterator[None]:
-        """Keep all processes running inside the `with` block. `properties` returns those of a broker; `ended` is called each time
-        its process has ended.
+    async def running(self, properties: PropertiesOf, ended: Callable[[int], None]) -> AsyncIterator[None]:
+        """Keep all processes running inside the `with` block. `properties` returns those of a broker; `ended` is called when
+        its process has ended although it should not.
         """
         loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -196,14 +202,19 @@ class Processes:
             with suppress(ProcessLookupError):
                 process.send_signal(number)
 
-    async def _keep(self, number: int, properties: Callable[[int], dict[str, str]], ended: Callable[[int], None]) -> None:
+    async def _keep(self, number: int, properties: PropertiesOf, ended: Callable[[int], None]) -> None:
         loop, wait_s = asyncio.get_running_loop(), FIRST_WAIT_S
         while True:
             began = loop.time()
-            code = await self._run(number, properties(number))
-            ended(number)
+            code = await self._run(number, properties(number, self._ports.get(number, ())))
             if self._stop.is_set():
                 self.is_clean = self.is_clean and code == 0
+                return
+            ended(number)
+            if number not in self._ports and code:  # It cannot start: its own log lines say why.
+                logger.error("broker %d does not start (exit code %d): all of them are stopped", number, code)
+                self.is_clean = False
+                self._stop.set()
                 return
             if loop.time() - began > STEADY_S:
                 wait_s = FIRST_WAIT_S
@@ -236,7 +247,9 @@ class Processes:
         async for line in process.stdout:
             name, _, value = line.decode().strip().partition("=")
             if name == "bootstrap.servers":
-                self._addresses[number] = value.partition(",")[0]
+                addresses = value.split(",")
+                self._addresses[number] = addresses[0]
+                self._ports[number] = [int(one.rpartition(":")[2]) for one in addresses]
             elif name == "metrics":
                 self._metrics[number] = value
         code = await process.wait()

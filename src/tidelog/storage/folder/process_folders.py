@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import re
+import uuid
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -122,6 +123,12 @@ def _format(folder: Path, number: int, owner: MetaProperties) -> None:
         )
 
 
+def _directory_of(folder: Path) -> uuid.UUID:
+    owner = read_meta_properties(folder)
+    assert owner is not None and owner.directory_uuid is not None
+    return owner.directory_uuid
+
+
 class _Placement:
     """The partitions of `store`'s metadata, on brokers 1 to `count`."""
 
@@ -129,6 +136,7 @@ class _Placement:
         self._folder = folder
         self._store = store
         self._numbers = range(1, count + 1)
+        self._directories = {number: [_directory_of(process_folder(folder, number))] for number in self._numbers}
 
     def settle(self) -> None:
         """Move what has to move, and have the metadata say where each partition is."""
@@ -138,14 +146,12 @@ class _Placement:
         self._move(moves)
         changes = []
         for key, number in target.items():
-            partition = self._store.image.partition(*key)
+            partition, directories = self._store.image.partition(*key), self._directories[number]
             assert partition is not None
-            if partition.replicas != [number]:
-                owner = read_meta_properties(process_folder(self._folder, number))
-                assert owner is not None and owner.directory_uuid is not None
+            if partition.replicas != [number] or partition.directories != directories:
                 changes.append(
                     PartitionChangeRecord(
-                        key.partition, partition.topic_id, [number], NO_LEADER, [number], directories=[owner.directory_uuid]
+                        key.partition, partition.topic_id, [number], NO_LEADER, [number], directories=directories
                     )
                 )
         self._store.commit(changes)

@@ -140,7 +140,9 @@ class MetadataStore:
         if state is not None:
             log.epoch = max(log.epoch, state.leader_epoch)
             voters |= set(state.voters or ())
-        if len(voters) > 1:
+        # A start that was interrupted after it wrote quorum-state: the log still names the node before.
+        is_heir = state is not None and list(state.voters or ()) == [node_id] and len(log.voters) <= 1
+        if len(voters) > 1 and not is_heir:
             raise InvalidArgumentError(
                 "this folder's metadata log is that of a quorum, and only its members may write it. To serve a copy of it "
                 "without topics' settings, move __cluster_metadata-0 away",
