@@ -29,6 +29,7 @@ BENCHMARKS = (
     "broker.compaction_bench",
     "broker.background_bench",
     "stall_bench",
+    "many_cores_bench",
     "web.page_bench",
 )
 

@@ -42,7 +42,7 @@ from tests.interop.spark_connector import connector_settings
 from tests.kafka.brokers import LONG_LIVED, Kafka391
 from tests.kafka.jars import why_not
 
-from bench.processor_time import children_seconds, own_seconds
+from bench.broker.processor_time import children_seconds, own_seconds
 from tidelog.spark import session
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from tests.kafka.clients import create_topics
 from tests.kafka.java import free_port, wait_until
 
 from bench.broker.clients import OUT
+from bench.broker.processor_time import own_seconds
 from bench.broker.requests import FETCH_VERSION, PRODUCE_VERSION, batch, fetch_request, frame, produce_request, records_for
-from bench.processor_time import own_seconds
 
 BATCH_BYTES = 1_000_000
 FETCHED_BYTES = 4 << 20

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -66,11 +66,12 @@ class KafkaProcess:
 class TidelogProcess:
     """`tidelog serve`."""
 
-    def __init__(self, folder: Path, properties: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, properties: Mapping[str, str], more: Sequence[str] = ()) -> None:
+        """`more` are further options of the command."""
         self.port = free_port()
         settings = [f"--property={name}={value}" for name, value in {**PROPERTIES, **properties}.items()]
         self._command = [sys.executable, "-m", "tidelog", "serve", "--data", str(folder), "--listen", f"127.0.0.1:{self.port}"]
-        self._command += settings
+        self._command += [*settings, *more]
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -106,7 +107,7 @@ class TidelogProcess:
 class Peer:
     """A running broker, and the measurements of its process."""
 
-    def __init__(self, name: str, folder: Path, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(self, name: str, folder: Path, properties: Mapping[str, str] | None = None, more: Sequence[str] = ()) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.name = name
@@ -114,7 +115,7 @@ class Peer:
         if name == "kafka":
             self.process = KafkaProcess(folder / "kafka", properties or {})
         else:
-            self.process = TidelogProcess(folder / "data", properties or {})
+            self.process = TidelogProcess(folder / "data", properties or {}, more)
         self.data = folder / ("kafka/data" if name == "kafka" else "data")
         self._folder = folder
         self._admin: AdminClient | None = None
@@ -165,14 +166,15 @@ class Peer:
 
     def delete_topic(self, name: str) -> None:
         self.admin.delete_topics([name], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
-        wait_until(lambda: not any(self.data.glob(f"{name}-*")), f"the folders of {name} to go", TIMEOUT_S)
+        wait_until(lambda: not any(self.data.glob(f"**/{name}-*")), f"the folders of {name} to go", TIMEOUT_S)
 
     def _is_led(self, name: str, partitions: int) -> bool:
         topics = self.ask(metadata_request([name]), 8, MetadataResponse).topics
         return sum(one.error_code == 0 and one.leader_id >= 0 for one in topics[0].partitions) == partitions
 
-    def high_watermark(self, topic: str, partition: int = 0) -> int:
-        answer = self.ask(list_offsets_request(topic, {partition: -1}), 7, ListOffsetsResponse)
+    def high_watermark(self, topic: str, partition: int = 0, port: int | None = None) -> int:
+        """Return a partition's high watermark, from the broker at `port` (default: the first)."""
+        answer = self.ask(list_offsets_request(topic, {partition: -1}), 7, ListOffsetsResponse, port)
         return int(answer.topics[0].partitions[0].offset)
 
     # --- asking
@@ -184,8 +186,8 @@ class Peer:
         except OSError:
             return False
 
-    def ask(self, message: Message, version: int, response: type[M]) -> M:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+    def ask(self, message: Message, version: int, response: type[M], port: int | None = None) -> M:
+        with socket.create_connection(("127.0.0.1", port or self.port), timeout=10) as connection:
             connection.sendall(b"".join(bytes(chunk) for chunk in request_chunks(message, version, 1, "bench")))
             (size,) = struct.unpack(">i", _exactly(connection, 4))
             return read_response(response, version, memoryview(_exactly(connection, size)))[1]

@@ -30,7 +30,7 @@ from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
 
-from bench.processor_time import own_seconds
+from bench.broker.processor_time import own_seconds
 from tidelog.check.replicas.replicas_verify import verify_replicas
 
 LEADER, THEIRS, OURS = 1, 2, 3

@@ -21,8 +21,8 @@ from tests.kafka.tidelog_node import TidelogNode
 
 from bench.broker.peers import KAFKA_OPTIONS
 from bench.broker.prober import exactly
+from bench.broker.processor_time import own_seconds
 from bench.broker.requests import frame, metadata_request
-from bench.processor_time import own_seconds
 from tidelog.metadata.batches import ValueReader
 from tidelog.metadata.frame import UnknownRecord, decode_record
 from tidelog.metadata.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
