@@ -22,6 +22,8 @@ from tests.cli.conftest import run, run_ok
 from tests.cli.test_serve import Server, serving
 from tests.examples import IS_SOAK
 from tests.patience import PATIENCE_S
+from tidelog.clock import SystemClock
+from tidelog.storage.log_manager import LogManager
 
 KILLS = 200 if IS_SOAK else 2
 PARTITIONS = 6
@@ -195,3 +197,16 @@ def test_arguments(tmp_path: Path) -> None:
         assert refused.exit_code == 2 and "--processes" in refused.stderr, refused.stderr
     refused = run("serve", "--data", tmp_path, "--processes", "2", "--read-only")
     assert refused.exit_code == 2
+
+
+def test_brokers_begin_with_a_snapshot(tmp_path: Path) -> None:
+    """The metadata log no longer has its first records: new brokers fetch its snapshot."""
+    folder = tmp_path / "data"
+    with LogManager(folder, SystemClock()) as manager:
+        for number in range(20):
+            manager.create_topic(f"topic-{number}", 2)
+        manager.metadata.take_snapshot()
+    assert not (folder / "__cluster_metadata-0" / f"{0:020}.log").exists()
+    with processes(folder, 2) as server:
+        assert Counter(leaders(server, "topic-19").values()) == {1: 1, 2: 1}
+        assert len(admin(server).list_topics(timeout=PATIENCE_S).topics) == 20

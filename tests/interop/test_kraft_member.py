@@ -6,6 +6,7 @@ One cluster for all of the module: tests leave it with every broker running. Rec
 from __future__ import annotations
 
 import hashlib
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.cli.test_serve import serving
 from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import free_port, wait_until
@@ -253,3 +255,22 @@ def test_controllers_that_cannot_be_reached(cluster: Cluster) -> None:
     lonely.begin()
     lonely.wait_for("waiting for the controllers")
     assert lonely.stop() == 0, "a signal ends the wait"
+
+
+def test_several_members_by_one_command(cluster: Cluster) -> None:
+    """`serve --processes` under Kafka's controllers: members with the next node ids, which replicate to each other."""
+    folder, nodes = cluster.kafka.folder / "many", (11, 12)
+    for number, node_id in enumerate(nodes, start=1):
+        cluster.kafka.format(folder / f"process{number}", node_id)
+    given = {**cluster.kafka.member_properties(nodes[0], 1, folder), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    given.pop("advertised.listeners", None)
+    config = folder / "server.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    with serving(folder, "--processes", len(nodes), "--config", config) as server:
+        wait_until(lambda: set(nodes) <= cluster.admin.list_topics(timeout=PATIENCE_S).brokers.keys(), "both", PATIENCE_S)
+        cluster.create("both", [list(nodes), list(nodes[::-1])])
+        cluster.wait_in_sync("both", list(nodes))
+        cluster.produce("both", 0, numbered("both", 100))
+        assert cluster.values("both", 0) == numbered("both", 100)
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0, server.log

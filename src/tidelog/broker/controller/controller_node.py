@@ -29,7 +29,7 @@ class ControllerNode(Node):
         super().__init__(*parts, **more)
         store = self.manager.metadata
         self.reads = MetadataReads(store)
-        self.registrations = Registrations(store, self.clock, self.delays, self._run)
+        self.registrations = Registrations(store, self.timers, self._run)
         self.topics = ControlledTopics(self, self.registrations)
 
     def has_settings_of(self, broker_id: int) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.formats.files import read_whole
+from tidelog.formats.files import ReadOnlyFile
 from tidelog.reader.metadata_log import SnapshotFile, list_segments, list_snapshots
 from tidelog.records.batch import iter_headers
 
@@ -33,6 +34,8 @@ class MetadataReads:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._waiting: set[Callable[[object], None]] = set()
+        self._last = Path(), 0, 0
+        """The segment that was read last, the offset up to which, and the position there."""
         loop = asyncio.get_running_loop()
         store.on_written = lambda: loop.call_soon_threadsafe(self._grown)
 
@@ -54,17 +57,25 @@ class MetadataReads:
         if not older:
             return MetadataRead(end, memoryview(b""), next(iter(list_snapshots(folder)), None))
         for path in segments[len(older) - 1 :]:
-            data = memoryview(read_whole(path))
-            begin = stop = -1
+            position = self._position(path, offset)
+            with ReadOnlyFile(path, fallbacks=()) as file:
+                data = memoryview(file.read(position, max(file.size_bytes() - position, 0)))
+            begin = stop = last = -1
             for header in iter_headers(data):
                 if header.base_offset >= end or (begin >= 0 and header.position + header.size - begin > max_bytes):
                     break
                 if header.next_offset > offset:
                     begin = header.position if begin < 0 else begin
-                    stop = header.position + header.size
+                    stop, last = header.position + header.size, header.next_offset
             if begin >= 0:
+                self._last = path, last, position + stop
                 return MetadataRead(end, data[begin:stop])
         return MetadataRead(end, memoryview(b""))
+
+    def _position(self, path: Path, offset: int) -> int:
+        """Return a position in a segment before the batch with `offset`: brokers that follow continue where they were."""
+        known, last, position = self._last
+        return position if known == path and offset >= last else 0
 
     def wait(self, done: Callable[[object], None]) -> Callable[[], None]:
         """Call `done` once when the log has grown. The returned function stops the wait: `done` is called then, too, unless it

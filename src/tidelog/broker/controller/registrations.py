@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from time import monotonic_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.metadata.records import (
@@ -27,8 +28,7 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 if TYPE_CHECKING:
-    from tidelog.broker.loop.delays import Delays
-    from tidelog.clock import Clock
+    from tidelog.broker.loop.timers import Timers
     from tidelog.storage.metadata.metadata_store import MetadataStore
     from tidelog.storage.steps import Steps
     from tidelog.wire.fields import Message
@@ -48,6 +48,11 @@ class Registered(NamedTuple):
     broker_epoch: int = -1
 
 
+def _now_ms() -> int:
+    """Sessions are real time, whatever the log's clock does."""
+    return monotonic_ns() // 1_000_000
+
+
 class _Session:
     __slots__ = ("last_ms", "offset")
 
@@ -60,13 +65,12 @@ class _Session:
 class Registrations:
     """The brokers of `store`'s metadata. `expected` are the ids that may register."""
 
-    def __init__(self, store: MetadataStore, clock: Clock, delays: Delays, run: Callable[[Steps[None]], None]) -> None:
+    def __init__(self, store: MetadataStore, timers: Timers, run: Callable[[Steps[None]], None]) -> None:
         """`run` runs steps that no request asked for."""
         self.expected: frozenset[int] = frozenset()
         self._run = run
         self._store = store
-        self._clock = clock
-        self._delays = delays
+        self._timers = timers
         self._sessions: dict[int, _Session] = {}
 
     def alive(self) -> list[int]:
@@ -98,7 +102,7 @@ class Registrations:
             epoch = before.broker_epoch
         else:
             epoch = max(store.end_offset, *(one.broker_epoch for one in store.image.brokers.values()), 0) + 1
-        session = self._sessions[broker_id] = _Session(self._clock.now_ms())
+        session = self._sessions[broker_id] = _Session(_now_ms())
         yield store.append(
             [
                 RegisterBrokerRecord(
@@ -117,7 +121,7 @@ class Registrations:
             ]
         )
         session.offset = store.end_offset - 1
-        self._delays.call_later(SESSION_MS, lambda: self._look(broker_id, epoch), "broker session")
+        self._timers.call_later(SESSION_MS, lambda: self._look(broker_id, epoch))
         return Registered(ErrorCode.NONE, epoch)
 
     # --- heartbeats
@@ -129,7 +133,7 @@ class Registrations:
         session = self._sessions.get(broker_id)
         if code or session is None:
             return BrokerHeartbeatResponse(error_code=code or ErrorCode.STALE_BROKER_EPOCH)
-        session.last_ms = self._clock.now_ms()
+        session.last_ms = _now_ms()
         broker = self._store.image.brokers[broker_id]
         has_caught_up = 0 <= session.offset <= request.current_metadata_offset
         if request.want_shut_down:
@@ -169,12 +173,12 @@ class Registrations:
         session = self._sessions.get(broker_id)
         if session is None or self.is_current(broker_id, epoch):
             return
-        left_ms = session.last_ms + SESSION_MS - self._clock.now_ms()
+        left_ms = session.last_ms + SESSION_MS - _now_ms()
         if left_ms > 0:
-            self._delays.call_later(left_ms, lambda: self._look(broker_id, epoch), "broker session")
+            self._timers.call_later(left_ms, lambda: self._look(broker_id, epoch))
             return
         self._run(self.fencing(broker_id))
-        self._delays.call_later(SESSION_MS, lambda: self._look(broker_id, epoch), "broker session")
+        self._timers.call_later(SESSION_MS, lambda: self._look(broker_id, epoch))
 
     # --- leaders
 
