@@ -68,11 +68,11 @@ class Shell:
             [f"{len(self._session.topics):,} topics; times in {self._session.zone}. Statements end with ; .help for help"]
         )
         try:
-            with Keyboard(prompt.input) as keyboard:
+            with Keyboard(prompt.app) as keyboard:
                 goes_on = True
                 while goes_on:
                     try:
-                        goes_on = self._execute(prompt.prompt().strip(), keyboard.wait)
+                        goes_on = self._execute(prompt.prompt(handle_sigint=False).strip(), keyboard.wait)
                     except KeyboardInterrupt:
                         continue
                     except EOFError:
