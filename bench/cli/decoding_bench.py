@@ -5,7 +5,9 @@ The library's own speed is that of a loop over the same values that only makes i
 two texts of which one may be null, a double, a Boolean; its JSON has about 85 bytes. `framed` is Avro in Confluent's wire format,
 of two schemas, by a registry that answers from memory. `display` makes texts for people.
 
-The target of JSON and Avro is 1 M records/s or 0.8 of the library.
+The target of JSON and Avro is 1 M records/s or 0.8 of the library. Protobuf and MessagePack stay below it, at 0.6 to 0.7.
+Google's library has no other access to a message's fields than one attribute after the other, and five of them take nearly half
+as long as parsing the message. For MessagePack it is Arrow's conversion of dictionaries.
 """
 
 from __future__ import annotations

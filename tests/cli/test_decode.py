@@ -95,6 +95,49 @@ def test_what_is_refused(folder: Path, options: list[str], words: str | None, mo
     assert "s3cret" not in ran.stderr
 
 
+AVRO_AND_JSON = ("orders", "avros", "--decode", "orders=json", "--decode", "avros=avro", "--key-decode", "hex")
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (("--where", "value.id > 1"), ["orders 3", "avros 0", "avros 2"]),
+        (("--where", "value.id % 7 = 0 and key = '5541' and value.to = 'IAH'"), ["avros 0"]),
+        (("--where", "value->>'$.to' = 'IAH' and hex(value_bytes) like '0E%'"), ["avros 0"]),
+        (("--where", "value_undecoded is not null"), ["orders 2", "avros 1"]),
+        (
+            ("--where", "value.to is null and key_bytes = '\\x00\\x01'::BLOB"),
+            ["orders 1", "orders 2", "orders 3", "avros 1", "avros 2"],
+        ),
+        (("--key", "0001", "--grep", '"id":[28]'), ["orders 3", "avros 2"]),
+        (("--key", "UA"), []),
+        (("--grep", "IAH"), ["avros 0"]),
+        (("--grep", "5541"), ["orders 0", "avros 0"]),
+        (("--grep", r"\xff"), ["orders 2"]),
+        (("--where", "value.id > 1", "--grep", "null"), ["avros 2"]),
+    ],
+)
+def test_filters_see_what_was_decoded(folder: Path, options: tuple[str, ...], found: list[str]) -> None:
+    schema = ("--schema", f"avros={folder.parent / 'order.avsc'}")
+    ran = run_ok("cat", folder, *AVRO_AND_JSON, *schema, *options, "-f", r"%t %o\n")
+    assert ran.lines == found
+    sees_all = "--where" not in options or "--grep" in options
+    assert ("note: orders: 1 key or value cannot be decoded: null for --where" in ran.stderr) != sees_all
+
+
+def test_filters_do_not_decode_what_they_return(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "orders.parquet"
+    run_ok("cat", folder, "orders", "--decode", "json", "--where", "value.id = 2", "--output", out)
+    assert [row["value"] for row in pq.read_table(out).to_pylist()] == [{"id": 2}]
+    assert run_ok("cat", folder, "orders", "--decode", "json", "--where", "value.id = 2", "--count").stdout.split()[-1] == "1"
+
+
+@pytest.mark.parametrize("where", ["value.ids > 1", "value.id >", "valu = 1"])
+def test_an_expression_that_does_not_fit_the_types_is_refused(folder: Path, where: str) -> None:
+    ran = run("cat", folder, "orders", "--decode", "json", "--where", where)
+    assert ran.exit_code != 0 and "tidelog: --where: " in ran.stderr and not ran.stdout
+
+
 def test_sql_has_the_same_options(folder: Path) -> None:
     schema = folder.parent / "order.avsc"
     decode = ("--decode", "avros=avro", "--schema", f"avros={schema}", "--key-decode", "avros=hex")

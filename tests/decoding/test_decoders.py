@@ -337,3 +337,14 @@ def test_a_prefix_without_a_registry() -> None:
     decoded = PrefixedDecoder(AvroDecoder(schema)).decode(column(*values))
     assert decoded.column.to_pylist() == [with_pairs(order), None, None]
     assert decoded.undecoded.to_pylist() == [None, None, values[2]]
+
+
+def test_a_damaged_msgpack_value_does_not_affect_the_next() -> None:
+    good = [msgpack.packb({"a": number}) for number in range(3)]
+    bad = [b"\x82", good[0] + b"\x01", good[0][:-1], b"", b"\xdd\xff\xff\xff\xff", b"\xc4\x20", b"\xc1"]
+    for damaged in bad:
+        for values in ([good[0], damaged, good[1], good[2]], [damaged, good[0]], [good[0], damaged]):
+            decoder = MsgpackDecoder(pa.struct([("a", pa.int64())]))
+            found = decoder.decode(pa.array(values, pa.binary()))
+            assert found.undecoded.to_pylist() == [value if value is damaged else None for value in values], damaged
+            assert found.column.to_pylist() == [None if value is damaged else msgpack.unpackb(value) for value in values]

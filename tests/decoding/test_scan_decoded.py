@@ -63,3 +63,13 @@ def test_another_topics_format_does_not_apply(folder: Path) -> None:
 def test_what_is_refused(folder: Path, decode: Any) -> None:
     with pytest.raises(InvalidArgumentError):
         read(folder, decode=decode)
+
+
+@pytest.mark.parametrize("prefix", ["", f"{TOPIC}=", f"{TOPIC}.value=", "*="])
+def test_the_path_of_a_schema_may_contain_the_sign(folder: Path, tmp_path: Path, prefix: str) -> None:
+    schema = tmp_path / "day=1" / "a=b.json"
+    schema.parent.mkdir()
+    schema.write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
+    decode = Decodings.parse(["json"], schemas=[f"{prefix}{schema}"])
+    kind = tidelog.scan(folder, TOPIC, columns=["value"], decode=decode).schema.field("value").type
+    assert kind == pa.struct([("id", pa.int64())])

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from google.protobuf import message_factory
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.kafka.schema_registry import schema_registry, why_no_registry
 from tests.sources.logs import TOPIC, LogBuilder
+from tidelog.decoding.schemaful.protobuf_schema import ProtobufFile, compiled
 
 ORDER = {
     "type": "record",
@@ -99,3 +101,22 @@ def test_internal_topics(spark: SparkSession) -> None:
     ids = frame.selectExpr("get_json_object(key, '$.data.transactionalId') id", "get_json_object(value, '$.version') version")
     assert ids.filter("id IS NULL OR version <> '0'").count() == 0
     assert frame.count() == 111
+
+
+def test_protobuf_by_a_descriptor_file(load: Callable[..., DataFrame], tmp_path: Path) -> None:
+    file = tmp_path / "day=1" / "order.proto"
+    file.parent.mkdir()
+    file.write_text(
+        'syntax = "proto3"; message Other { string x = 1; }'
+        "message Order { int64 id = 1; optional string note = 2; repeated int32 lines = 3; map<string, double> rates = 4; }"
+    )
+    descriptor = ProtobufFile(compiled(file.read_text())).by_name("Order")
+    order = message_factory.GetMessageClass(descriptor)
+    values = [order(id=number, lines=[number, 7], rates={"a": 0.5}).SerializeToString() for number in range(10)]
+    folder = write(tmp_path / "data", [*values, None, b"\xff"])
+    frame = load(folder, decode="protobuf", schema=f"{file}#Order")
+    kind = frame.select("value").schema[0].dataType.simpleString()
+    assert kind == "struct<id:bigint,note:string,lines:array<int>,rates:map<string,double>>"
+    summed = frame.selectExpr("sum(value.id)", "sum(value.lines[1])", "count(value.note)", "count(valueUndecoded)")
+    assert summed.collect() == [(45, 70, 0, 1)]
+    assert frame.filter("value.rates['a'] = 0.5").count() == 10

@@ -187,8 +187,9 @@ class Decodings:
 
 
 def _rule(text: str, side: str) -> _Rule:
-    topic, equals, name = text.rpartition("=")
-    if not equals:
+    # A path may contain the sign, too, but no topic contains a slash.
+    topic, equals, name = text.partition("=")
+    if not equals or "/" in topic:
         return _Rule(None, side, text.strip())
     for one in SIDES:
         if topic.endswith(f".{one}"):

@@ -169,6 +169,8 @@ def _number(value: Any) -> Any:
 
 def _is_like(value: object, kind: pa.DataType) -> bool:
     """Whether Arrow may infer this type for such objects."""
+    if value is None:
+        return True
     if isinstance(value, dict):
         if not pa.types.is_struct(kind) or list(value) != kind.names:
             return False

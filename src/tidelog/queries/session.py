@@ -16,11 +16,10 @@ cluster may have thousands. Nothing is written: `statements` refuses statements 
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from itertools import product
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from tidelog.extras import imported_from
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.near_names import near_topics
 from tidelog.queries.catalog_tables import catalog_tables
+from tidelog.queries.instances import connected
 from tidelog.queries.statements import Statement, statements
 from tidelog.queries.topic_reader import TopicReader
 from tidelog.queries.topic_scan import TopicScan
@@ -57,13 +57,6 @@ _OTHER_TABLES = re.compile(rf"\b(tidelog|raw_records|topic|{'|'.join(OTHER_TABLE
 
 _WITHOUT_RESULT = ("CREATE", "DROP", "SET")
 
-_SETTINGS = {
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "allow_community_extensions": False,
-    "allow_persistent_secrets": False,
-}
-
 
 class Session:
     """Queries over one source. Use it in one thread, and close it. A relation that it returned can still be used afterwards.
@@ -85,7 +78,7 @@ class Session:
         decode: Decode | None = None,
     ) -> None:
         with imported_from("sql", "DuckDB"):
-            import duckdb
+            import duckdb  # noqa: F401
         options = {"isolation": isolation, "until": until, "time_map_dir": time_map_dir}
         self.reader = TopicReader(
             configured(source, config),
@@ -93,16 +86,17 @@ class Session:
             skip_damaged=skip_damaged,
             decodings=None if decode is None else Decodings.of(decode),
         )
-        self.topics: dict[str, list[int]] = self.reader.topics()
+        self.topics: dict[str, list[int]] = {}
         """The topics and their partitions when they were last listed."""
         zone = default_zone() if tz is None else find_zone(tz)
         self.zone = "UTC" if zone is None else zone_name(zone)
         self._clock = SystemClock() if clock is None else clock
-        self._tables: set[str] = set()
+        self._tables: set[tuple[str, str]] = set()
         self._has_other_tables = False
-        spilled = os.path.join(tempfile.gettempdir(), f"tidelog-sql-{os.getpid()}-{os.urandom(4).hex()}")  # noqa: PTH118
-        self.connection: duckdb.DuckDBPyConnection = duckdb.connect(config={**_SETTINGS, "temp_directory": spilled})
-        self._set_up()
+        self.connection: duckdb.DuckDBPyConnection = connected(self.zone)
+        self.connection.execute(
+            "USE session; CREATE SCHEMA raw; CREATE SCHEMA tidelog; SET search_path = 'session.main,session.tidelog'"
+        )
 
     def __enter__(self) -> Session:
         return self
@@ -164,7 +158,8 @@ class Session:
         """
         if isinstance(error, TidelogError):
             return error
-        failure = self.reader.failure
+        # Not kept: its traceback refers to this session, and no garbage collector sees that DuckDB refers to the reader.
+        failure, self.reader.failure = self.reader.failure, None
         if failure is not None:
             return failure
         text = str(error)
@@ -181,13 +176,13 @@ class Session:
 
     def table_names(self) -> list[str]:
         """Return the names of the topics, when they were last listed, and of the other tables."""
+        if not self.topics:
+            self.list_topics()
         return [*sorted(self.topics), *(f"tidelog.{name}" for name in OTHER_TABLES)]
 
-    def _set_up(self) -> None:
-        self.connection.execute(
-            f"SET python_enable_replacements = false; SET TimeZone = '{self.zone}'; CREATE SCHEMA raw; CREATE SCHEMA tidelog;"
-            "SET search_path = 'main,tidelog'; SET lock_configuration = true"
-        )
+    def list_topics(self) -> None:
+        """Update `topics`. Raises the errors of `open_source`."""
+        self.topics = self.reader.topics()
 
     def _make_other_tables(self) -> None:
         for name, table in catalog_tables(self.reader.open).items():
@@ -207,37 +202,34 @@ class Session:
 
     def _make_tables(self, text: str) -> None:
         """Make tables for the topics that a statement mentions, and drop the tables of deleted topics."""
-        self.topics = self.reader.topics()
+        self.list_topics()
         folded = text.lower()
         lists = _LISTS_TABLES.search(text) is not None
         if not self._has_other_tables and (lists or _OTHER_TABLES.search(text)):
             self._make_other_tables()
         alike = Counter(name.lower() for name in self.topics)
-        for name in [*self._tables]:
+        for schema, name in [*self._tables]:
             if name not in self.topics:
-                self._drop(name)
-        for name in self.topics:
+                self._drop(schema, name)
+        schemas = ["main", "raw"] if lists or "raw" in folded else ["main"]
+        for schema, name in product(schemas, self.topics):
             # SQL ignores the case of names, so such topics are read with `topic('Orders')`.
-            if name not in self._tables and alike[name.lower()] == 1 and (lists or name.lower() in folded):
-                self._make(name)
+            if (schema, name) not in self._tables and alike[name.lower()] == 1 and (lists or name.lower() in folded):
+                self._make(schema, name)
 
-    def _make(self, name: str) -> None:
-        raw = self.reader.table(name)
-        decoded = self.reader.decoded_table(name)
-        self.connection.register(f"topic:{name}", raw)
-        self.connection.execute(f"CREATE VIEW raw.{quoted(name)} AS FROM {quoted(f'topic:{name}')}")
-        if decoded is not None:
-            self.connection.register(f"decoded:{name}", decoded)
-        columns = record_columns((decoded or raw).schema)
-        source = quoted(f"topic:{name}" if decoded is None else f"decoded:{name}")
-        self.connection.execute(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {source}")
-        self._tables.add(name)
+    def _make(self, schema: str, name: str) -> None:
+        decoded = None if schema == "raw" else self.reader.decoded_table(name)
+        table = self.reader.table(name) if decoded is None else decoded
+        columns = "*" if schema == "raw" else record_columns(table.schema)
+        source = f"{schema}:{name}"
+        self.connection.register(source, table)
+        self.connection.execute(f"CREATE VIEW {schema}.{quoted(name)} AS SELECT {columns} FROM {quoted(source)}")
+        self._tables.add((schema, name))
 
-    def _drop(self, name: str) -> None:
-        self.connection.execute(f"DROP VIEW IF EXISTS {quoted(name)}; DROP VIEW IF EXISTS raw.{quoted(name)}")
-        self.connection.unregister(f"topic:{name}")
-        self.connection.unregister(f"decoded:{name}")
-        self._tables.remove(name)
+    def _drop(self, schema: str, name: str) -> None:
+        self.connection.execute(f"DROP VIEW IF EXISTS {schema}.{quoted(name)}")
+        self.connection.unregister(f"{schema}:{name}")
+        self._tables.remove((schema, name))
 
     def _no_table(self, name: str) -> TidelogError:
         bare = name.strip('"').removeprefix("raw.")

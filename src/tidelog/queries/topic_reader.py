@@ -71,6 +71,8 @@ class TopicReader:
         """Return a topic's table with decoded keys and values, None if it has no decoder. Read the newest records for the
         types.
         """
+        if self._decodings is None:
+            return None
         self.topics()
         with self._lock:
             assert self._listing is not None

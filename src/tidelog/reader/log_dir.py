@@ -374,7 +374,7 @@ def _partitions_in(folder: Path) -> bool:
 
 def _holds_a_log(folder: Path) -> bool:
     try:
-        files = [file.name for file in folder.iterdir()]
+        with os.scandir(folder) as files:
+            return any(file.name == names.PARTITION_METADATA or names.is_log_file(file.name) for file in files)
     except OSError:
         return False  # No folder, or gone since it was listed.
-    return names.PARTITION_METADATA in files or any(map(names.is_log_file, files))

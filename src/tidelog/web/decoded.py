@@ -54,7 +54,8 @@ class Decoding:
                 if not set(given.values()) <= {"auto", RAW, None}:
                     raise
                 self.decodings = None  # Without the extra `decode`, auto means raw.
-        self._sides = () if self._topic is None else tuple(side for side in SIDES if side in self._topic.decoders)
+        decoders = {} if self._topic is None else self._topic.decoders
+        self._sides = tuple(side for side in SIDES if side in decoders and side not in self.is_hex)
 
     def cells(self, batch: pa.RecordBatch, numbers: Sequence[int], limit: int) -> dict[str, list[Answer | None]]:
         """Return the cells of some rows, for the key, the value or both, whichever is decoded. None means that the raw
@@ -108,7 +109,7 @@ def _decodings(context: Context, given: dict[str, str | None], topic: str) -> De
 
 
 def _rules(text: str, *, is_internal: bool) -> tuple[str, ...]:
-    if text in (RAW, HEX):
+    if text == RAW:
         return (RAW,) if is_internal else ()
     return ("internal",) if is_internal and text == "auto" else (text,)
 

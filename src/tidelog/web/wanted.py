@@ -13,6 +13,7 @@ from tidelog.sources.selection.filters import Filter, filters_for
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split
 from tidelog.web.context import Context
+from tidelog.web.decoded import Decoding
 from tidelog.web.query import Query
 
 PIECE_BYTES = 4 << 20
@@ -43,7 +44,12 @@ class Wanted:
             clock=context.clock,
         )
         filters = filters_for(
-            query.all("key"), query.all("grep"), query.all("header"), query.text("where"), ignores_case=query.flag("ignore_case")
+            query.all("key"),
+            query.all("grep"),
+            query.all("header"),
+            query.text("where"),
+            ignores_case=query.flag("ignore_case"),
+            decodings=Decoding(context, query, request.topic).decodings,
         )
         return cls(request, tuple(filters), query.offset("offset"), query.offset("end_offset"))
 

@@ -68,10 +68,15 @@ def command(options: CatOptions) -> None:
         from tidelog.cli.records.reading import Reading, announce
         from tidelog.cli.records.topic_names import named_topics
         from tidelog.sources.plan import scan_request
-        from tidelog.sources.selection.filters import filters_for
+        from tidelog.sources.selection.filters import filter_notices, filters_for
 
         filters = filters_for(
-            options.keys, options.expressions, options.headers, options.where, ignores_case=options.ignores_case
+            options.keys,
+            options.expressions,
+            options.headers,
+            options.where,
+            ignores_case=options.ignores_case,
+            decodings=decodings,
         )
         request = scan_request(
             "",
@@ -110,7 +115,7 @@ def command(options: CatOptions) -> None:
                     _follow(options, reading, plans, bar, out, format_name, written, decoder)
                 except KeyboardInterrupt:
                     raise click.exceptions.Exit(EXIT_INTERRUPTED) from None  # This is how it ends: no message.
-    for text in (*reading.report.notices(), *(() if decoder is None else decoder.notices())):
+    for text in (*reading.report.notices(), *(() if decoder is None else decoder.notices()), *filter_notices(filters)):
         notices.note(text)
     if not written and on_stdout and stdout_is_terminal():
         notices.note("no record matches")

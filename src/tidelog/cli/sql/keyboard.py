@@ -11,11 +11,11 @@ import select
 import signal
 import time
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import FrameType
 from typing import Any
 
-from prompt_toolkit.input import Input
+from prompt_toolkit.application import Application
 from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
@@ -28,10 +28,15 @@ _SIGNALS = {Keys.ControlZ: signal.SIGTSTP, Keys.ControlBackslash: signal.SIGQUIT
 
 
 class Keyboard:
-    """The keys of the terminal that a prompt reads. Use it as a context manager, around prompts and statements."""
+    """The keys of the terminal that a prompt reads. Use it as a context manager, around prompts and statements.
 
-    def __init__(self, terminal: Input) -> None:
-        self._terminal = terminal
+    A SIGINT is a key, too: it waits with the keys that were typed ahead until the prompt or `wait` takes it. The prompt must not
+    handle the signal itself, because it would forget one that comes while it ends.
+    """
+
+    def __init__(self, prompt: Application[str]) -> None:
+        self._prompt = prompt
+        self._terminal = prompt.input
         self._stack = ExitStack()
 
     def __enter__(self) -> Keyboard:
@@ -64,6 +69,14 @@ class Keyboard:
         # Raising here could leave a query that nobody waits for. The signal becomes a key.
         store_typeahead(self._terminal, [KeyPress(Keys.ControlC)])
         os.write(self._woken, b".")
+        loop = self._prompt.loop
+        if loop is not None:
+            with suppress(RuntimeError):  # The prompt has just ended.
+                loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._prompt.key_processor.feed_multiple(get_typeahead(self._terminal))
+        self._prompt.key_processor.process_keys()
 
     def _read(self) -> None:
         keys = [*get_typeahead(self._terminal), *self._terminal.read_keys()]

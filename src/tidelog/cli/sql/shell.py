@@ -57,6 +57,7 @@ class Shell:
         self._most_rows = MOST_ROWS
         self._shows_timing = True
         self._session = opened(zone)
+        self._session.list_topics()
 
     def run(self) -> None:
         """Read and execute until the end of input."""
@@ -67,11 +68,11 @@ class Shell:
             [f"{len(self._session.topics):,} topics; times in {self._session.zone}. Statements end with ; .help for help"]
         )
         try:
-            with Keyboard(prompt.input) as keyboard:
+            with Keyboard(prompt.app) as keyboard:
                 goes_on = True
                 while goes_on:
                     try:
-                        goes_on = self._execute(prompt.prompt().strip(), keyboard.wait)
+                        goes_on = self._execute(prompt.prompt(handle_sigint=False).strip(), keyboard.wait)
                     except KeyboardInterrupt:
                         continue
                     except EOFError:
@@ -134,6 +135,7 @@ class Shell:
             find_zone(argument)
             before, self._session = self._session, self._opened(argument)
             before.close()
+            self._session.list_topics()
             notices.note("views, tables and variables of this shell were dropped")
         else:
             raise InvalidArgumentError("unknown command", found=repr(f"{name} {argument}".strip()), expected=", ".join(COMMANDS))

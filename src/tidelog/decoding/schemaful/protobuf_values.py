@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, chain
@@ -90,25 +91,36 @@ class ProtobufDecoder(Decoder):
         return [f"{self._unknown:,} messages have fields that the schema lacks; they were left out"] if self._unknown else []
 
     def _slice(self, first: int, values: Sequence[bytes | None], failed: set[int]) -> pa.Array:
-        messages: list[Any] = []
         parse = self.message_class.FromString
-        for row, value in enumerate(values, first):
-            try:
-                messages.append(None if value is None else parse(value))
-            except self._malformed:
-                messages.append(None)
-                failed.add(row)
+        messages: list[Any] = []
+        try:
+            messages = list(map(parse, values))
+        except self._malformed:  # A null, most of the time.
+            for row, value in enumerate(values, first):
+                try:
+                    messages.append(None if value is None else parse(value))
+                except self._malformed:
+                    messages.append(None)
+                    failed.add(row)
         try:
             gathered = self._gather(messages)
         except self._malformed:
             gathered = pa.concat_arrays([self._alone(row, one, failed) for row, one in enumerate(messages, first)])
-        for one, value in zip(messages, values, strict=True):
-            if one is not None and value is not None:
-                one.DiscardUnknownFields()
-                size = one.ByteSize()
-                # Another encoding of the same fields may differ in size.
-                self._unknown += size != len(value) and size != parse(value).ByteSize()
+        self._count_unknown(messages, values)
         return gathered
+
+    def _count_unknown(self, messages: Sequence[Any], values: Sequence[bytes | None]) -> None:
+        """Count messages with fields that the schema lacks: without these, they are smaller. Removes them."""
+        given = [one for one in messages if one is not None]
+        written = [value for one, value in zip(messages, values, strict=True) if one is not None and value is not None]
+        deque(map(self.message_class.DiscardUnknownFields, given), maxlen=0)
+        sizes = list(map(self.message_class.ByteSize, given))
+        if sizes != list(map(len, written)):
+            # Another encoding of the same fields may differ in size.
+            parse = self.message_class.FromString
+            self._unknown += sum(
+                size != len(value) and size != parse(value).ByteSize() for size, value in zip(sizes, written, strict=True)
+            )
 
     def _alone(self, row: int, message: Any, failed: set[int]) -> pa.Array:
         try:

@@ -27,17 +27,12 @@ class DecodedRecords:
         undecoded bytes (`record_files.FORM`).
         """
         for batch in batches:
-            topics = pc.unique(batch.column("topic")).to_pylist()
-            if len(topics) == 1:
-                yield self._displayed(topics[0], batch)
-                continue
-            parts, order = [], []
-            for topic in topics:
-                rows = pc.indices_nonzero(pc.equal(batch.column("topic"), topic))
-                parts.append(self._displayed(topic, batch.take(rows)))
-                order.append(rows)
-            back = pc.sort_indices(pa.concat_arrays(order))
-            yield pa.concat_batches(parts).take(back)
+            parts = [self._displayed(topic, part) for topic, part in by_topic(batch)]
+            if len(parts) == 1:
+                yield parts[0]
+            else:
+                order = pc.sort_indices(batch.column("topic").dictionary_encode().indices)
+                yield pa.concat_batches(parts).take(pc.sort_indices(order))
 
     def typed(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, topics: Iterable[str]
@@ -48,7 +43,7 @@ class DecodedRecords:
         names = list(topics)
         if len(names) != 1:
             raise InvalidArgumentError("--decode into arrow and parquet takes one topic at a time: each has columns of its own.")
-        topic = self._topic(names[0])
+        topic = self.topic(names[0])
         rest = iter(batches)
         first = next(rest, None)
         topic.learn(pa.RecordBatch.from_pylist([], schema=schema) if first is None else first)
@@ -58,13 +53,14 @@ class DecodedRecords:
         """Return notices about values that could not be decoded, one sentence each."""
         return [text for one in self._topics.values() for text in one.notices()]
 
-    def _topic(self, name: str) -> TopicDecoding:
+    def topic(self, name: str) -> TopicDecoding:
+        """Return the decoders of a topic."""
         if name not in self._topics:
             self._topics[name] = self._decodings.topic(name)
         return self._topics[name]
 
     def _displayed(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        topic = self._topic(name)
+        topic = self.topic(name)
         shown = topic.display(batch)
         arrays = {field: shown.column(field) for field in batch.schema.names}
         for side in SIDES:
@@ -76,3 +72,10 @@ class DecodedRecords:
             arrays[side] = pc.coalesce(arrays[side].cast(pa.binary()), undecoded)
             arrays[side + FORM] = pc.if_else(undecoded.is_valid(), pa.scalar(UNDECODED, pa.uint8()), pa.scalar(form, pa.uint8()))
         return pa.RecordBatch.from_pydict(arrays)
+
+
+def by_topic(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+    """Return the records of each topic, in the order in which the topics appear."""
+    column = batch.column("topic")
+    topics = pc.unique(column).to_pylist()
+    return [(topic, batch if len(topics) == 1 else batch.filter(pc.equal(column, topic))) for topic in topics]

@@ -9,6 +9,8 @@ least one of its values.
 | `--grep REGEX` | the expression (RE2 syntax) matches somewhere in its key or value |
 | `--header NAME[=VALUE]` | it has a header with that name (and value) |
 | `--where EXPRESSION` | the expression is true (`where`) |
+
+If keys and values are decoded, `--key` and `--grep` compare what is printed, and `--where` the typed values (`decoded_filter`).
 """
 
 from __future__ import annotations
@@ -21,30 +23,45 @@ from tidelog.errors import InvalidArgumentError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.decoding.decodings import Decodings
+
 Filter = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 
 def filters_for(
-    keys: Sequence[str], expressions: Sequence[str], headers: Sequence[str], where: str | None, *, ignores_case: bool = False
+    keys: Sequence[str],
+    expressions: Sequence[str],
+    headers: Sequence[str],
+    where: str | None,
+    *,
+    ignores_case: bool = False,
+    decodings: Decodings | None = None,
 ) -> list[Filter]:
-    """Return the filters for a command's options.
+    """Return the filters for a command's options, over records as they are read. `decodings` say how they are printed.
 
     Raises:
         InvalidArgumentError: a malformed regular expression or SQL expression.
         MissingPackageError: `where` needs DuckDB.
     """
-    found: list[Filter] = []
-    if keys:
-        found.append(_by_key(keys))
-    if headers:
-        found.append(_by_header(headers))
-    if expressions:
-        found.append(_by_expression(expressions, ignores_case))
+    found = [_by_header(headers)] if headers else []
+    texts = [_by_key(keys)] if keys else []
+    texts += [_by_expression(expressions, ignores_case)] if expressions else []
     if where is not None:
         from tidelog.sources.selection.where import Where
 
-        found.append(Where(where))
-    return found
+        typed: list[Filter] = [Where(where, of_decoded=decodings is not None)]
+    else:
+        typed = []
+    if decodings is not None and (texts or typed):
+        from tidelog.sources.selection.decoded_filter import DecodedFilter
+
+        return [*found, DecodedFilter(decodings, texts, typed)]
+    return [*found, *texts, *typed]
+
+
+def filter_notices(filters: Sequence[Filter]) -> list[str]:
+    """Return notices about records that filters could not look at, one sentence each."""
+    return [text for one in filters if hasattr(one, "notices") for text in one.notices()]
 
 
 def filtered(batches: Iterable[pa.RecordBatch], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:

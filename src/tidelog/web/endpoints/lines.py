@@ -65,15 +65,20 @@ def _cli(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
     words += ["--ignore-case"] if query.flag("ignore_case") else []
     words += [] if request.isolation == READ_UNCOMMITTED else ["--isolation", request.isolation]
     words += ["--until-high-watermark"] if request.until != "log_end" else []
-    for name, option in (("decode", "--decode"), ("key_decode", "--key-decode")):
-        value = query.text(name)
-        # `auto` is what `cat` does with internal topics unless told otherwise.
-        is_default = value == "auto" and request.topic in KAFKAS_TOPICS
-        words += [] if value is None or is_default else [option, value]
+    words += _decode_words(query, request.topic)
     words += ["--sort", "time"] if is_by_time else []
     names = [address, request.topic]
     # A topic may begin with a dash. Then it must follow all options.
     return shlex.join(["tidelog", "cat", *([*words, "--", *names] if request.topic.startswith("-") else [*names, *words])])
+
+
+def _decode_words(query: Query, topic: str) -> list[str]:
+    given = (("--decode", query.text("decode")), ("--key-decode", query.text("key_decode")))
+    # `auto` is what `cat` does with internal topics unless told otherwise.
+    is_default = topic in KAFKAS_TOPICS
+    return [
+        word for option, value in given if value is not None and not (value == "auto" and is_default) for word in (option, value)
+    ]
 
 
 def _python(address: str, wanted: Wanted, partitions: Sequence[int]) -> str:
@@ -109,7 +114,8 @@ def _sql(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
     tests += [] if where is None else [f"({where})"]
     condition = f" WHERE {' AND '.join(tests)}" if tests else ""
     order = ' ORDER BY timestamp, partition, "offset"' if is_by_time else ""
-    return shlex.join(["tidelog", "sql", address, f"SELECT * FROM {quoted(request.topic)}{condition}{order}"])
+    decoded = [] if where is None else _decode_words(query, request.topic)
+    return shlex.join(["tidelog", "sql", *decoded, address, f"SELECT * FROM {quoted(request.topic)}{condition}{order}"])
 
 
 def _quoted(text: str) -> str:

@@ -1,0 +1,66 @@
+"""Selects records by their decoded keys and values, and returns them as they were read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.decoding.decodings import Decodings
+from tidelog.decoding.topic_decoding import SIDES
+from tidelog.sources.selection.decoded_records import DecodedRecords, by_topic
+from tidelog.sources.selection.where import BYTES
+
+_ROW = "_row"
+
+_Filters: TypeAlias = Sequence[Callable[[pa.RecordBatch], pa.RecordBatch]]
+
+
+class DecodedFilter:
+    """Applies the filters `texts` to keys and values as they are printed, then `typed` to typed columns.
+
+    The former see the bytes of what cannot be decoded, the latter see null.
+    """
+
+    def __init__(self, decodings: Decodings, texts: _Filters, typed: _Filters) -> None:
+        self._records = DecodedRecords(decodings)
+        self._texts = texts
+        self._typed = typed
+        self._undecoded: Counter[str] = Counter()
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records that pass all filters."""
+        if self._texts:
+            batch = self._passing(batch, list(self._records.displayed([_numbered(batch)])), self._texts)
+        if self._typed and batch.num_rows:
+            kept = _numbered(batch)
+            for side in SIDES:
+                kept = kept.append_column(side + BYTES, batch.column(side))
+            batch = self._passing(batch, [self._decoded(topic, part) for topic, part in by_topic(kept)], self._typed)
+        return batch
+
+    def notices(self) -> list[str]:
+        """Return a notice for each topic with keys or values that a typed filter saw as null."""
+        numbers = {
+            topic: "1 key or value" if count == 1 else f"{count:,} keys or values" for topic, count in (+self._undecoded).items()
+        }
+        return [f"{topic}: {number} cannot be decoded: null for --where" for topic, number in numbers.items()]
+
+    def _decoded(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        topic = self._records.topic(name)
+        before = topic.undecoded.total()
+        decoded = topic.decode(batch)
+        self._undecoded[name] += topic.undecoded.total() - before
+        return decoded
+
+    def _passing(self, batch: pa.RecordBatch, decoded: Sequence[pa.RecordBatch], filters: _Filters) -> pa.RecordBatch:
+        passed = [reduce(lambda rest, keep: keep(rest), filters, one).column(_ROW) for one in decoded]
+        return batch.take(pc.array_take(rows := pa.concat_arrays([pa.array([], pa.int64()), *passed]), pc.sort_indices(rows)))
+
+
+def _numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(_ROW, pa.array(range(batch.num_rows), pa.int64()))
