@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,17 +68,17 @@ def test_runs_in_files_are_merged_into_the_same_order(
 def test_files_have_no_names_and_are_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(sorting, "RUN_BYTES", 1000)
-    before = set(os.listdir("/proc/self/fd"))
+    before = set(Path("/proc/self/fd").iterdir())
     records = sorting.sorted_by_time(batch_of([(9 - n, 0, 500)] * 3, 10 * n) for n in range(9))
     assert next(records).num_rows
     assert list(tmp_path.iterdir()) == []
     records.close()  # type: ignore[attr-defined]  # a generator
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert set(Path("/proc/self/fd").iterdir()) <= before
 
 
 def test_a_full_disk_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorting, "RUN_BYTES", 1000)
-    monkeypatch.setattr(sorting, "TemporaryFile", lambda prefix: open("/dev/full", "wb+", buffering=0))  # noqa: SIM115
+    monkeypatch.setattr(sorting, "TemporaryFile", lambda prefix: Path("/dev/full").open("wb+", 0))  # noqa: SIM115
     with pytest.raises(StorageError, match="cannot sort by time in a temporary file: No space left"):
         list(sorting.sorted_by_time(batch_of([(n, 0, 500)] * 3, 10 * n) for n in range(9)))
 

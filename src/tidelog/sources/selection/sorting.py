@@ -4,7 +4,7 @@ Up to `RUN_BYTES` are sorted in memory. More become sorted runs in temporary fil
 
 | | at most |
 |---|---|
-| memory | twice `RUN_BYTES`, or once and the largest batch of the input; when it merges, a block of each run and their sorted copy |
+| memory | twice `RUN_BYTES`, or the largest batch of the input; when it merges, a block of each run and their sorted copy |
 | files | `FAN_IN - 1` for each power of `FAN_IN`: 45 for 64 GiB |
 | disk | twice the records. The files have no names, so the system frees them even if the process is killed |
 
@@ -102,7 +102,7 @@ class _Run:
         import pyarrow as pa
 
         self.files = files
-        self._file: Any = files.enter_context(TemporaryFile(prefix="tidelog-sort-"))
+        self._file: Any = files.enter_context(TemporaryFile(prefix="tidelog-sort-"))  # noqa: SIM115
         self._keys: list[tuple[Key, Key]] = []
         writer = None
         try:

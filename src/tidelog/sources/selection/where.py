@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 from tidelog.sources.selection.record_columns import HEADERS_MAP
+from tidelog.sources.selection.row_bytes import kept
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,8 @@ class Where:
     def __init__(self, expression: str) -> None:
         with imported_from("sql", "duckdb"):
             import duckdb
+        import pyarrow as pa
+
         from tidelog.sources.schema import scan_schema
 
         # The expression can access only the record, no files and no network. The batch is passed by name.
@@ -51,19 +54,18 @@ class Where:
         expression = _QUOTED_OR_OFFSET.sub(lambda match: match[1] or '"offset"', expression)
         self._query = f"SELECT coalesce(TRY((\n{expression}\n)::BOOLEAN), FALSE) AS passes FROM ({_RECORD})"
         try:
-            self(scan_schema().empty_table())
+            self(pa.RecordBatch.from_pylist([], scan_schema()))
         except duckdb.Error as error:
             reason = str(error).split("\n", 1)[0]
             raise InvalidArgumentError(f"--where: {reason}", found=repr(expression), expected=EXPECTED) from None
 
-    def __call__(self, batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records for which the expression is true."""
         import pyarrow as pa
 
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-        self._connection.register("batch", table)
+        self._connection.register("batch", pa.Table.from_batches([batch]))
         try:
             passes = self._connection.sql(self._query).to_arrow_table().column("passes").combine_chunks()
         finally:
             self._connection.unregister("batch")
-        return batch.filter(passes)
+        return kept(batch, passes)
