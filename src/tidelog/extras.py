@@ -2,7 +2,7 @@
 
 | extra | brings | for |
 |---|---|---|
-| sql | DuckDB, prompt_toolkit | `tidelog sql`, `tidelog.sql`, `tidelog cat --where`, `--sort time` of large results |
+| sql | DuckDB, prompt_toolkit | `tidelog sql`, `tidelog.sql`, `tidelog cat --where` |
 | decode | orjson, fastavro, protobuf, protoc, msgpack | `tidelog cat --decode`, `tidelog.scan(decode=…)` |
 | spark | PySpark, a Java for it, numpy | `tidelog job`, `tidelog.spark`, `tidelog.sources.lookups` |
 | handover | confluent-kafka | `tidelog handover` to a running broker |

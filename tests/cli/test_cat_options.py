@@ -186,8 +186,9 @@ def test_the_order_of_time(everything: list[Row], monkeypatch: pytest.MonkeyPatc
     wanted = by_time(everything)
     assert rows("--sort", "time") == wanted
     assert rows("--sort", "time", "-n", 5) == wanted[:5]
-    monkeypatch.setattr(sorting, "IN_MEMORY_BYTES", 1 << 14)
-    monkeypatch.setattr(sorting, "SORTER_MEMORY", "64MiB")
+    monkeypatch.setattr(sorting, "RUN_BYTES", 1 << 12)
+    monkeypatch.setattr(sorting, "BLOCK_BYTES", 1 << 9)
+    monkeypatch.setattr(sorting, "FAN_IN", 2)
     assert rows("--sort", "time") == wanted
 
 
@@ -215,7 +216,7 @@ def test_times_that_only_milliseconds_can_express_are_sorted(monkeypatch: pytest
 
     wanted = [None, 0, 5, 2**63 - 1]
     for limit in (1 << 20, 0):
-        monkeypatch.setattr(sorting, "IN_MEMORY_BYTES", limit)
+        monkeypatch.setattr(sorting, "RUN_BYTES", limit)
         found = pa.Table.from_batches(list(sorting.sorted_by_time([batch(2**63 - 1, None), batch(5, 0)])))
         assert found.column("timestamp").cast(pa.int64()).to_pylist() == wanted
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.patience import PATIENCE_S
 from tests.web.conftest import BROKERS, FOLDER, NOW, Answers, answering
 from tidelog import NewRecord
 from tidelog.clock import ManualClock
+from tidelog.web import source_pool
 from tidelog.web.context import Context
 from tidelog.web.endpoints.tail import Tail
 from tidelog.web.jobs import Job, Jobs, Lane, Stopped
@@ -131,6 +134,28 @@ def test_a_broker_that_goes_away(tmp_path: Path) -> None:
         running.stop()
         found.refused("topics", 502, source="1")
         assert found.ask_again("topics")["total"] > 1
+
+
+def test_brokers_that_do_not_answer_delay_no_other_source(golden: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_pool, "BROKERS_MS", PATIENCE_S * 1000)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # like a stopped process: the kernel accepts, nobody answers
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with answering(str(KAFKA_3), address) as found, ThreadPoolExecutor(12) as threads:
+            began = time.monotonic()
+            waiting = [threads.submit(found.client.get, "/api/topics?source=1") for _ in range(12)]
+            assert found.ask("time", start="0")["start"]["ms"] == 0
+            assert found.ask("topics", source=FOLDER)["topics"]
+            assert not any(one.done() for one in waiting)
+            silent.close()  # so that this test need not wait for the timeout
+            # Four threads for this source: the other eight requests are refused at once instead of waiting in turn.
+            errors = [one.result() for one in waiting]
+            assert {one.status_code for one in errors} == {502}
+            assert {one.json()["error"]["where"] for one in errors} == {address}
+            pool = found.context.sources.pools[1]
+            assert pool.unreachable_until_s > began
+            monkeypatch.setattr(source_pool, "open_source", lambda *_, **__: pytest.fail("asked again at once"))
+            pool.unreachable_until_s = time.monotonic() + PATIENCE_S
+            assert "broker" in found.refused("topics", 502, source=BROKERS)["what"]
 
 
 def test_damage_is_told_and_hides_nothing_else(tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def kind_of(address: Address) -> Kind:
     return found
 
 
-def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
-    """Open an address. `skip_damaged`: reads skip damaged batches.
+def open_source(address: Address, *, skip_damaged: bool = False, timeout_ms: int | None = None) -> Source:
+    """Open an address. `skip_damaged`: reads skip damaged batches. `timeout_ms`: how long brokers may take for a call.
 
     Raises InvalidArgumentError if segment files are not accessible, DataDirNotFoundError, BrokerUnreachableError.
     """
@@ -96,7 +96,7 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
             f"skip_damaged reads segment files, so it needs a folder, not {kind.name}",
             found=str(address),
         )
-    return make(address)
+    return make(address, timeout_ms) if kind.is_cluster and timeout_ms is not None else make(address)
 
 
 def configured(address: Address, config: Mapping[str, object] | None) -> Address:

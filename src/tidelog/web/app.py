@@ -81,18 +81,23 @@ ENDPOINTS = {
 def make_app(context: Context, jobs: Jobs) -> Starlette:
     """Return the application without `security.Guard`."""
 
+    def named(query: Query) -> str:
+        return context.sources.named(query.text("source")).name
+
     async def tail(request: Request, query: Query) -> Response:
         events = tailed(context, jobs, query)
         return StreamingResponse(_after(await anext(events), events), media_type="text/event-stream")
 
     async def export(request: Request, query: Query) -> Response:
         wanted = Export(context, query)
-        pieces = exported(jobs, wanted.write)
+        pieces = exported(jobs, wanted.write, named(query))
         first = await anext(pieces, b"")
         return StreamingResponse(_after(first, pieces), media_type=wanted.media_type, headers=_download(wanted.name))
 
     async def whole(request: Request, query: Query) -> Response:
-        data, name = await jobs.run(Lane.READ, READ_S, lambda job: lookup.record_bytes(context, query, job), _closed(request))
+        data, name = await jobs.run(
+            Lane.READ, READ_S, lambda job: lookup.record_bytes(context, query, job), _closed(request), source=named(query)
+        )
         headers = {"content-length": str(len(data)), **_download(name)}
         return StreamingResponse(_in_pieces(data), media_type="application/octet-stream", headers=headers)
 
@@ -101,7 +106,7 @@ def make_app(context: Context, jobs: Jobs) -> Starlette:
             def work(job: Job) -> bytes:
                 return to_json(endpoint.answer(context, query, job))
 
-            data = await jobs.run(endpoint.lane, endpoint.limit_s, work, _closed(request))
+            data = await jobs.run(endpoint.lane, endpoint.limit_s, work, _closed(request), source=named(query))
             return Response(data, media_type="application/json")
 
         return answer
@@ -141,10 +146,10 @@ async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterat
             yield piece
 
 
-async def _in_pieces(data: bytes) -> AsyncIterator[bytes]:
+async def _in_pieces(data: memoryview) -> AsyncIterator[bytes]:
     """Yield the data as the client takes it: a whole body of 100 MB would be copied on its way out."""
     for start in range(0, len(data), PIECE_BYTES):
-        yield data[start : start + PIECE_BYTES]
+        yield bytes(data[start : start + PIECE_BYTES])
 
 
 def _download(name: str) -> dict[str, str]:

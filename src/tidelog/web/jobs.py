@@ -6,8 +6,8 @@
 | READ | 3 | requests that read records: pages of records, counts, cuts |
 | LONG | 2 | exports |
 
-So quick requests never wait for long reads. Between batches, a read asks its `Job` whether to end. If so, it stops there, and the
-response says how far it got.
+Quick requests never wait for long reads. Each source has its own threads, so that brokers that do not answer delay no
+other source. Between batches, a read asks its `Job` whether to end. If so, it stops there, and the response says how far it got.
 """
 
 from __future__ import annotations
@@ -74,16 +74,24 @@ class Jobs:
     """The threads of a server."""
 
     def __init__(self) -> None:
-        self._pools = {lane: ThreadPoolExecutor(lane.value[1], f"tidelog-ui-{lane.value[0]}") for lane in Lane}
+        self._pools: dict[tuple[Lane, str], ThreadPoolExecutor] = {}
         self._running: set[Job] = set()
 
     async def run(
-        self, lane: Lane, limit_s: float, work: Callable[[Job], T], closed: Callable[[], Awaitable[Any]] | None = None
+        self,
+        lane: Lane,
+        limit_s: float,
+        work: Callable[[Job], T],
+        closed: Callable[[], Awaitable[Any]] | None = None,
+        *,
+        source: str = "",
     ) -> T:
-        """Return the result of `work`. If `closed` returns first, stop the job and raise Stopped."""
+        """Return the result of `work`, which reads the source. If `closed` returns first, stop the job and raise Stopped."""
         job = Job(limit_s)
         self._running.add(job)
-        result = asyncio.get_running_loop().run_in_executor(self._pools[lane], _started, work, job)
+        if (lane, source) not in self._pools:
+            self._pools[lane, source] = ThreadPoolExecutor(lane.value[1], f"tidelog-ui-{lane.value[0]}-{source}")
+        result = asyncio.get_running_loop().run_in_executor(self._pools[lane, source], _started, work, job)
         watch = None if closed is None else asyncio.ensure_future(closed())
         try:
             await asyncio.wait([one for one in (result, watch) if one is not None], return_when=asyncio.FIRST_COMPLETED)

@@ -1,16 +1,18 @@
 """The sources of the page. Only one thread at a time may use a source, so each has a few open instances, which requests borrow.
 
 A borrowed source shows the current state of the log. After an error it is closed, and the next request opens a new one. So the
-page recovers when a broker is back or a folder exists again.
+page recovers when a broker is back or a folder exists again. Brokers have a few seconds for each call: a person waits for them.
+After brokers could not be reached, requests fail at once for a moment, so that they do not wait one after the other.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tidelog.errors import NotFoundError
+from tidelog.errors import BrokerUnreachableError, NotFoundError
 from tidelog.sources.chunks import Chunks
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.source import Source
@@ -18,6 +20,12 @@ from tidelog.sources.source import Source
 KEPT = 2
 """How many idle instances are kept open. Each caches what it has read about the log."""
 
+
+BROKERS_MS = 5_000
+"""How long brokers may take for a call, with retries. Kafka's clients take 30 to 60 s, which is right for programs."""
+
+AWAY_S = 2.0
+"""How long brokers that could not be reached are not asked again."""
 
 KEPT_LOGS = 5000
 """How many open partitions an idle instance keeps."""
@@ -33,14 +41,26 @@ class SourcePool:
         self._idle: list[Source] = []
         self._lock = threading.Lock()
         self._is_closed = False
+        self._away: BrokerUnreachableError | None = None
+        self.unreachable_until_s = 0.0
+        """Until this monotonic time, brokers that could not be reached are not asked again."""
 
     @contextmanager
     def borrowed(self) -> Iterator[Source]:
         """Lend an open source for the block. Raises the same errors as opening it."""
         with self._lock:
+            if self._away is not None and time.monotonic() < self.unreachable_until_s:
+                raise BrokerUnreachableError(self._away.message, path=self._away.path)
             source = self._idle.pop() if self._idle else None
-        if source is None:
-            source = open_source(self.address)
+        try:
+            with self._lent(source or open_source(self.address, timeout_ms=BROKERS_MS)) as lent:
+                yield lent
+        except BrokerUnreachableError as error:
+            self._away, self.unreachable_until_s = error, time.monotonic() + AWAY_S
+            raise
+
+    @contextmanager
+    def _lent(self, source: Source) -> Iterator[Source]:
         try:
             source.refresh()
             yield source

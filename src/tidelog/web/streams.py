@@ -63,7 +63,7 @@ class _Pipe(io.RawIOBase):
                 return
 
 
-async def exported(jobs: Jobs, write: Callable[[Job, Any], None]) -> AsyncGenerator[bytes, None]:
+async def exported(jobs: Jobs, write: Callable[[Job, Any], None], source: str) -> AsyncGenerator[bytes, None]:
     """Yield what `write` writes to its file. Raises its TidelogError if that occurs before the first piece."""
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes | TidelogError | None] = asyncio.Queue(PIECES)
@@ -77,7 +77,7 @@ async def exported(jobs: Jobs, write: Callable[[Job, Any], None]) -> AsyncGenera
         except TidelogError as error:
             pipe.put(error)
 
-    running = asyncio.ensure_future(jobs.run(Lane.LONG, DAY_S, work))
+    running = asyncio.ensure_future(jobs.run(Lane.LONG, DAY_S, work, source=source))
     try:
         while True:
             piece = await pieces.get()
@@ -96,12 +96,13 @@ async def tailed(context: Context, jobs: Jobs, query: Query) -> AsyncGenerator[b
     """Yield server-sent events: `record`, `dropped`, `problem`, and `beat` if there are no others. Raises TidelogError for wrong
     parameters, before the first event.
     """
-    tail = await jobs.run(Lane.QUICK, DAY_S, lambda job: Tail(context, query))
+    source = context.sources.named(query.text("source")).name
+    tail = await jobs.run(Lane.QUICK, DAY_S, lambda job: Tail(context, query), source=source)
     silent_s = 0.0
     yield event("start", tail.reached())
     while True:
         try:
-            found = await jobs.run(Lane.READ, BEAT_S, tail.poll)
+            found = await jobs.run(Lane.READ, BEAT_S, tail.poll, source=source)
         except TidelogError as error:
             found = [event("problem", {"what": str(error)})]
         for one in found:

@@ -98,7 +98,7 @@ def _window(
             continue
         request = replace(wanted.request_for(number, None), time=window)
         for split in pieces(source, request, report):
-            yield from filtered(split.read(views=not wanted.filters, report=report, reading=source.reading), wanted.filters)
+            yield from filtered(split.read(views=True, report=report, reading=source.reading), wanted.filters)
             job.check()
             if time.monotonic() - started > MOST_S:
                 raise InvalidArgumentError(

@@ -13,10 +13,10 @@ Only the first `limit` bytes of a value are copied.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidelog.sources.selection.row_bytes import row_bytes
 from tidelog.web.context import Answer, known_ms, plain
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ HEADERS_BYTES = 16 * 1024
 
 ROWS_DECODED = 32
 """Rows that are decoded at once. Each holds up to 1 MiB of its key and of its value."""
-
-INLINE_BYTES = 12
-"""Arrow's views hold values of up to so many bytes themselves."""
 
 ROW_BYTES = 100
 """About how many bytes a row or a header takes in a response, besides its content."""
@@ -123,18 +120,8 @@ def _decoded(decoded: dict[str, list[Answer | None]], side: str, place: int) -> 
 
 def beginning(array: pa.Array, row: int, limit: int) -> tuple[bytes | None, int]:
     """Return up to `limit` bytes of a row of a binary, binary_view or string array, and its whole size."""
-    if array.slice(row, 1).null_count:
-        return None, 0
-    # Not by a scalar: Arrow would copy the whole value for it, and again for its buffer.
-    place = array.offset + row
-    _, index, *data = array.buffers()
-    if str(array.type) == "binary_view":
-        size, _, number, start = struct.unpack_from("=iiii", index, 16 * place)
-        held, start = (index, 16 * place + 4) if size <= INLINE_BYTES else (data[number], start)
-    else:
-        (start, end), held = struct.unpack_from("=ii", index, 4 * place), data[0]
-        size = end - start
-    return (held.slice(start, min(limit, size)).to_pybytes() if size else b""), size
+    held = row_bytes(array, row)
+    return (None, 0) if held is None else (held.slice(0, min(limit, held.size)).to_pybytes(), held.size)
 
 
 def _headers(scalar: Any) -> tuple[list[Answer], int]:

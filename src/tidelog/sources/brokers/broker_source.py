@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from tidelog.client.connections.addresses import config_of
-from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.cluster import TIMEOUT_MS, Cluster
 from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.client.reading.partition_bounds import bounds_for_times
 from tidelog.client.reading.sizes import log_sizes
@@ -38,13 +38,15 @@ _NO_ID = uuid.UUID(int=0)
 
 
 class BrokerSource(OffsetSource):
-    """Brokers as a source. `brokers` is `host:port`, or several separated by commas. Raises BrokerUnreachableError at once."""
+    """Brokers as a source. `brokers` is `host:port`, or several separated by commas. `timeout_ms` limits each call, including
+    retries. Raises BrokerUnreachableError at once.
+    """
 
     cluster: Cluster
 
-    def __init__(self, brokers: str) -> None:
+    def __init__(self, brokers: str, timeout_ms: int = TIMEOUT_MS) -> None:
         super().__init__(brokers)
-        self.cluster = self.reading.connection((brokers, config_of(brokers)), partial(scan_cluster, brokers))
+        self.cluster = self.reading.connection((brokers, config_of(brokers)), partial(scan_cluster, brokers, timeout_ms))
         self._bytes_each: Mapping[TopicPartition, float] = {}
         self._sized_ms: int | None = None
         self._clock = SteadyClock()

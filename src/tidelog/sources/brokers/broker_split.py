@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tidelog.client.connections.addresses import config_of
-from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.cluster import TIMEOUT_MS, Cluster
 from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.model import EARLIEST, Isolation, TopicPartition
@@ -22,9 +22,9 @@ from tidelog.sources.split import Split
 CLIENT_ID = "tidelog-scan"
 
 
-def scan_cluster(brokers: str) -> Cluster:
+def scan_cluster(brokers: str, timeout_ms: int = TIMEOUT_MS) -> Cluster:
     """Return the cluster for a scan of these brokers. Raises InvalidArgumentError, BrokerUnreachableError at once."""
-    return Cluster.at(brokers, CLIENT_ID).reach()
+    return Cluster.at(brokers, CLIENT_ID, timeout_ms=timeout_ms).reach()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

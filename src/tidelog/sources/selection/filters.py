@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.sources.selection.row_bytes import kept, rows_apart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,8 +66,8 @@ def filter_notices(filters: Sequence[Filter]) -> list[str]:
 
 
 def filtered(batches: Iterable[pa.RecordBatch], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
-    """Yield the records that pass all filters, without empty batches."""
-    for batch in batches:
+    """Yield the records that pass all filters, without empty batches. Large records are not copied, except by SQL expressions."""
+    for batch in batches if not filters else (part for whole in batches for part in rows_apart(whole)):
         for keep in filters:
             if not batch.num_rows:
                 break
@@ -94,7 +95,7 @@ def _by_key(keys: Sequence[str]) -> Filter:
     import pyarrow.compute as pc
 
     wanted = pa.array([key.encode("utf-8", "surrogateescape") for key in keys], pa.binary())
-    return lambda batch: batch.filter(pc.is_in(batch.column("key"), wanted))
+    return lambda batch: kept(batch, pc.is_in(batch.column("key"), wanted))
 
 
 def _by_expression(expressions: Sequence[str], ignores_case: bool) -> Filter:
@@ -114,7 +115,7 @@ def _by_expression(expressions: Sequence[str], ignores_case: bool) -> Filter:
             for text in expressions:
                 one = pc.fill_null(pc.match_substring_regex(batch.column(name), text, ignore_case=ignores_case), False)
                 found = one if found is None else pc.or_(found, one)
-        return batch.filter(found)
+        return kept(batch, found)
 
     return keep
 
@@ -136,7 +137,7 @@ def _by_header(headers: Sequence[str]) -> Filter:
             if value is not None:
                 fits = pc.and_(fits, pc.fill_null(pc.equal(values, value), False))
             found.update(pc.unique(rows.filter(fits)).to_pylist())
-        return batch.take(pa.array(sorted(found), pa.int64()))
+        return batch if len(found) == batch.num_rows else batch.take(pa.array(sorted(found), pa.int64()))
 
     return keep
 

@@ -4,7 +4,7 @@
 |---|---|
 | jsonl | a line per record: `{"topic","partition","offset","timestamp","timestamp_type","key","value","headers"}` |
 | arrow | an IPC stream, or an IPC file if the output is a file that does not end in `.arrows` |
-| parquet | row groups of about 64 MiB |
+| parquet | row groups of about 16 MiB, or one larger record |
 
 In jsonl, `timestamp` is in epoch milliseconds or null, `timestamp_type` is Kafka's name, and `headers` is a list of [key, value].
 Keys and values are text with `utf8`: bytes that are not UTF-8 become U+FFFD, and are counted. With `base64` every byte is kept. A
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -33,10 +34,18 @@ FORM = "_form"
 
 RAW, TEXT, JSON, UNDECODED = range(4)
 
+REPLACEMENT = "\ufffd".encode()
+
 ROWS_AT_A_TIME = 1024
 """Rows that are converted to Python objects at once. A batch may have many more."""
 
-ROW_GROUP_BYTES = 64 << 20
+BYTES_AT_A_TIME = 1 << 20
+"""If a batch is larger, fewer rows are converted at once. Larger keys and values are written in pieces of about this size."""
+
+ROW_GROUP_BYTES = 16 << 20
+
+LARGE_VALUES = 64 << 10
+"""In Parquet, values of records of more bytes are written without a dictionary."""
 
 
 class DecodedText(bytes):
@@ -87,6 +96,20 @@ class Encoding:
             self.replaced += 1
             return data.decode("utf-8", "replace")
 
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield the inside of a JSON string of the data, piece by piece."""
+        if self.is_base64 and not isinstance(data, DecodedText):
+            yield from _in_base64(data)
+            return
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        replaced = data.count(REPLACEMENT)
+        for start in range(0, len(data), BYTES_AT_A_TIME):
+            end = start + BYTES_AT_A_TIME
+            text = decode(data[start:end], end >= len(data))
+            replaced -= text.count("\ufffd")
+            yield json.dumps(text, ensure_ascii=False)[1:-1].encode()
+        self.replaced += replaced < 0
+
     def notices(self) -> list[str]:
         """Return notices about values that utf8 could not represent."""
         if not self.replaced:
@@ -103,22 +126,26 @@ def write_jsonl(
     # UTF-8 rather than escapes, because there are many records.
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     for row in record_rows(batches):
-        fields = {
+        is_large = max(len(row.key or b""), len(row.value or b"")) > BYTES_AT_A_TIME
+        fields: dict[str, object] = {
             "topic": row.topic,
             "partition": row.partition,
             "offset": row.offset,
             "timestamp": row.timestamp,
             "timestamp_type": TIMESTAMP_TYPES[row.timestamp_type],
-            "key": encoding(row.key),
-            "value": encoding(row.value),
+            "key": None if is_large else encoding(row.key),
+            "value": None if is_large else encoding(row.value),
             "headers": [[header["key"], encoding(header["value"])] for header in row.headers],
             **also,
         }
-        if type(row.key) in _DECODED or type(row.value) in _DECODED:
-            line = "{" + ",".join(_members(row, fields, encode)) + "}"
+        if is_large:
+            for piece in _large_line(row, fields, encoding):
+                out.write(piece)
+        elif type(row.key) in _DECODED or type(row.value) in _DECODED:
+            out.write(("{" + ",".join(_members(row, fields, encode)) + "}\n").encode())
         else:
-            line = encode(fields)
-        out.write(line.encode() + b"\n")
+            out.write(encode(fields).encode() + b"\n")
+        del row, fields  # The next record may be as large.
 
 
 _DECODED = (DecodedJson, Undecoded)
@@ -138,6 +165,33 @@ def _members(row: RecordRow, fields: Mapping[str, object], encode: Callable[[obj
             yield f"{encode(name)}:{encode(value)}"
 
 
+def _large_line(row: RecordRow, fields: Mapping[str, object], encoding: Encoding) -> Iterator[bytes]:
+    """Yield a line in pieces, because each of its forms would need as much memory as the record again."""
+    mark = "{"
+    for name, value in fields.items():
+        data = row.key if name == "key" else row.value if name == "value" else None
+        yield f'{mark}"{name}":'.encode()
+        mark = ","
+        if isinstance(data, DecodedJson):
+            yield data
+        elif isinstance(data, Undecoded):
+            yield f'null,"{name}_undecoded":"'.encode()
+            yield from _in_base64(data)
+            yield b'"'
+        elif data is not None:
+            yield b'"'
+            yield from encoding.pieces(data)
+            yield b'"'
+        else:
+            yield json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    yield b"}\n"
+
+
+def _in_base64(data: bytes) -> Iterator[bytes]:
+    size = BYTES_AT_A_TIME // 3 * 3
+    return (b64encode(data[start : start + size]) for start in range(0, len(data), size))
+
+
 def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO, *, as_file: bool) -> None:
     """Write an Arrow IPC stream, or an IPC file, which ends with an index of its batches."""
     import pyarrow as pa
@@ -149,21 +203,42 @@ def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: Binar
 
 
 def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
-    """Write a Parquet file; batches are combined into row groups of about `ROW_GROUP_BYTES`."""
+    """Write a Parquet file; batches are combined into row groups of about `ROW_GROUP_BYTES`.
+
+    If the first records have large values, values get no dictionary and no statistics, each of which would copy them.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(out, schema) as writer:
-        gathered: list[pa.RecordBatch] = []
-        gathered_bytes = 0
-        for batch in batches:
-            gathered.append(batch)
-            gathered_bytes += batch.nbytes
-            if gathered_bytes >= ROW_GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(gathered, schema))
-                gathered, gathered_bytes = [], 0
-        if gathered:
-            writer.write_table(pa.Table.from_batches(gathered, schema))
+    groups = _row_groups(batches, schema)
+    first = next(groups, None)
+    columns: list[str] | bool = True
+    is_large = first is not None and first.nbytes > LARGE_VALUES * first.num_rows
+    if is_large and RecordRow._fields == tuple(schema.names) and pa.types.is_binary(schema.field("value").type):
+        columns = [name for name in schema.names if name not in ("value", "headers")]
+        columns += ["headers.list.element.key", "headers.list.element.value"]
+    with pq.ParquetWriter(out, schema, use_dictionary=columns, write_statistics=columns) as writer:
+        while first is not None:
+            writer.write_table(first)
+            first = None  # The next one may be as large.
+            first = next(groups, None)
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    gathered: list[pa.RecordBatch] = []
+    gathered_bytes = 0
+    for batch in batches:
+        gathered.append(batch)
+        gathered_bytes += batch.nbytes
+        del batch
+        if gathered_bytes >= ROW_GROUP_BYTES:
+            group, gathered, gathered_bytes = pa.Table.from_batches(gathered, schema), [], 0
+            yield group
+            del group
+    if gathered:
+        yield pa.Table.from_batches(gathered, schema)
 
 
 def record_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
@@ -171,8 +246,9 @@ def record_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
     import pyarrow as pa
 
     for batch in batches:
-        for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
-            part = batch.slice(start, ROWS_AT_A_TIME)
+        rows = max(1, min(ROWS_AT_A_TIME, batch.num_rows * BYTES_AT_A_TIME // max(1, batch.nbytes)))
+        for start in range(0, batch.num_rows, rows):
+            part = batch.slice(start, rows)
             columns = [
                 # Timestamps may be later than 9999, where Python's datetime ends. A cast would import pyarrow.compute.
                 (part.column(name).view(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
@@ -186,3 +262,4 @@ def record_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
                         None if data is None else _FORMS[form](data) for data, form in zip(columns[place], forms, strict=True)
                     ]
             yield from map(RecordRow._make, zip(*columns, strict=True))
+            del columns

@@ -1,84 +1,189 @@
-"""`--sort time`: sorts records by timestamp, partition and offset; records without a timestamp come first.
+"""`--sort time`: sorts records by timestamp, topic, partition and offset; records without a timestamp come first.
 
-Results up to `IN_MEMORY_BYTES` are sorted in memory. DuckDB sorts larger ones, on disk if memory does not suffice.
+Up to `RUN_BYTES` are sorted in memory. More become sorted runs in temporary files, which are merged block by block:
+
+| | at most |
+|---|---|
+| memory | twice `RUN_BYTES`, or the largest batch of the input; when it merges, a block of each run and their sorted copy |
+| files | `FAN_IN - 1` for each power of `FAN_IN`: 45 for 64 GiB |
+| disk | twice the records. The files have no names, so the system frees them even if the process is killed |
+
+A block holds up to `BLOCK_BYTES`, or one larger record. A run's next block is read when its first record is due, so large records
+are read one at a time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from tempfile import TemporaryFile, gettempdir
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tidelog.extras import imported_from
+from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-IN_MEMORY_BYTES = 256 << 20
+RUN_BYTES = 16 << 20
+BLOCK_BYTES = 256 << 10
 
-SORTER_MEMORY = "512MiB"
-
-ROWS = 16_384
-"""The number of rows in a sorted batch."""
+FAN_IN = 16
+"""The number of runs that are merged into a longer one."""
 
 KEYS = ("timestamp", "topic", "partition", "offset")
 
+Key: TypeAlias = tuple[bool, int, str, int, int]
+"""A record's place in the order: whether it has a timestamp, and `KEYS`."""
+
 
 def sorted_by_time(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield all records sorted by time. Raises MissingPackageError if they do not fit in `IN_MEMORY_BYTES` and DuckDB is
-    missing.
-    """
+    """Yield all records sorted by time. Raises StorageError if a temporary file cannot be written."""
+    levels: list[list[_Run]] = []
     held: list[pa.RecordBatch] = []
     held_bytes = 0
-    rest = iter(batches)
-    for batch in rest:
-        held.append(batch)
-        held_bytes += batch.nbytes
-        if held_bytes > IN_MEMORY_BYTES:
-            yield from _sorted_by_duckdb(chain(held, rest), batch.schema)
+    with ExitStack() as files:
+        for batch in batches:
+            if held and held_bytes + batch.nbytes > RUN_BYTES:
+                _add(levels, _Run(_blocks(held), files))
+                held, held_bytes = [], 0
+            held.append(batch)
+            held_bytes += batch.nbytes
+            del batch  # The next one may be as large.
+        if not levels:
+            yield from _blocks(held)
             return
-    yield from by_time(held)
+        runs = [run for level in levels for run in level]
+        if held:
+            runs.append(_Run(_blocks(held), files))
+            held = []
+        yield from _merged(runs)
 
 
 def by_time(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Sort records in memory by time."""
+    return list(_blocks(batches))
+
+
+def _blocks(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if not batches:
-        return []
-    table = pa.Table.from_batches(batches)
-    keys = [(name, "ascending", "at_start") for name in KEYS]
+        return
+    records = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     try:
-        ordered = table.sort_by(keys)
+        order = pc.sort_indices(records, sort_keys=[(name, "ascending", "at_start") for name in KEYS])
     except (TypeError, ValueError):  # Before pyarrow 23 all sort keys share one null placement.
-        import pyarrow.compute as pc
+        order = pc.sort_indices(records, sort_keys=[(name, "ascending") for name in KEYS], null_placement="at_start")
+    rows = max(1, len(order) * BLOCK_BYTES // max(1, records.nbytes))
+    for start in range(0, len(order), rows):
+        yield from _taken(records, order.slice(start, rows))
 
-        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in KEYS], null_placement="at_start")
-        ordered = table.take(order)
-    return list(ordered.to_batches(max_chunksize=ROWS))
+
+def _taken(records: pa.RecordBatch, order: pa.Array) -> Iterator[pa.RecordBatch]:
+    if len(order) == 1:  # without a copy, since it may be large
+        yield records.slice(order[0].as_py(), 1)
+        return
+    block = records.take(order)
+    if block.nbytes <= 2 * BLOCK_BYTES:
+        yield block
+        return
+    del block
+    half = len(order) // 2
+    yield from _taken(records, order.slice(0, half))
+    yield from _taken(records, order.slice(half))
 
 
-def _sorted_by_duckdb(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+class _Run:
+    """Sorted records in a file, read forwards."""
+
+    def __init__(self, blocks: Iterable[pa.RecordBatch], files: ExitStack) -> None:
+        import pyarrow as pa
+
+        self.files = files
+        self._file: Any = files.enter_context(TemporaryFile(prefix="tidelog-sort-"))  # noqa: SIM115
+        self._keys: list[tuple[Key, Key]] = []
+        writer = None
+        try:
+            for block in blocks:
+                writer = writer or pa.ipc.new_file(self._file, block.schema)
+                writer.write_batch(block)
+                self._keys.append((_key(block, 0), _key(block, block.num_rows - 1)))
+            assert writer is not None
+            writer.close()
+            self._file.flush()
+        except OSError as error:
+            raise StorageError(f"cannot sort by time in a temporary file: {error.strerror or error}", path=gettempdir()) from None
+        self._reader = pa.ipc.open_file(self._file)
+        self._number = self._row = 0
+        self._block: pa.RecordBatch | None = None
+        self.first, self.last = self._keys[0]
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the current block has one record, which may be large."""
+        return self.first == self.last
+
+    def up_to(self, bound: Key) -> pa.RecordBatch:
+        """Return the current block's records up to `bound`, at least one, and move behind them."""
+        if self._block is None:
+            self._block = self._reader.get_batch(self._number)
+        block, start = self._block, self._row
+        self._row = bisect_right(range(block.num_rows), bound, start, key=lambda row: _key(block, row))
+        if self._row < block.num_rows:
+            self.first = _key(block, self._row)
+        else:
+            self._block, self._row = None, 0
+            self._number += 1
+            if self._number < len(self._keys):
+                self.first, self.last = self._keys[self._number]
+        return block.slice(start, (self._row or block.num_rows) - start)
+
+    @property
+    def is_over(self) -> bool:
+        return self._number == len(self._keys)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _key(block: pa.RecordBatch, row: int) -> Key:
     import pyarrow as pa
 
-    with imported_from("sql", "DuckDB"):
-        import duckdb
-    # DuckDB's timestamps are int64 microseconds, whose range is too small for some millisecond values.
-    place = schema.get_field_index("timestamp")
-    plain = schema.set(place, pa.field("timestamp", pa.int64()))
+    time, topic, partition, offset = (block.column(name) for name in KEYS)
+    # As a number: some times are beyond the end of Python's datetime.
+    time_ms = time.slice(row, 1).view(pa.int64())[0].as_py()
+    return time_ms is not None, time_ms or 0, topic[row].as_py(), partition[row].as_py(), offset[row].as_py()
 
-    def as_numbers() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            columns = batch.columns
-            columns[place] = columns[place].cast(pa.int64())
-            yield pa.RecordBatch.from_arrays(columns, schema=plain)
 
-    with (
-        TemporaryDirectory(prefix="tidelog-sort-") as folder,  # by default DuckDB creates `.tmp` in the current folder
-        duckdb.connect(config={"memory_limit": SORTER_MEMORY, "threads": 1, "temp_directory": folder}) as connection,
-    ):
-        rows = connection.from_arrow(pa.RecordBatchReader.from_batches(plain, as_numbers()))
-        ordered = rows.order(", ".join(f'"{name}" NULLS FIRST' for name in KEYS))
-        for batch in ordered.to_arrow_reader(ROWS):
-            yield batch.cast(plain).cast(schema)
+def _add(levels: list[list[_Run]], run: _Run) -> None:
+    """Add a run. As soon as a level has `FAN_IN` runs, merge them into one of the next level."""
+    for level in levels:
+        level.append(run)
+        if len(level) < FAN_IN:
+            return
+        run = _Run(_merged(level), run.files)
+        level.clear()
+    levels.append([run])
+
+
+def _merged(runs: Sequence[_Run]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of all runs, sorted: again and again those up to the earliest end of a current block."""
+    left = list(runs)
+    while left:
+        nearest = min(left, key=lambda run: run.last)
+        bound = nearest.last
+        parts = [run.up_to(bound) for run in left if run is not nearest and run.first <= bound]
+        is_single = nearest.is_single
+        if parts and not is_single:
+            parts.append(nearest.up_to(bound))
+        if parts:
+            yield from parts if len(parts) == 1 else _blocks(parts)
+            del parts
+        if nearest.first <= bound and not nearest.is_over:
+            yield nearest.up_to(bound)
+        for run in left:
+            if run.is_over:
+                run.close()
+        left = [run for run in left if not run.is_over]

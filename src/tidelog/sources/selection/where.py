@@ -23,6 +23,7 @@ from tidelog.decoding.topic_decoding import UNDECODED
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 from tidelog.sources.selection.record_columns import HEADERS_MAP
+from tidelog.sources.selection.row_bytes import kept
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,8 @@ class Where:
     def __init__(self, expression: str, *, of_decoded: bool = False) -> None:
         with imported_from("sql", "duckdb"):
             import duckdb
+        import pyarrow as pa
+
         from tidelog.sources.schema import scan_schema
 
         # The expression can access only the record, no files and no network. The batch is passed by name.
@@ -55,13 +58,13 @@ class Where:
         if of_decoded:
             self._query("SELECT NULL", self._connection.extract_statements)
         else:
-            self(scan_schema().empty_table())
+            self(pa.RecordBatch.from_pylist([], scan_schema()))
 
-    def __call__(self, batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records for which the expression is true."""
         import pyarrow as pa
 
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        table = pa.Table.from_batches([batch])
         columns = ", ".join(column for side in ("key", "value") for column in _columns(table.schema, side))
         record = f'SELECT topic, partition, "offset", timestamp, {columns}, {HEADERS_MAP} AS headers FROM batch'
         self._connection.register("batch", table)
@@ -69,7 +72,7 @@ class Where:
             passes = self._query(record, lambda query: self._connection.sql(query).to_arrow_table())
         finally:
             self._connection.unregister("batch")
-        return batch.filter(passes.column("passes").combine_chunks())
+        return kept(batch, passes.column("passes").combine_chunks())
 
     def _query(self, record: str, ask: Callable[[str], Any]) -> Any:
         try:

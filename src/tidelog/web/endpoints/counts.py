@@ -133,9 +133,10 @@ def _by_reading(source: Source, wanted: Wanted, grid: Grid, job: Job) -> int:
             if job.is_late():
                 grid.why.add(f"counted up to offset {split.first_offset} of partition {number}; later records are not counted")
                 return report.bytes_read
-            for batch in split.read(columns, report=report, reading=source.reading):
+            for batch in split.read(columns, views=True, report=report, reading=source.reading):
                 for kept in filtered([batch], wanted.filters):
                     grid.add_times(kept.column("timestamp"))
+                del batch  # The next records may be as large.
                 job.check()
     return report.bytes_read
 

@@ -9,6 +9,7 @@ from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.schema import scan_schema
 from tidelog.sources.selection.filters import filtered
 from tidelog.sources.selection.record_files import Encoding, write_jsonl, write_parquet
+from tidelog.sources.selection.row_bytes import rows_apart
 from tidelog.sources.selection.sorting import sorted_by_time
 from tidelog.web.context import Context
 from tidelog.web.decoded import Decoding
@@ -55,6 +56,7 @@ class Export:
         with self._pool.borrowed() as source:
             for number in self._wanted.partitions(source):
                 for split in pieces(source, self._wanted.request_for(number, None), ScanReport()):
-                    for batch in split.read(reading=source.reading):
+                    for batch in split.read(views=True, reading=source.reading):
                         job.check()
-                        yield from filtered([batch], self._wanted.filters)
+                        yield from filtered(rows_apart(batch), self._wanted.filters)
+                        del batch  # The next records may be as large.

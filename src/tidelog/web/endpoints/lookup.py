@@ -12,12 +12,13 @@ from tidelog.reader.time_search import FoundOffset, find_offset
 from tidelog.reader.trace import SegmentStep, Step, Trace
 from tidelog.records.batch import BatchHeader
 from tidelog.sources.scan_plan import ScanRequest
+from tidelog.sources.selection.row_bytes import row_bytes
 from tidelog.sources.source import Source
 from tidelog.web.context import Answer, Context, known_ms, plain
 from tidelog.web.decoded import Decoding
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
-from tidelog.web.values import beginning, rows
+from tidelog.web.values import rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,15 +51,15 @@ def record(context: Context, query: Query, job: Job) -> Answer:
     return {"record": row, "batch": None if batch is None else _shown_batch(batch[0], batch[1])}
 
 
-def record_bytes(context: Context, query: Query, job: Job) -> tuple[bytes, str]:
+def record_bytes(context: Context, query: Query, job: Job) -> tuple[memoryview, str]:
     """Return the bytes of a record's key or value, and a file name for the download."""
     key, offset = query.key(), query.number("offset", None, 0, 2**63 - 2)
     part = query.choice("part", ("value", "key"))
     with context.sources.named(query.text("source")).borrowed() as source:
-        data, _ = beginning(record_at(source, key, offset).column(part), 0, 2**31)
+        data = row_bytes(record_at(source, key, offset).column(part), 0)
     if data is None:
         raise NotFoundError(f"the record has no {part}", found=f"offset {offset}")
-    return data, f"{key.topic}-{key.partition}-{offset}.{part}"
+    return memoryview(data), f"{key.topic}-{key.partition}-{offset}.{part}"
 
 
 def record_at(source: Source, key: TopicPartition, offset: int) -> pa.RecordBatch:

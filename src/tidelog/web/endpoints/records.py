@@ -56,7 +56,7 @@ def in_offset_order(source: Source, wanted: Wanted, page: Page, after: str | Non
         for split in pieces(source, wanted.request_for(number, first), report):
             if job.is_late():
                 return f"{number}.{max(first, split.first_offset)}"
-            for batch in split.read(views=not wanted.filters, report=report, reading=source.reading):
+            for batch in split.read(views=True, report=report, reading=source.reading):
                 if not all(page.add(kept) for kept in filtered([batch], wanted.filters)):
                     return f"{number}.{page.last_offset + 1}"
                 if job.is_late():
