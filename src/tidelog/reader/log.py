@@ -18,6 +18,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, SegmentChangedError
@@ -40,6 +41,8 @@ from tidelog.reader.segment_files import SegmentFile, list_partition
 from tidelog.records.batch import BatchHeader
 
 NEWEST_MESSAGE_FORMAT = 2
+ELSEWHERE_BYTES = 1024 * 1024
+"""How much of a log that is not on this machine is read to verify time indexes."""
 
 
 class Log(LogSegments):
@@ -77,7 +80,7 @@ class Log(LogSegments):
         claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
-        budget = WalkBudget()
+        budget = WalkBudget() if isinstance(path, Path) else WalkBudget(ELSEWHERE_BYTES)
         kind = SalvagedSegment if skip_damaged else Segment
         segments: list[Segment] = [
             kind(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)

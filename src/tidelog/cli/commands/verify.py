@@ -22,9 +22,9 @@ from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, sh
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar, size_of
 from tidelog.cli.printing.terminal import stderr_is_terminal
-from tidelog.folder_list import list_folders
 from tidelog.formats.partition_metadata import format_topic_id
-from tidelog.formats.paths.file_path import FilePath
+from tidelog.formats.paths.file_path import FilePath, log_files
+from tidelog.objects.opening import folders_at
 from tidelog.reader.log_dirs import LogDirs
 
 
@@ -73,8 +73,10 @@ def command(
         if not compare_folders((directory, *rest), topics, jobs or processors(), as_json=as_json):
             raise click.exceptions.Exit(notices.INCOMPLETE)
         return
-    wanted, folders = (*rest, *topics), list_folders(directory)
-    logs = (log for folder in folders for log in folder.glob("*-*/*.log")) if stderr_is_terminal() else ()
+    wanted, folders = (*rest, *topics), folders_at(directory)
+    parts = (part for folder in folders for part in folder.iterdir() if part.is_dir()) if stderr_is_terminal() else ()
+    parts = (part for folder in folders for part in folder.iterdir() if part.is_dir()) if stderr_is_terminal() else ()
+    logs = (log for part in parts for log in log_files(part))
     size_bytes = size_of(log for log in logs if not wanted or log.parent.name.rpartition("-")[0] in wanted)
     with ProgressBar("verify", size_bytes, answer_on_stdout=False) as bar:
         options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors(), bar.advance)
