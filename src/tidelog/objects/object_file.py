@@ -105,7 +105,7 @@ class ObjectFile:
             if count:
                 return count
         if self._is_whole:
-            part = self._kept(0, self._size)
+            part = self._kept(0, self._size, position)
             return _copy(part[position:], buffer)
         is_large = len(buffer) >= LARGE_BYTES
         if self._start < position <= self._next + FAR_BYTES:
@@ -122,7 +122,7 @@ class ObjectFile:
         block = HEAD_BYTES if position + len(buffer) <= HEAD_BYTES else self._block
         self._start = start = position // block * block
         end = -(-max(position + len(buffer), start + (block << self._in_order)) // block) * block
-        part = self._kept(start, self._size if end > self._size - self._block else end)
+        part = self._kept(start, self._size if end > self._size - self._block else end, position)
         self._next = start + len(part)
         return _copy(part[position - start :], buffer)
 
@@ -134,11 +134,11 @@ class ObjectFile:
     def _fetch(self, start: int, end: int) -> memoryview:
         return self._store.read(self._path.key, self._facts, start, end)
 
-    def _kept(self, start: int, end: int) -> memoryview:
-        """Return the bytes from `start` on, from the disk if some of them are kept there."""
+    def _kept(self, start: int, end: int, position: int) -> memoryview:
+        """Return the bytes from `start` on, past `position`, from the disk if they are kept there."""
         cache, key = self._path.source.cache, f"{self._path}\n{self._facts}\n{start}"
         kept = cache.get(key)
-        if kept:
+        if kept is not None and len(kept) > position - start:
             part = memoryview(kept)
         else:
             part = self._fetch(start, end)
