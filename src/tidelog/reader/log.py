@@ -15,7 +15,6 @@ property reads what it needs, once. One thread at a time.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from functools import cached_property
@@ -27,6 +26,7 @@ from tidelog.formats import names
 from tidelog.formats.files import Notices
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id
+from tidelog.formats.paths.file_path import AnyPath, as_path
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
 from tidelog.reader import transactions
@@ -41,6 +41,8 @@ from tidelog.reader.segment_files import SegmentFile, list_partition
 from tidelog.records.batch import BatchHeader
 
 NEWEST_MESSAGE_FORMAT = 2
+ELSEWHERE_BYTES = 1024 * 1024
+"""How much of a log that is not on this machine is read to verify time indexes."""
 
 
 class Log(LogSegments):
@@ -52,7 +54,7 @@ class Log(LogSegments):
     @classmethod
     def open(
         cls,
-        directory: str | os.PathLike[str],
+        directory: AnyPath,
         *,
         log_start_offset: int | None = None,
         high_watermark: int | None = None,
@@ -71,14 +73,14 @@ class Log(LogSegments):
         """
         if message_format not in (None, 0, 1, 2):
             raise InvalidArgumentError("unknown message format", found=message_format, expected="0, 1 or 2")
-        path = Path(directory)
-        topic, partition = names.parse_topic_partition_name(path.name or path.resolve().name)
+        path = as_path(directory)
+        topic, partition = names.parse_topic_partition_name(path.name or path.absolute().name)
         notices = Notices()
         claims = claims or Claims(high_watermark=high_watermark, log_start_offset=log_start_offset)
         claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
-        budget = WalkBudget()
+        budget = WalkBudget() if isinstance(path, Path) else WalkBudget(ELSEWHERE_BYTES)
         kind = SalvagedSegment if skip_damaged else Segment
         segments: list[Segment] = [
             kind(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)
