@@ -1,17 +1,15 @@
-"""Opens addresses: as folders for readers, and their buckets."""
+"""Opens addresses as folders for readers."""
 
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
 from tidelog.folder_list import Folders, list_folders
 from tidelog.folder_path import folder_path
 from tidelog.formats.paths.file_path import FilePath
-from tidelog.objects.address import Place, is_object_address
-from tidelog.objects.listing import ObjectStore
+from tidelog.objects.address import is_object_address
 from tidelog.objects.object_path import ObjectPath, object_folder
 
 
@@ -50,17 +48,3 @@ def refresh(folder: FilePath) -> None:
     """Forget what was listed of a folder in object storage, so that it is listed again."""
     if isinstance(folder, ObjectPath):
         folder.refresh()
-
-
-@lru_cache(maxsize=32)
-def open_store(place: Place, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    """Return a bucket's requests, shared by all sources with the same options. Raises InvalidArgumentError, AuthenticationError,
-    MissingPackageError.
-    """
-    if place.service == "hdfs":
-        from tidelog.objects.arrow_store import ArrowStore, open_hdfs
-
-        return ArrowStore(open_hdfs(place, dict(options)), str(place._replace(prefix="")))
-    from tidelog.objects.object_store import open_object_store
-
-    return open_object_store(place, dict(options))
