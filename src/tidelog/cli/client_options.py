@@ -1,4 +1,4 @@
-"""Options for secured brokers: `--config FILE` and `-X NAME=VALUE`, besides the argument that names the brokers.
+"""Options for secured brokers and for object storage, `--config FILE` and `-X NAME=VALUE`, besides the argument that names them.
 
 FILE is a `client.properties` as for Kafka's tools (`--command-config`). `-X` takes precedence over the file. Other users can see
 a command line (`ps`), so passwords belong in the file.
@@ -16,7 +16,7 @@ import click
 from tidelog.cli.local_path import LocalPath
 from tidelog.client.connections.addresses import secured
 from tidelog.folder_path import folder_path
-from tidelog.sources.opening import kind_of
+from tidelog.sources.opening import OBJECTS, kind_of
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ def client_options(function: Decorated) -> Decorated:
             is_eager=True,
             expose_value=False,
             callback=_keep_given,
-            help="A client property, as in --config; may be repeated. Other users can see it: no passwords.",
+            help="A property, as in --config; may be repeated. Other users can see it: no passwords.",
         ),
         click.option(
             "--config",
@@ -43,7 +43,7 @@ def client_options(function: Decorated) -> Decorated:
             is_eager=True,
             expose_value=False,
             callback=_keep_file,
-            help="client.properties, to connect to the brokers: security.protocol, ssl.*, sasl.*",
+            help="client.properties, to connect to the brokers: security.protocol, ssl.*, sasl.*; or a bucket's options",
         ),
     ):
         function = option(function)
@@ -63,8 +63,10 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     kind = kind_of(value)
     if file is None and not given:
         return str(folder_path(value)) if kind.is_local else value
+    if kind is OBJECTS:
+        return _with_options(value, file, given)
     if not kind.is_cluster:
-        raise click.UsageError(f"--config and -X are for brokers, HOST:PORT, not for {kind.name}: {value!r}.", ctx)
+        raise click.UsageError(f"--config and -X are for brokers and object storage, not for {kind.name}: {value!r}.", ctx)
     return _secured(value, file, given)
 
 
@@ -91,6 +93,13 @@ def reached_by(of: str) -> Callable[[click.Context, click.Parameter, str | None]
         return _secured(value, file, {})
 
     return reached_so
+
+
+def _with_options(value: str, file: str | None, given: dict[str, str]) -> str:
+    from tidelog.objects.address import with_options
+    from tidelog.properties_file import read_properties_file
+
+    return with_options(value, {**({} if file is None else read_properties_file(file)), **given})
 
 
 def _secured(value: str, file: str | None, given: dict[str, str]) -> str:

@@ -15,7 +15,6 @@ property reads what it needs, once. One thread at a time.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from functools import cached_property
@@ -27,8 +26,10 @@ from tidelog.formats import names
 from tidelog.formats.files import Notices
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id
+from tidelog.formats.paths.file_path import AnyPath, as_path
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
+from tidelog.objects.object_path import prefetch
 from tidelog.reader import transactions
 from tidelog.reader.log_segments import LogSegments
 from tidelog.reader.missing.claims import Claims, newest_epoch
@@ -41,6 +42,8 @@ from tidelog.reader.segment_files import SegmentFile, list_partition
 from tidelog.records.batch import BatchHeader
 
 NEWEST_MESSAGE_FORMAT = 2
+ELSEWHERE_BYTES = 1024 * 1024
+"""How much of a log that is not on this machine is read to verify time indexes."""
 
 
 class Log(LogSegments):
@@ -52,7 +55,7 @@ class Log(LogSegments):
     @classmethod
     def open(
         cls,
-        directory: str | os.PathLike[str],
+        directory: AnyPath,
         *,
         log_start_offset: int | None = None,
         high_watermark: int | None = None,
@@ -71,14 +74,14 @@ class Log(LogSegments):
         """
         if message_format not in (None, 0, 1, 2):
             raise InvalidArgumentError("unknown message format", found=message_format, expected="0, 1 or 2")
-        path = Path(directory)
-        topic, partition = names.parse_topic_partition_name(path.name or path.resolve().name)
+        path = as_path(directory)
+        topic, partition = names.parse_topic_partition_name(path.name or path.absolute().name)
         notices = Notices()
         claims = claims or Claims(high_watermark=high_watermark, log_start_offset=log_start_offset)
         claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
-        budget = WalkBudget()
+        budget = WalkBudget() if isinstance(path, Path) else WalkBudget(ELSEWHERE_BYTES)
         kind = SalvagedSegment if skip_damaged else Segment
         segments: list[Segment] = [
             kind(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)
@@ -150,6 +153,7 @@ class Log(LogSegments):
         if self._names_are_checked:
             return
         before: Segment | None = None
+        prefetch(segment.log_path for segment in self.segments)
         for segment in self.segments:
             try:
                 if not (segment.size_bytes and segment.check_name()) and before is not None:
@@ -177,6 +181,11 @@ class Log(LogSegments):
         if batch is not None and batch.leader_epoch >= 0 and batch.last_offset < begin:
             text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
             self.notices.note(self.directory, text)
+
+    def expect_search(self) -> None:
+        """Tell that the segments' largest timestamps are about to be looked up, one after the other."""
+        suffixes = (names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX)
+        prefetch(segment.index_path(suffix) for segment in self.segments for suffix in suffixes)
 
     def headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False

@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
-from tidelog.folder_list import Folders, list_folders
+from tidelog.folder_list import Folders
 from tidelog.formats import names
 from tidelog.formats.files import Notices
+from tidelog.formats.paths.file_path import AnyPath, FilePath
 from tidelog.model import METADATA_TOPIC, TopicPartition
+from tidelog.objects.opening import folders_at
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.claims import Claims, newest_epoch
@@ -68,9 +70,7 @@ class LogDirs(LogDir):
     Raises the same errors as `LogDir`, and DataDirNotFoundError if no folder has a partition.
     """
 
-    def __init__(
-        self, paths: Sequence[str | os.PathLike[str]], *, skip_damaged: bool = False, opened: Callable[..., LogDir] = LogDir
-    ) -> None:
+    def __init__(self, paths: Sequence[AnyPath], *, skip_damaged: bool = False, opened: Callable[..., LogDir] = LogDir) -> None:
         self.folders = tuple(opened(path, skip_damaged=skip_damaged, may_be_empty=True) for path in paths)
         self.path = self.folders[0].path
         self.skip_damaged = skip_damaged
@@ -87,7 +87,7 @@ class LogDirs(LogDir):
         """The folders' paths, separated by colons. Another process can open the folders with this address."""
         return os.pathsep.join(str(folder.path) for folder in self.folders)
 
-    def directory(self, topic: str, partition: int) -> Path:
+    def directory(self, topic: str, partition: int) -> FilePath:
         return self.home(TopicPartition(topic, partition)).directory(topic, partition)
 
     def log(self, topic: str, partition: int, message_format: int | None = None) -> Log:
@@ -122,7 +122,7 @@ class LogDirs(LogDir):
             folder.close()
 
     @property
-    def metadata_path(self) -> Path:
+    def metadata_path(self) -> FilePath:
         return next((folder.path for folder in self.folders if folder.has_metadata), self.path)
 
     @cached_property
@@ -182,5 +182,5 @@ class LogDirs(LogDir):
 
 def open_log_dir(folders: Folders) -> LogDir:
     """Open one data folder, or several as one (see `folder_list`). Raises the same errors as `LogDir` and `list_folders`."""
-    paths = list_folders(folders)
+    paths = folders_at(folders)
     return LogDir(paths[0]) if len(paths) == 1 else LogDirs(paths)

@@ -18,6 +18,7 @@ from tidelog.client.connections.addresses import is_address, with_config
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_list import absolute_folders, are_several
 from tidelog.folder_path import folder_path
+from tidelog.objects.address import is_object_address, parse, with_options
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir
@@ -61,6 +62,12 @@ FOLDER = Kind(
     is_local=True,
     settled=_absolute,
 )
+OBJECTS = Kind(
+    "object storage",
+    is_object_address,
+    "tidelog.sources.files.folder_source:FolderSource",
+    reads_files=True,
+)
 FOLDERS = Kind(
     "data folders",
     are_several,
@@ -69,13 +76,15 @@ FOLDERS = Kind(
     settled=absolute_folders,
 )
 
-KINDS: list[Kind] = [BROKERS, FOLDERS, FOLDER]
+KINDS: list[Kind] = [BROKERS, OBJECTS, FOLDERS, FOLDER]
 """Every kind of source. Add a new kind before the folders, which accept any address."""
 
 
 def kind_of(address: Address) -> Kind:
     """Return the kind of an address. Raises InvalidArgumentError for a scheme that no kind claims."""
     found = next(kind for kind in KINDS if kind.claims(address))
+    if found is OBJECTS:
+        parse(str(address))
     if found.is_local and isinstance(address, str | os.PathLike):
         folder_path(address)
     return found
@@ -100,13 +109,17 @@ def open_source(address: Address, *, skip_damaged: bool = False, timeout_ms: int
 
 
 def configured(address: Address, config: Mapping[str, object] | None) -> Address:
-    """Return an address that carries Kafka's client properties; without any, the address itself. Raises InvalidArgumentError for
-    anything but brokers.
+    """Return an address that carries Kafka's client properties, or object storage's options; without any, the address itself.
+    Raises InvalidArgumentError for a local folder.
     """
     if not config:
         return address
-    if not isinstance(address, str) or not kind_of(address).is_cluster:
-        raise InvalidArgumentError("config is for brokers", found=f"{kind_of(address).name}: {address}")
+    kind = kind_of(address)
+    if kind is OBJECTS:
+        assert isinstance(address, str | os.PathLike)
+        return with_options(address, config)
+    if not isinstance(address, str) or not kind.is_cluster:
+        raise InvalidArgumentError("config is for brokers and object storage", found=f"{kind.name}: {address}")
     return with_config(address, config)
 
 

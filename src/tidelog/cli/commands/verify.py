@@ -7,8 +7,7 @@ noted on stderr. With `--json` everything is output as lines for scripts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -23,8 +22,9 @@ from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, sh
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar, size_of
 from tidelog.cli.printing.terminal import stderr_is_terminal
-from tidelog.folder_list import list_folders
 from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.formats.paths.file_path import FilePath, log_files
+from tidelog.objects.opening import folders_at
 from tidelog.reader.log_dirs import LogDirs
 
 
@@ -73,8 +73,10 @@ def command(
         if not compare_folders((directory, *rest), topics, jobs or processors(), as_json=as_json):
             raise click.exceptions.Exit(notices.INCOMPLETE)
         return
-    wanted, folders = (*rest, *topics), list_folders(directory)
-    logs = (log for folder in folders for log in folder.glob("*-*/*.log")) if stderr_is_terminal() else ()
+    wanted, folders = (*rest, *topics), folders_at(directory)
+    parts = (part for folder in folders for part in folder.iterdir() if part.is_dir()) if stderr_is_terminal() else ()
+    parts = (part for folder in folders for part in folder.iterdir() if part.is_dir()) if stderr_is_terminal() else ()
+    logs = (log for part in parts for log in log_files(part))
     size_bytes = size_of(log for log in logs if not wanted or log.parent.name.rpartition("-")[0] in wanted)
     with ProgressBar("verify", size_bytes, answer_on_stdout=False) as bar:
         options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors(), bar.advance)
@@ -90,7 +92,9 @@ def command(
         raise click.exceptions.Exit(notices.INCOMPLETE)
 
 
-def _reports(folders: list[Path], topics: tuple[str, ...], options: VerifyOptions) -> Iterator[tuple[Path, FolderReport]]:
+def _reports(
+    folders: Sequence[FilePath], topics: tuple[str, ...], options: VerifyOptions
+) -> Iterator[tuple[FilePath, FolderReport]]:
     """Yield the report of each folder. Of several, one may have no partition, or none of the topics."""
     if len(folders) == 1:
         yield folders[0], verify_folder(folders[0], topics, options)

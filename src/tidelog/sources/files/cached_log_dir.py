@@ -6,12 +6,13 @@ Unchanged partitions cost a listing of names.
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
-from tidelog.folder_list import Folders, list_folders
+from tidelog.folder_list import Folders
 from tidelog.formats import names
+from tidelog.formats.paths.file_path import AnyPath, list_names
 from tidelog.model import TopicPartition
+from tidelog.objects.opening import folders_at
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.log_dirs import LogDirs
@@ -30,7 +31,7 @@ class _Look(NamedTuple):
 class CachedLogDir(LogDir):
     """A data folder that caches its opened logs. It shows the state of the last call of `look`."""
 
-    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
+    def __init__(self, path: AnyPath, *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
         self._known: set[str] = set()
         self._looked: set[TopicPartition] = set()
         self._kept: dict[TopicPartition, tuple[_Look, Log]] = {}
@@ -38,6 +39,7 @@ class CachedLogDir(LogDir):
 
     def look(self) -> None:
         """Update to the folder's current state."""
+        super().look()
         for cached in ("_names", "_partitions", "log_start_offsets", "high_watermarks", "recovery_points", "cleaner_offsets"):
             self.__dict__.pop(cached, None)
         self._known &= set(self._names)
@@ -79,8 +81,7 @@ class CachedLogDir(LogDir):
     def _look_at(self, key: TopicPartition) -> _Look:
         directory = self.directory(*key)
         try:
-            with os.scandir(directory) as entries:
-                files = frozenset(entry.name for entry in entries if not entry.name.endswith(names.DELETED_SUFFIX))
+            files = frozenset(name for name in list_names(directory) if not name.endswith(names.DELETED_SUFFIX))
             last = max((name for name in files if name.endswith(names.LOG_SUFFIX)), default=None)
             stat = None if last is None else (directory / last).stat()
         except OSError:
@@ -97,7 +98,7 @@ class CachedLogDir(LogDir):
 
 def open_cached(folders: Folders, *, skip_damaged: bool = False) -> LogDir:
     """Open a data folder, or several as one, for repeated reads. Raises DataDirNotFoundError, InvalidArgumentError."""
-    paths = list_folders(folders)
+    paths = folders_at(folders)
     if len(paths) == 1:
         return CachedLogDir(paths[0], skip_damaged=skip_damaged)
     return LogDirs(paths, skip_damaged=skip_damaged, opened=CachedLogDir)
