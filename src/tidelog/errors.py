@@ -124,7 +124,7 @@ class TidelogError(Exception):
         expected: Any = None,
     ) -> None:
         self.message = message
-        self.path = None if path is None else os.fspath(path)
+        self.path = None if path is None else str(path)
         self.position = position
         self.found = found
         self.expected = expected

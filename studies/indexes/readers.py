@@ -35,6 +35,7 @@ from studies.indexes.written_log import WalkedLog, WalkedSegment
 from studies.workload import MINUTE_MS
 from tidelog.formats.index_entries import IndexEntries
 from tidelog.formats.names import file_name
+from tidelog.formats.paths.file_path import local_path
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 
 
@@ -102,7 +103,7 @@ class TimeIndexReader(TimeFileReader):
     """The accepted design, on the files that the engine wrote: KIP-33's search, as Kafka does it."""
 
     def __init__(self, log: WalkedLog) -> None:
-        super().__init__(log, lambda segment: segment.segment.index_path(".timeindex"))
+        super().__init__(log, lambda segment: local_path(segment.segment.index_path(".timeindex")))
 
     def look_up(self, timestamp: int) -> Answer:
         before = self.index_bytes_read()

@@ -19,6 +19,7 @@ import numpy as np
 from studies.indexes.builders import EntryFiles
 from studies.indexes.readers import FileReader, MinuteMapReader
 from studies.indexes.written_log import Append, WalkedLog, WalkedSegment
+from tidelog.formats.files import read_whole
 from tidelog.formats.offset_index import OffsetIndex
 from tidelog.records.records import iter_records
 from tidelog.storage.loading.log_scan import scan_log
@@ -71,8 +72,8 @@ def _load_map(log: WalkedLog, reader: MinuteMapReader) -> Start:
 def rebuild_time_index(segment: WalkedSegment, interval_bytes: int) -> Rebuilt:
     """Build the accepted design's two files from the log, as the engine's recovery does."""
     scanned = scan_log(segment.segment.file, segment.size_bytes, segment.base_offset, interval_bytes)
-    same = scanned.time_entries == segment.segment.index_path(".timeindex").read_bytes()
-    same &= scanned.offset_entries == segment.segment.index_path(".index").read_bytes()
+    same = scanned.time_entries == read_whole(segment.segment.index_path(".timeindex"))
+    same &= scanned.offset_entries == read_whole(segment.segment.index_path(".index"))
     return Rebuilt(scanned.valid_bytes, 0, same)
 
 

@@ -6,10 +6,9 @@ error in `cat`, scans or searches. The check runs during the walk over a segment
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tidelog.check.finding import Finding, shortened
 from tidelog.errors import CorruptDataError
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.records import kernel
 from tidelog.records.batch import read_header
 from tidelog.records.markers import end_txn_marker
@@ -19,7 +18,7 @@ from tidelog.records.scanner import scan_batch
 class BatchOpening:
     """Opens the batches of one segment in order. Memory: the decompressed size of the largest batch."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: FilePath) -> None:
         self._path = path
         self._rows = kernel.Rows()
         self._rows.set_bounds(None, None, 0, 0)  # Parses all records and keeps none.

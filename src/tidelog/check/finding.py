@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tidelog.errors import TidelogError
+from tidelog.formats.paths.file_path import FilePath, path_at
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.times import show_timestamp
 
@@ -20,7 +20,7 @@ FindingKind = Literal["missing", "fault", "note"]
 class Finding(NamedTuple):
     """One finding about a folder, a partition or a file. Anything but a note is a fault."""
 
-    path: Path
+    path: FilePath
     what: str
     entry: int | None = None
     """The number of the index entry, or of the entry before which one is missing."""
@@ -43,15 +43,15 @@ class Finding(NamedTuple):
         return self.kind != "note"
 
     @classmethod
-    def of_missing(cls, one: MissingOffsets, path: Path) -> Finding:
+    def of_missing(cls, one: MissingOffsets, path: FilePath) -> Finding:
         """Return a finding about missing offsets."""
         kind: FindingKind = "missing" if one.is_loss else "note"
         return cls(path, str(one), kind=kind, topic=one.topic, partition=one.partition, missing=one)
 
     @classmethod
-    def of_error(cls, error: TidelogError, path: Path, topic: str | None = None, partition: int | None = None) -> Finding:
+    def of_error(cls, error: TidelogError, path: FilePath, topic: str | None = None, partition: int | None = None) -> Finding:
         """Return a fault for a read error."""
-        where = path if error.path is None else Path(error.path)
+        where = path if error.path is None else path_at(error.path, path)
         found = None if error.found is None else str(error.found)
         expected = None if error.expected is None else str(error.expected)
         return cls(where, error.message, None, error.position, found, expected, topic=topic, partition=partition)
@@ -95,19 +95,19 @@ _MANY = re.compile(r"[0-9]{2,} entries are missing")
 _PLACE = ("topic", "partition", "reason")
 
 
-def _has_entries(path: Path) -> bool:
+def _has_entries(path: FilePath) -> bool:
     try:
         return path.stat().st_size > 0
     except OSError:
         return True
 
 
-def note(path: Path, what: str, topic: str | None = None, partition: int | None = None) -> Finding:
+def note(path: FilePath, what: str, topic: str | None = None, partition: int | None = None) -> Finding:
     """Return a note about a file or a folder."""
     return Finding(path, what, kind="note", topic=topic, partition=partition)
 
 
-def fault(path: Path, what: str, topic: str | None = None, partition: int | None = None) -> Finding:
+def fault(path: FilePath, what: str, topic: str | None = None, partition: int | None = None) -> Finding:
     """Return a fault of a file or a folder."""
     return Finding(path, what, topic=topic, partition=partition)
 

@@ -17,7 +17,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tidelog.check.expected_partitions import Owner, expected_partitions, strangers
 from tidelog.check.finding import Finding, fault, note
@@ -45,6 +44,7 @@ from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.partition_metadata import parse_topic_id, read_topic_id
+from tidelog.formats.paths.file_path import FilePath, list_names, log_files
 from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
@@ -89,7 +89,7 @@ class PartitionReport:
 class FolderReport:
     """A folder's findings: by partition in order, and those that concern no partition."""
 
-    directory: Path
+    directory: FilePath
     partitions: list[PartitionReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -106,7 +106,7 @@ class FolderReport:
 
 
 def verify_folder(
-    directory: Path,
+    directory: FilePath,
     topics: Sequence[str] = (),
     options: VerifyOptions | None = None,
     *,
@@ -133,7 +133,7 @@ def verify_folder(
 class _Look:
     """One pass over a folder. `only` are the partitions to check; None means all requested ones."""
 
-    def __init__(self, directory: Path, topics: Sequence[str], only: set[TopicPartition] | None) -> None:
+    def __init__(self, directory: FilePath, topics: Sequence[str], only: set[TopicPartition] | None) -> None:
         self._directory = directory
         self._topics = topics
         self._only = only
@@ -210,8 +210,10 @@ class _Look:
 
     def _is_before_0_11(self) -> bool:
         """Whether only releases before 0.11 have written to the folder: no partition has an epoch, a snapshot or a topic id."""
-        written = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, f"*{names.SNAPSHOT_SUFFIX}")
-        return not any(next(self._directory.glob(f"*/{pattern}"), None) for pattern in written)
+        written = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, names.SNAPSHOT_SUFFIX)
+        return not any(
+            name.endswith(written) for folder in self._directory.iterdir() if folder.is_dir() for name in list_names(folder)
+        )
 
     def _owner(self) -> Owner | None:
         assert self._metadata is not None
@@ -284,7 +286,7 @@ class _Look:
 
     def _holds_records(self, key: TopicPartition) -> bool:
         directory = self._directory / names.log_dir_name(*key)
-        return any(path.stat().st_size for path in directory.glob(f"*{names.LOG_SUFFIX}"))
+        return any(path.stat().st_size for path in log_files(directory))
 
     # --- partitions
 

@@ -16,6 +16,7 @@ from tidelog.errors import SegmentChangedError, StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import replace_file, sync_directory
 from tidelog.formats.files import ReadOnlyFile, read_whole
+from tidelog.formats.paths.file_path import FilePath, local_path, with_ending
 from tidelog.formats.time_map import TimeMap
 from tidelog.reader.segment import Segment
 from tidelog.reader.time_map_file import replace_time_map
@@ -27,7 +28,7 @@ TIME_ENTRY_BYTES = 12
 class IndexContent(NamedTuple):
     """The content of an index file."""
 
-    path: Path
+    path: FilePath
     data: bytes
     """The slots up to the last non-zero one."""
     padding_bytes: int
@@ -36,7 +37,7 @@ class IndexContent(NamedTuple):
     """The number of bytes after the last complete slot; 0 in a sound file."""
 
 
-def read_index(path: Path, entry_bytes: int) -> IndexContent | None:
+def read_index(path: FilePath, entry_bytes: int) -> IndexContent | None:
     """Read a file; None if it does not exist. Raises StorageError."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         try:
@@ -63,7 +64,7 @@ def check_in_place(segment: Segment) -> None:
         raise SegmentChangedError("a segment was removed or replaced", path=segment.log_path)
 
 
-def index_path(log_path: Path, suffix: str) -> Path:
+def index_path(log_path: FilePath, suffix: str) -> FilePath:
     """Return the path of a segment's index, whether it exists or not.
 
     The index of a `.log.swap` is a `.swap` as well; a file with the plain name belongs to the replaced segment. If a replacement
@@ -71,7 +72,7 @@ def index_path(log_path: Path, suffix: str) -> Path:
     """
     plain = log_path.with_suffix("") if log_path.suffix == names.SWAP_SUFFIX else log_path
     path = plain.with_suffix(suffix)
-    swap = Path(f"{path}{names.SWAP_SUFFIX}")
+    swap = with_ending(path, names.SWAP_SUFFIX)
     return swap if plain != log_path or (swap.exists() and not path.exists()) else path
 
 
@@ -81,7 +82,7 @@ def index_path(log_path: Path, suffix: str) -> Path:
 class RebuiltFile(NamedTuple):
     """One file with its size before (None: it was missing) and after (None: it was removed because none belongs there)."""
 
-    path: Path
+    path: FilePath
     old_bytes: int | None
     new_bytes: int | None
     is_right: bool
@@ -90,7 +91,7 @@ class RebuiltFile(NamedTuple):
     """Whether an incorrect file was left unchanged because only missing ones were to be written."""
 
 
-def put(path: Path, data: bytes | None, *, missing_only: bool = False) -> Iterator[RebuiltFile]:
+def put(path: FilePath, data: bytes | None, *, missing_only: bool = False) -> Iterator[RebuiltFile]:
     """Write `data` to a file, or remove the file for None. Yield the change; nothing if the file neither existed nor exists.
 
     With `missing_only` an existing file is left unchanged. Raises StorageError.
@@ -103,27 +104,27 @@ def put(path: Path, data: bytes | None, *, missing_only: bool = False) -> Iterat
         return
     if data is None:
         try:
-            path.unlink()
-            sync_directory(path.parent)
+            local_path(path).unlink()
+            sync_directory(local_path(path.parent))
         except OSError as error:
             raise StorageError(f"cannot remove an index: {error.strerror or error}", path=path) from error
     elif data != old:
-        replace_file(path, data)
+        replace_file(local_path(path), data)
     yield RebuiltFile(path, None if old is None else len(old), None if data is None else len(data), data == old)
 
 
-def put_time_map(path: Path, time_map: TimeMap | None) -> Iterator[RebuiltFile]:
+def put_time_map(path: FilePath, time_map: TimeMap | None) -> Iterator[RebuiltFile]:
     """Write or remove a time map like `put`, but without a sync, which it does not need."""
     if time_map is None:
         yield from put(path, None)
         return
     data, old = time_map.to_bytes(), content_of(path)
     if data != old:
-        replace_time_map(path, time_map)
+        replace_time_map(local_path(path), time_map)
     yield RebuiltFile(path, None if old is None else len(old), len(data), data == old)
 
 
-def content_of(path: Path) -> bytes | None:
+def content_of(path: FilePath) -> bytes | None:
     """Return a file's content, None if it does not exist. Raises StorageError."""
     try:
         return read_whole(path)

@@ -43,6 +43,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, NotFoundError, SegmentChangedError
 from tidelog.formats import names
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.formats.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from tidelog.model import MAX_OFFSET
 from tidelog.reader.log import Log
@@ -135,7 +136,7 @@ class CheckedPartition:
 
     topic: str
     partition: int
-    directory: Path
+    directory: FilePath
     interval_bytes: int
     """The index.interval.bytes of the partition's indexes."""
     segments: int = 0
@@ -176,7 +177,9 @@ def checked_time_map_dir(directory: str | os.PathLike[str] | None) -> Path | Non
 class PartitionVerification:
     """One partition in progress."""
 
-    def __init__(self, partition: PartitionToVerify, interval_bytes: int | None = None, time_map_dir: Path | None = None) -> None:
+    def __init__(
+        self, partition: PartitionToVerify, interval_bytes: int | None = None, time_map_dir: FilePath | None = None
+    ) -> None:
         """Open the partition. If `interval_bytes` is None, it is inferred from the indexes. Raises StorageError and the errors of
         opening.
         """
@@ -297,13 +300,13 @@ def _orphans(log: Log) -> list[Finding]:
     ]
 
 
-def _is_older_than_time_indexes(directory: Path) -> bool:
+def _is_older_than_time_indexes(directory: FilePath) -> bool:
     """Whether only releases before 0.10.1 have written to a partition's folder: it has none of the later files."""
     suffixes = (names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
     return not any(path.name.removesuffix(names.SWAP_SUFFIX).endswith(suffixes) for path in directory.iterdir())
 
 
-def _interrupted(directory: Path) -> Iterator[Finding]:
+def _interrupted(directory: FilePath) -> Iterator[Finding]:
     """Yield a note about a compaction or split that is in progress or was interrupted, with the files that count (spec §6.2)."""
     found = [path for path in sorted(directory.iterdir()) if path.suffix in (names.CLEANED_SUFFIX, names.SWAP_SUFFIX)]
     bases = {}
@@ -347,10 +350,10 @@ class RebuiltPartition(CheckedPartition):
         return [file for file in self.files if file.is_left]
 
 
-def checked_out_dir(out_dir: str | os.PathLike[str] | None, data_dir: Path) -> Path | None:
+def checked_out_dir(out_dir: str | os.PathLike[str] | None, data_dir: FilePath) -> Path | None:
     """Return an output folder, which need not exist. Raises InvalidArgumentError for one inside the data folder."""
     out = None if out_dir is None else Path(out_dir)
-    if out is not None and out.resolve().is_relative_to(data_dir.resolve()):
+    if out is not None and isinstance(data_dir, Path) and out.resolve().is_relative_to(data_dir.resolve()):
         raise InvalidArgumentError("--out lies inside the data folder; without --out the indexes are rebuilt in place", path=out)
     return out
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tidelog.check.batch_table import EVERY_BATCH, BatchTable
@@ -38,6 +37,7 @@ from tidelog.check.offset_index import (
 )
 from tidelog.check.time_index import CheckedTimes, TimeEntry, TimeEntryReader, TimeForm, TimeFormSurvey, check_time_index
 from tidelog.formats import names
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.reader.segment import Segment
 from tidelog.storage.loading.log_scan import scan_log
 
@@ -270,11 +270,11 @@ def _length_faults(content: IndexContent, is_live: bool) -> list[Finding]:
     return findings
 
 
-def _stale(path: Path, count: int) -> Finding:
+def _stale(path: FilePath, count: int) -> Finding:
     return Finding(path, f"{_count(count)} after the right ones, left by a truncation", kind="note")
 
 
-def _started(path: Path, positions: Sequence[int]) -> list[Finding]:
+def _started(path: FilePath, positions: Sequence[int]) -> list[Finding]:
     if not positions:
         return []
     others = f", and in {len(positions) - 1} more places" if len(positions) > 1 else ""

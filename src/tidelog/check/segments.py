@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.check.batch_opening import BatchOpening
@@ -39,6 +38,7 @@ from tidelog.errors import CorruptBatchError, CorruptDataError, CorruptIndexErro
 from tidelog.formats import names
 from tidelog.formats.file_stamp import settled_stamp
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.formats.time_map import TimeMap
 from tidelog.formats.time_map_builder import TimeMapBuilder, add_batches
 from tidelog.reader.segment import Segment
@@ -78,7 +78,7 @@ _COLUMNS = (
 )
 
 
-def check_time_map(path: Path, log: ReadOnlyFile, base_offset: int, end_position: int) -> list[Finding] | None:
+def check_time_map(path: FilePath, log: ReadOnlyFile, base_offset: int, end_position: int) -> list[Finding] | None:
     """Compare a time map with a log whose batches end at `end_position`. Return None without a time map. Raises StorageError."""
     try:
         time_map = read_time_map(path)
@@ -96,7 +96,7 @@ def check_time_map(path: Path, log: ReadOnlyFile, base_offset: int, end_position
     return [] if built is None or built == time_map else [_difference(path, time_map, built)]
 
 
-def _difference(path: Path, found: TimeMap, expected: TimeMap) -> Finding:
+def _difference(path: FilePath, found: TimeMap, expected: TimeMap) -> Finding:
     for name, ours, theirs in zip(_COLUMNS, found.columns(), expected.columns(), strict=True):
         if len(ours) != len(theirs):
             return Finding(path, f"column {name!r} has another length", found=str(len(ours)), expected=str(len(theirs)))
@@ -118,7 +118,7 @@ class SegmentToVerify(NamedTuple):
     is_live: bool
     """Whether it is the last segment of a folder without a clean shutdown."""
     interval_bytes: int
-    time_map_dir: Path | None = None
+    time_map_dir: FilePath | None = None
     """A folder with further time maps, besides those next to the segments."""
 
 
@@ -264,14 +264,14 @@ class SegmentToRebuild(NamedTuple):
     """A segment, and the files to rebuild for it."""
 
     segment: Segment
-    out_dir: Path | None
+    out_dir: FilePath | None
     """The target folder, which must exist; None means in place."""
     interval_bytes: int
     time_maps: bool = True
     missing_only: bool = False
     """Leave existing files unchanged."""
 
-    def target(self, suffix: str) -> Path:
+    def target(self, suffix: str) -> FilePath:
         """Return the target path of one of the segment's files."""
         path = index_path(self.segment.log_path, suffix)
         return path if self.out_dir is None else self.out_dir / names.file_name(self.segment.base_offset, suffix)

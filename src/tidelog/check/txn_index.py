@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.check.finding import Finding
@@ -18,6 +17,7 @@ from tidelog.check.index_files import IndexContent
 from tidelog.errors import CorruptDataError, CorruptSnapshotError, SegmentChangedError
 from tidelog.formats import names
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.formats.txn_index import ENTRY_BYTES, AbortedTxn
 from tidelog.reader.producer_state import ProducerState
@@ -30,7 +30,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 def check_txn_index(
-    path: Path,
+    path: FilePath,
     content: IndexContent | None,
     aborted: Sequence[AbortedTxn],
     log: ReadOnlyFile,
@@ -137,7 +137,7 @@ def _show(txn: AbortedTxn) -> str:
 # --- which transactions were aborted
 
 
-def state_at(log_path: Path) -> ProducerState:
+def state_at(log_path: FilePath) -> ProducerState:
     """Return the producer state at a segment's base from a snapshot."""
     base_offset = names.offset_from_file_name(log_path.name)
     path = log_path.with_suffix(names.SNAPSHOT_SUFFIX)

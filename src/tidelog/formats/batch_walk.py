@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from struct import Struct
 from typing import Protocol
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import MAX_OFFSET
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, check_crc, read_header
 from tidelog.records.kernel import crc32c
@@ -23,7 +23,7 @@ class Readable(Protocol):
     """An open ``.log``, in any folder or in the folder of this process."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> FilePath: ...
 
     def read(self, position: int, length: int) -> bytes:
         """Return up to `length` bytes from `position`, fewer only at the end of the file."""

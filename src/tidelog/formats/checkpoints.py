@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats.files import read_whole
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import TopicPartition
 
 VERSION = 0
@@ -28,7 +29,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _SHOWN_CHARACTERS = 60
 
 
-def read_lines(path: Path) -> list[list[str]]:
+def read_lines(path: FilePath) -> list[list[str]]:
     """Return the fields of each entry, none if there is no file. Raises CorruptCheckpointError, StorageError."""
     try:
         text = read_whole(path).decode()
@@ -98,7 +99,7 @@ def sync_file(path: Path) -> None:
         os.close(fd)
 
 
-def parse_number(text: str, path: Path, line: int) -> int:
+def parse_number(text: str, path: FilePath, line: int) -> int:
     """Read an int64 of a text file. Raises CorruptCheckpointError, which names the line."""
     if not _NUMBER.fullmatch(text.strip()) or not -(2**63) <= int(text) < 2**63:
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
@@ -106,7 +107,7 @@ def parse_number(text: str, path: Path, line: int) -> int:
     return int(text)
 
 
-def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
+def read_offset_checkpoint(path: FilePath) -> dict[TopicPartition, int]:
     """Return the offsets of recovery-point, replication (high watermark), log-start-offset or cleaner checkpoints."""
     offsets = {}
     for line, fields in enumerate(read_lines(path), start=3):

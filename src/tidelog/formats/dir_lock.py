@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tidelog.errors import StorageError
+from tidelog.formats.paths.file_path import FilePath
 
 LOCK_FILE = ".lock"
 
@@ -21,8 +22,10 @@ _held: set[str] = set()
 _held_guard = threading.Lock()
 
 
-def is_locked(directory: Path) -> bool:
+def is_locked(directory: FilePath) -> bool:
     """Return whether a running process owns a data folder. Takes no lock and needs no write permission."""
+    if not isinstance(directory, Path):
+        return False  # Not of this machine.
     path = directory / LOCK_FILE
     with _held_guard:
         if os.path.realpath(path) in _held:

@@ -11,23 +11,24 @@ For `formats/`, `reader/` and the rooms that read through them. Except for `read
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import stat
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from tidelog.errors import SegmentChangedError, StorageError
+from tidelog.errors import SegmentChangedError, StorageError, TidelogError
 from tidelog.formats.file_stamp import FileStamp
 from tidelog.formats.names import DELETED_SUFFIX
-from tidelog.formats.non_blocking_read import pread
+from tidelog.formats.paths.file_path import FilePath, Handle, with_ending
+from tidelog.formats.paths.local_handle import open_handle
 
 logger = logging.getLogger("tidelog.log")
 
-Tell = Callable[[Path, str], None]
+WHOLE_BYTES = 64 * 1024
+"""How much `read_whole` reads at a time."""
+
+Tell = Callable[[FilePath, str], None]
 
 
 class FileIdentity(NamedTuple):
@@ -45,33 +46,24 @@ class Notices:
     """Logs tolerated faults, each once per file and text."""
 
     def __init__(self) -> None:
-        self._noted: set[tuple[Path, str]] = set()
+        self._noted: set[tuple[FilePath, str]] = set()
 
-    def note(self, path: Path, text: str) -> None:
+    def note(self, path: FilePath, text: str) -> None:
         """Log one line about `path`, unless it was logged before."""
         if (path, text) not in self._noted:
             self._noted.add((path, text))
             logger.warning("%s: %s", path, text)
 
 
-def open_regular(path: Path) -> int:
-    """Open a regular file for reading and return its descriptor. Anything else raises OSError without waiting."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: a named pipe would wait for its writer.
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return fd
-
-
-def read_whole(path: Path) -> bytes:
+def read_whole(path: FilePath) -> bytes:
     """Return all bytes of a small regular file. Raises OSError."""
-    fd = open_regular(path)
+    handle = open_handle(path)
     try:
         data = b""
-        while chunk := os.read(fd, 65536):
+        while chunk := handle.read(len(data), WHOLE_BYTES):
             data += chunk
     finally:
-        os.close(fd)
+        handle.close()
     return data
 
 
@@ -80,12 +72,12 @@ class ReadOnlyFile:
     first, and then only that file.
     """
 
-    def __init__(self, path: Path, identity: FileIdentity | None = None, fallbacks: Sequence[Path] | None = None) -> None:
+    def __init__(self, path: FilePath, identity: FileIdentity | None = None, fallbacks: Sequence[FilePath] | None = None) -> None:
         self.path = path
         self.identity = identity
         self.bytes_read = 0
-        self.fallbacks: Sequence[Path] = (Path(f"{path}{DELETED_SUFFIX}"),) if fallbacks is None else tuple(fallbacks)
-        self._fd = -1
+        self.fallbacks: Sequence[FilePath] = (with_ending(path, DELETED_SUFFIX),) if fallbacks is None else tuple(fallbacks)
+        self._handle: Handle | None = None
 
     def __enter__(self) -> ReadOnlyFile:
         return self
@@ -96,7 +88,7 @@ class ReadOnlyFile:
     def __del__(self) -> None:
         self.close()
 
-    def locate(self) -> Path | None:
+    def locate(self) -> FilePath | None:
         """Return the file's current name, None if it is none of the known ones."""
         self.open()
         for candidate in (self.path, *self.fallbacks):
@@ -107,58 +99,52 @@ class ReadOnlyFile:
                 continue
         return None
 
-    def open(self) -> None:
+    def open(self) -> Handle:
         """Open the file now. Raises SegmentChangedError if it is gone or replaced, StorageError if it cannot be opened."""
-        if self._fd >= 0:
-            return
+        if self._handle is not None:
+            return self._handle
         replaced = False
         for candidate in (self.path, *self.fallbacks):
             try:
-                fd = open_regular(candidate)
+                handle = open_handle(candidate)
             except FileNotFoundError:
                 continue
+            except TidelogError:
+                raise
             except OSError as error:
                 raise StorageError(f"cannot open a file: {error.strerror}", path=candidate) from error
-            identity = FileIdentity.of(os.fstat(fd))
+            identity = FileIdentity.of(handle.stat())
             if self.identity is not None and identity != self.identity:
-                os.close(fd)
+                handle.close()
                 replaced = True
                 continue
-            self._fd, self.identity = fd, identity
-            return
+            self._handle, self.identity = handle, identity
+            return handle
         raise SegmentChangedError("a file was replaced by another" if replaced else "a file is gone", path=self.path)
 
     def descriptor(self) -> int:
-        """Return the open file's descriptor, for a kernel that reads by itself. Valid until `close`."""
-        self.open()
-        return self._fd
+        """Return the open file's descriptor, for a kernel that reads by itself; -1 if it has none. Valid until `close`."""
+        return self.open().fd
 
     def size_bytes(self) -> int:
         """Return the file's current size."""
-        self.open()
-        return os.fstat(self._fd).st_size
+        return self.open().stat().st_size
 
     def stamp(self) -> FileStamp:
         """Return the file's current stamp (`file_stamp`)."""
-        self.open()
-        return FileStamp.of(os.fstat(self._fd))
+        return FileStamp.of(self.open().stat())
 
     def modified_ms(self) -> int:
         """Return the file's modification time in epoch milliseconds."""
-        self.open()
-        return os.fstat(self._fd).st_mtime_ns // 1_000_000
+        return self.open().stat().st_mtime_ns // 1_000_000
 
     def read(self, position: int, length: int) -> bytes:
         """Return up to `length` bytes from `position`; fewer only at the end of the file."""
-        self.open()
+        handle = self._handle or self.open()
         try:
-            data = pread(self._fd, length, position)
-            # One call moves at most 2 GiB - 4 KiB on Linux, and network file systems may give less than asked for.
-            while 0 < len(data) < length:
-                more = pread(self._fd, length - len(data), position + len(data))
-                if not more:
-                    break
-                data += more
+            data = handle.read(position, length)
+        except TidelogError:
+            raise
         except OSError as error:
             raise StorageError(f"cannot read a file: {error.strerror}", path=self.path, position=position) from error
         self.bytes_read += len(data)
@@ -166,25 +152,18 @@ class ReadOnlyFile:
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer` from `position`; return the number of bytes, smaller than the buffer only at the end of the file."""
-        if not hasattr(os, "preadv"):
-            data = self.read(position, len(buffer))
-            buffer[: len(data)] = data
-            return len(data)
-        self.open()
-        count = 0
+        handle = self._handle or self.open()
         try:
-            while count < len(buffer):
-                more = os.preadv(self._fd, [buffer[count:]], position + count)
-                if not more:
-                    break
-                count += more
+            count = handle.read_into(position, buffer)
+        except TidelogError:
+            raise
         except OSError as error:
             raise StorageError(f"cannot read a file: {error.strerror}", path=self.path, position=position) from error
         self.bytes_read += count
         return count
 
     def close(self) -> None:
-        """Close the descriptor. A later read opens the file again and requires the same inode."""
-        fd, self._fd = getattr(self, "_fd", -1), -1
-        if fd >= 0:
-            os.close(fd)
+        """Close the file. A later read opens it again and requires the same identity."""
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle is not None:
+            handle.close()

@@ -13,11 +13,11 @@ In memory (`create`, `from_bytes`) the same class enforces the append rules of a
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tidelog.errors import CorruptIndexError, InvalidArgumentError, OffsetOverflowError, SegmentChangedError
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
@@ -45,7 +45,7 @@ class IndexEntries:
             self.entries = self._count_entries()
 
     @classmethod
-    def open(cls, path: Path | ReadOnlyFile, base_offset: int) -> Self:
+    def open(cls, path: FilePath | ReadOnlyFile, base_offset: int) -> Self:
         """Open an index file for look-ups. Nothing but a few entries is read, now or later.
 
         Raises SegmentChangedError if there is no such file.
@@ -69,7 +69,7 @@ class IndexEntries:
         return cls(base_offset, file=None, data=bytearray(data), max_index_bytes=len(data))
 
     @property
-    def path(self) -> Path | None:
+    def path(self) -> FilePath | None:
         """The file that is read; None in memory."""
         return None if self._file is None else self._file.path
 

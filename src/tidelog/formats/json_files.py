@@ -19,9 +19,10 @@ from typing import Any
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats.checkpoints import replace_file, sync_directory
 from tidelog.formats.files import read_whole
+from tidelog.formats.paths.file_path import FilePath
 
 
-def read_json(path: Path, version: int, what: str) -> dict[str, Any] | None:
+def read_json(path: FilePath, version: int, what: str) -> dict[str, Any] | None:
     """Return the object in a file, None if there is no file; `what` names it in errors.
 
     Raises CorruptCheckpointError for anything but an object of that version, StorageError.
@@ -33,7 +34,7 @@ def read_json(path: Path, version: int, what: str) -> dict[str, Any] | None:
     return content
 
 
-def read_object(path: Path, what: str) -> dict[str, Any] | None:
+def read_object(path: FilePath, what: str) -> dict[str, Any] | None:
     """Return the object in a file of any version. Raises CorruptCheckpointError for anything but an object, StorageError."""
     try:
         content = json.loads(read_whole(path))
@@ -106,7 +107,7 @@ def make_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def understanding(path: Path, what: str) -> Iterator[None]:
+def understanding(path: FilePath, what: str) -> Iterator[None]:
     """A context for parsing an object: turns its errors into CorruptCheckpointError."""
     try:
         yield

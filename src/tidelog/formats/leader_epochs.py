@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
 from tidelog.formats.checkpoints import encode_lines, parse_number, read_lines, replace_file
+from tidelog.formats.paths.file_path import FilePath
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -34,7 +35,7 @@ class LeaderEpochs:
             self.assign(entry.epoch, entry.start_offset)
 
     @classmethod
-    def read(cls, path: Path) -> LeaderEpochs:
+    def read(cls, path: FilePath) -> LeaderEpochs:
         """Read a checkpoint; no epochs if there is no file. Raises CorruptCheckpointError."""
         entries = []
         for line, fields in enumerate(read_lines(path), start=3):

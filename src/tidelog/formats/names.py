@@ -19,9 +19,9 @@ from __future__ import annotations
 import re
 import uuid
 from functools import lru_cache
-from pathlib import Path
 
 from tidelog.errors import CorruptDataError, InvalidArgumentError
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import MAX_OFFSET, TopicPartition
 
 LOG_SUFFIX = ".log"
@@ -69,7 +69,7 @@ def offset_from_file_name(name: str) -> int:
     return int(text)
 
 
-def base_offset_of_log(path: Path, ending: str = LOG_SUFFIX) -> int:
+def base_offset_of_log(path: FilePath, ending: str = LOG_SUFFIX) -> int:
     """Return the base offset in the name of a segment's file. `ending` is what follows the offset.
 
     Raises CorruptDataError for a name that Kafka does not write. Kafka pads to 20 digits and always opens the padded name: a file

@@ -20,12 +20,13 @@ from pathlib import Path
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats.checkpoints import parse_number, replace_file
 from tidelog.formats.files import read_whole
+from tidelog.formats.paths.file_path import FilePath
 
 VERSION = 0
 _ZERO = uuid.UUID(int=0)
 
 
-def read_topic_id(path: Path) -> uuid.UUID | None:
+def read_topic_id(path: FilePath) -> uuid.UUID | None:
     """Return the topic's id, None if there is no file (Kafka before 2.8). Raises CorruptCheckpointError."""
     try:
         text = read_whole(path).decode()

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import CorruptSnapshotError
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.records.kernel import crc32c
 
 VERSION = 1
@@ -52,7 +52,7 @@ class ProducerEntry(NamedTuple):
     current_txn_first_offset: int
 
 
-def parse_snapshot(data: bytes, path: Path | None = None) -> list[ProducerEntry]:
+def parse_snapshot(data: bytes, path: FilePath | None = None) -> list[ProducerEntry]:
     """Read a snapshot's bytes. Raises CorruptSnapshotError for a wrong length, version or checksum."""
     if len(data) < HEADER_BYTES:
         raise CorruptSnapshotError("a snapshot cut short", path=path, found=f"{len(data)} bytes", expected=f">= {HEADER_BYTES}")
@@ -80,7 +80,7 @@ def join_snapshot(packed: Sequence[bytes]) -> bytes:
     return struct.pack(">hI", VERSION, crc32c(body)) + body
 
 
-def read_snapshot(path: Path) -> list[ProducerEntry]:
+def read_snapshot(path: FilePath) -> list[ProducerEntry]:
     """Read a snapshot file. Raises CorruptSnapshotError, SegmentChangedError if it is gone."""
     with ReadOnlyFile(path) as file:
         return parse_snapshot(file.read(0, file.size_bytes()), path)

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import CorruptIndexError, InvalidArgumentError
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size
@@ -62,13 +62,13 @@ class CollectedTxns(NamedTuple):
 class TxnIndex:
     """The aborted transactions of one segment, oldest first, in memory."""
 
-    def __init__(self, base_offset: int, entries: Iterable[AbortedTxn] = (), path: Path | None = None) -> None:
+    def __init__(self, base_offset: int, entries: Iterable[AbortedTxn] = (), path: FilePath | None = None) -> None:
         self.base_offset = base_offset
         self.path = path
         self.aborted: list[AbortedTxn] = list(entries)
 
     @classmethod
-    def open(cls, path: Path | ReadOnlyFile, base_offset: int) -> TxnIndex:
+    def open(cls, path: FilePath | ReadOnlyFile, base_offset: int) -> TxnIndex:
         """Read a file. Raises CorruptIndexError for a broken length, version or order, SegmentChangedError if it is gone."""
         file = path if isinstance(path, ReadOnlyFile) else ReadOnlyFile(path)
         with file:

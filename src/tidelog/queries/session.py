@@ -28,13 +28,13 @@ from tidelog.clock import Clock, SystemClock
 from tidelog.decoding.decodings import Decode, Decodings
 from tidelog.errors import InvalidArgumentError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.extras import imported_from
+from tidelog.formats.paths.file_path import AnyPath
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.near_names import near_topics
 from tidelog.queries.catalog_tables import catalog_tables
 from tidelog.queries.statements import Statement, statements
 from tidelog.queries.topic_reader import TopicReader
 from tidelog.queries.topic_scan import TopicScan
-from tidelog.reader.time_map_file import AnyPath
 from tidelog.sources.bounds import LOG_END
 from tidelog.sources.opening import Address, configured
 from tidelog.sources.scan_report import ScanReport

@@ -15,11 +15,9 @@ property reads what it needs, once. One thread at a time.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, SegmentChangedError
@@ -27,6 +25,7 @@ from tidelog.formats import names
 from tidelog.formats.files import Notices
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id
+from tidelog.formats.paths.file_path import AnyPath, as_path
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
 from tidelog.reader import transactions
@@ -52,7 +51,7 @@ class Log(LogSegments):
     @classmethod
     def open(
         cls,
-        directory: str | os.PathLike[str],
+        directory: AnyPath,
         *,
         log_start_offset: int | None = None,
         high_watermark: int | None = None,
@@ -71,8 +70,8 @@ class Log(LogSegments):
         """
         if message_format not in (None, 0, 1, 2):
             raise InvalidArgumentError("unknown message format", found=message_format, expected="0, 1 or 2")
-        path = Path(directory)
-        topic, partition = names.parse_topic_partition_name(path.name or path.resolve().name)
+        path = as_path(directory)
+        topic, partition = names.parse_topic_partition_name(path.name or path.absolute().name)
         notices = Notices()
         claims = claims or Claims(high_watermark=high_watermark, log_start_offset=log_start_offset)
         claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import (
@@ -36,6 +35,7 @@ from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.files import Notices
 from tidelog.formats.names import MAX_NAME_LENGTH
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
 from tidelog.reader.log import Log
@@ -58,7 +58,7 @@ class LogDir:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
-        self.path = folder_path(path)
+        self.path: FilePath = folder_path(path)
         self.skip_damaged = skip_damaged
         self.notices = Notices()
         if not self._partitions and not may_be_empty:
@@ -70,10 +70,10 @@ class LogDir:
     @property
     def address(self) -> str:
         """The text by which another process can open the folder."""
-        return os.fspath(self.path)
+        return str(self.path)
 
     @property
-    def metadata_path(self) -> Path:
+    def metadata_path(self) -> FilePath:
         """The folder that contains the metadata of topics and their settings."""
         return self.path
 
@@ -148,7 +148,7 @@ class LogDir:
             raise UnknownTopicOrPartitionError(f"no topic {topic!r}{hint}", path=self.address)
         return found
 
-    def directory(self, topic: str, partition: int) -> Path:
+    def directory(self, topic: str, partition: int) -> FilePath:
         """Return a partition's folder. Raises UnknownTopicOrPartitionError."""
         key = TopicPartition(topic, partition)
         if key not in self._partitions and key not in self._metadata_partitions:
@@ -351,7 +351,7 @@ class LogDir:
             return False
 
 
-def _partitions_among(folder: Path, listed: Iterable[str]) -> Iterator[TopicPartition]:
+def _partitions_among(folder: FilePath, listed: Iterable[str]) -> Iterator[TopicPartition]:
     """Yield the partitions among the names in a folder."""
     for name in listed:
         if names.is_suffixed_dir(name):
@@ -364,7 +364,7 @@ def _partitions_among(folder: Path, listed: Iterable[str]) -> Iterator[TopicPart
             yield key
 
 
-def _partitions_in(folder: Path) -> bool:
+def _partitions_in(folder: FilePath) -> bool:
     """Return whether a folder holds a partition; False if it cannot be listed."""
     try:
         return any(True for _ in _partitions_among(folder, (entry.name for entry in folder.iterdir())))
@@ -372,7 +372,7 @@ def _partitions_in(folder: Path) -> bool:
         return False
 
 
-def _holds_a_log(folder: Path) -> bool:
+def _holds_a_log(folder: FilePath) -> bool:
     try:
         files = [file.name for file in folder.iterdir()]
     except OSError:

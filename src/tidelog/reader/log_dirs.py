@@ -24,6 +24,7 @@ from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
 from tidelog.folder_list import Folders, list_folders
 from tidelog.formats import names
 from tidelog.formats.files import Notices
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
@@ -87,7 +88,7 @@ class LogDirs(LogDir):
         """The folders' paths, separated by colons. Another process can open the folders with this address."""
         return os.pathsep.join(str(folder.path) for folder in self.folders)
 
-    def directory(self, topic: str, partition: int) -> Path:
+    def directory(self, topic: str, partition: int) -> FilePath:
         return self.home(TopicPartition(topic, partition)).directory(topic, partition)
 
     def log(self, topic: str, partition: int, message_format: int | None = None) -> Log:
@@ -122,7 +123,7 @@ class LogDirs(LogDir):
             folder.close()
 
     @property
-    def metadata_path(self) -> Path:
+    def metadata_path(self) -> FilePath:
         return next((folder.path for folder in self.folders if folder.has_metadata), self.path)
 
     @cached_property

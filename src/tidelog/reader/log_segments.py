@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import bisect
 from functools import cached_property
-from pathlib import Path
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.formats.files import Notices
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.reader.missing.claims import Claims
 from tidelog.reader.segment import Segment
 
@@ -22,7 +22,7 @@ class LogSegments:
 
     def __init__(
         self,
-        directory: Path,
+        directory: FilePath,
         topic: str,
         partition: int,
         segments: list[Segment],

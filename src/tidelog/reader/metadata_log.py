@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import (
@@ -35,6 +34,7 @@ from tidelog.errors import (
 from tidelog.formats import names
 from tidelog.formats.batch_walk import walk
 from tidelog.formats.files import Notices, ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.metadata.batches import ValueReader, control_message
 from tidelog.metadata.control_records import (
     KRaftVersionRecord,
@@ -68,7 +68,7 @@ class SnapshotFile(NamedTuple):
 
     end_offset: int
     epoch: int
-    path: Path
+    path: FilePath
 
 
 class SnapshotContent(NamedTuple):
@@ -88,7 +88,7 @@ class MetadataLog:
     replayed.
     """
 
-    directory: Path
+    directory: FilePath
     image: MetadataImage = field(default_factory=MetadataImage)
     start_offset: int = 0
     end_offset: int = 0
@@ -100,19 +100,19 @@ class MetadataLog:
     dynamic_voters: VotersRecord | None = None
     last_timestamp: int = NO_TIMESTAMP
     snapshot: SnapshotFile | None = None
-    segments: list[Path] = field(default_factory=list)
+    segments: list[FilePath] = field(default_factory=list)
     torn_bytes: int = 0
     log_bytes: int = 0
     is_in_transaction: bool = False
 
 
-def metadata_dir(data_dir: Path) -> Path:
+def metadata_dir(data_dir: FilePath) -> FilePath:
     """Return the folder of a data folder's metadata log: METADATA_DIR, unless only ASIDE_DIR exists."""
     own, aside = data_dir / METADATA_DIR, data_dir / ASIDE_DIR
     return aside if aside.exists() and not own.exists() else own
 
 
-def read_metadata_log(data_dir: Path, notices: Notices | None = None, *, end_offset: int | None = None) -> MetadataLog | None:
+def read_metadata_log(data_dir: FilePath, notices: Notices | None = None, *, end_offset: int | None = None) -> MetadataLog | None:
     """Read the metadata log in a data folder, None if there is none. `end_offset` excludes segments that begin there or after.
 
     Raises CorruptDataError if it is damaged, refers to something that does not exist, or lacks its beginning;
@@ -130,19 +130,19 @@ def read_metadata_log(data_dir: Path, notices: Notices | None = None, *, end_off
     raise AssertionError
 
 
-def list_snapshots(directory: Path) -> list[SnapshotFile]:
+def list_snapshots(directory: FilePath) -> list[SnapshotFile]:
     """Return the snapshots in a metadata log's folder, the newest first. Raises StorageError."""
     found = [_SNAPSHOT_NAME.fullmatch(path.name) for path in _list(directory)]
     return sorted((SnapshotFile(int(m[1]), int(m[2]), directory / m[0]) for m in found if m), reverse=True)
 
 
-def list_segments(directory: Path) -> list[Path]:
+def list_segments(directory: FilePath) -> list[FilePath]:
     """Return the ``.log`` files in a metadata log's folder, by base offset. Raises StorageError."""
     paths = [path for path in _list(directory) if path.suffix == names.LOG_SUFFIX and path.stem.isdecimal()]
     return sorted(paths, key=lambda path: int(path.stem))
 
 
-def _read(directory: Path, notices: Notices, end_offset: int | None) -> MetadataLog:
+def _read(directory: FilePath, notices: Notices, end_offset: int | None) -> MetadataLog:
     log = MetadataLog(directory)
     log.segments = [path for path in list_segments(directory) if end_offset is None or int(path.stem) < end_offset]
     log.start_offset = int(log.segments[0].stem) if log.segments else 0
@@ -208,7 +208,7 @@ def _has_lost_bytes(offset: int, right: int) -> bool:
     return offset != right and any(offset == right & ((1 << 8 * left) - 1) for left in range(8))
 
 
-def _check_headless(header: BatchHeader, at: int, notices: Notices, path: Path) -> None:
+def _check_headless(header: BatchHeader, at: int, notices: Notices, path: FilePath) -> None:
     """Note that the last batch is torn. Raises CorruptBatchError unless its offset can be `at` with leading bytes lost."""
     if not _has_lost_bytes(header.base_offset, at):
         found = f"offset {header.base_offset}"
@@ -278,7 +278,7 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
         notices.note(snapshots[0].path, f"ignored; an older snapshot and the log after it are read instead: {damage}")
 
 
-def read_snapshot(path: Path) -> SnapshotContent:
+def read_snapshot(path: FilePath) -> SnapshotContent:
     """Read a snapshot.
 
     Raises CorruptDataError if it is incomplete, SegmentChangedError if it is gone, StorageError.
@@ -313,7 +313,7 @@ def read_snapshot(path: Path) -> SnapshotContent:
     return SnapshotContent(records, control, timestamp)
 
 
-def _damage(error: CorruptDataError | ProtocolError, path: Path, offset: int) -> CorruptDataError:
+def _damage(error: CorruptDataError | ProtocolError, path: FilePath, offset: int) -> CorruptDataError:
     return CorruptDataError(
         f"the metadata log is damaged at offset {offset}: {error.message}",
         path=path,
@@ -323,7 +323,7 @@ def _damage(error: CorruptDataError | ProtocolError, path: Path, offset: int) ->
     )
 
 
-def _list(directory: Path) -> Iterator[Path]:
+def _list(directory: FilePath) -> Iterator[FilePath]:
     try:
         return iter(sorted(directory.iterdir()))
     except OSError as error:

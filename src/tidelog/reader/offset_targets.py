@@ -17,11 +17,11 @@ Used by `time_search` (any folder) and `storage.partition.offset_lookup` (a log 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
 from tidelog.formats.leader_epochs import EpochEntry
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, NO_LEADER_EPOCH, UNKNOWN_OFFSET
 
 
@@ -39,7 +39,7 @@ class Searched(Protocol):
     """A log, opened for reading or by its owner."""
 
     @property
-    def directory(self) -> Path: ...
+    def directory(self) -> FilePath: ...
 
     @property
     def log_start_offset(self) -> int: ...

@@ -19,12 +19,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.batch_walk import Readable, iter_times
 from tidelog.formats.files import Notices, ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.formats.walk_ahead import WalkAhead
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_BYTES
@@ -54,7 +54,7 @@ class WalkBudget:
         self.batches = MAX_BATCHES if max_batches is None else max_batches
         self._is_noted = False
 
-    def note_end(self, path: Path, notices: Notices) -> None:
+    def note_end(self, path: FilePath, notices: Notices) -> None:
         """Note, once per log, that an answer relies on unverified time index entries."""
         if not self._is_noted:
             self._is_noted = True
@@ -146,11 +146,12 @@ class ProvenHead:
     def _shared(self, position: int) -> WalkAhead | None:
         """Start a second walk up to `position` if it is far and the first batches were cached."""
         start = self._positions[-1]
-        if position - start < _SHARED_BYTES or not COMPILED or not isinstance(self._file, ReadOnlyFile) or _PROCESSORS < 2:
+        if position - start < _SHARED_BYTES or not COMPILED or _PROCESSORS < 2 or not self._has_descriptor():
             return None
         middle = self._claimed_after((start + position) // 2)
         if middle is None or not start < middle < position:
             return None
+        assert isinstance(self._file, ReadOnlyFile)
         return WalkAhead(self._file.descriptor(), middle, position, self.budget.batches)
 
     def _take(self, ahead: WalkAhead) -> None:
@@ -166,10 +167,14 @@ class ProvenHead:
         self.budget.bytes -= ends[-1] - ahead.start
         self._file.bytes_read += len(ends) * HEADER_BYTES
 
+    def _has_descriptor(self) -> bool:
+        return isinstance(self._file, ReadOnlyFile) and self._file.descriptor() >= 0
+
     def _follow(self, position: int, room: int) -> int:
         """Let the kernel walk up to `room` batches up to `position`; return the number."""
-        if not COMPILED or not isinstance(self._file, ReadOnlyFile):
+        if not COMPILED or not self._has_descriptor():
             return 0  # The kernel's report may be about another file's reads.
+        assert isinstance(self._file, ReadOnlyFile)
         ends, times = array("q", bytes(8 * room)), array("q", bytes(8 * room))
         fd, start = self._file.descriptor(), self._positions[-1]
         if self._is_slow and hasattr(os, "posix_fadvise"):

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tidelog.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, SegmentChangedError
@@ -25,6 +24,7 @@ from tidelog.formats import batch_walk, names
 from tidelog.formats.files import FileIdentity, Notices, ReadOnlyFile
 from tidelog.formats.index_entries import IndexEntries
 from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
+from tidelog.formats.paths.file_path import FilePath, with_ending
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.formats.txn_index import TxnIndex
 from tidelog.model import MAX_OFFSET
@@ -69,7 +69,7 @@ class Segment:
         self.notices = notices or Notices()
         plain = file.path.with_suffix("") if file.path.suffix == names.SWAP_SUFFIX else file.path
         self._file = ReadOnlyFile(file.path, file.identity, _other_names(plain))
-        self._stem = str(plain).removesuffix(names.LOG_SUFFIX)
+        self._plain = plain
         self._indexes: dict[str, IndexEntries | None] = {}
         self._bytes_of_distrusted = 0
         self._end: SegmentEnd | None = None
@@ -78,7 +78,7 @@ class Segment:
         """The result of `segment_time.largest_timestamp`, once known."""
 
     @classmethod
-    def open(cls, path: Path, next_base_offset: int | None = None, notices: Notices | None = None) -> Segment:
+    def open(cls, path: FilePath, next_base_offset: int | None = None, notices: Notices | None = None) -> Segment:
         """Open a ``.log`` file by itself. Raises NotFoundError, InvalidArgumentError for a name that is not an offset."""
         return cls(segment_file(path), next_base_offset, notices)
 
@@ -314,9 +314,9 @@ class Segment:
         index.sanity_check()
         return index
 
-    def index_path(self, suffix: str) -> Path:
+    def index_path(self, suffix: str) -> FilePath:
         """Return the path of one of the segment's index files, whether it exists or not."""
-        return Path(f"{self._stem}{suffix}")
+        return self._plain.with_suffix(suffix)
 
     def _index(self, suffix: str, kind: type[_Index]) -> _Index | None:
         if suffix not in self._indexes:
@@ -351,12 +351,12 @@ class Segment:
             log_path = self._file.locate()
             if log_path is None:
                 return None  # Unlinked: the log is read through its descriptor, its indexes are gone.
-            ending = str(log_path).removeprefix(f"{self._stem}{names.LOG_SUFFIX}")
+            ending = log_path.name.removeprefix(self._plain.name)
             # A crash may leave the log renamed and an index of the same swap not yet renamed.
             endings = [ending] if ending else ["", names.SWAP_SUFFIX]
             file = None
             for candidate in endings:
-                file = ReadOnlyFile(Path(f"{self._stem}{suffix}{candidate}"), fallbacks=())
+                file = ReadOnlyFile(with_ending(self.index_path(suffix), candidate), fallbacks=())
                 try:
                     file.open()
                 except SegmentChangedError:
@@ -442,6 +442,6 @@ def _listed_elsewhere(file: SegmentFile, next_base_offset: int | None) -> Segmen
     return segment
 
 
-def _other_names(path: Path) -> list[Path]:
+def _other_names(path: FilePath) -> list[FilePath]:
     """Return the names that a segment's file may have had before or get later."""
-    return [path, Path(f"{path}{names.DELETED_SUFFIX}"), Path(f"{path}{names.SWAP_SUFFIX}")]
+    return [path, with_ending(path, names.DELETED_SUFFIX), with_ending(path, names.SWAP_SUFFIX)]

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, NotFoundError, SegmentChangedError, StorageError
 from tidelog.formats import names
 from tidelog.formats.files import FileIdentity
+from tidelog.formats.paths.file_path import FilePath, list_names
 
 MAX_LISTINGS = 32
 """The number of listings before giving up on two that agree."""
@@ -33,7 +33,7 @@ class SegmentFile(NamedTuple):
     """A listed ``.log`` or ``.log.swap``."""
 
     base_offset: int
-    path: Path
+    path: FilePath
     stat: os.stat_result
 
     @property
@@ -49,7 +49,7 @@ class Listing(NamedTuple):
     """Offsets of the producer snapshots, ascending."""
 
 
-def list_partition(directory: Path, next_offset: Callable[[SegmentFile], int]) -> Listing:
+def list_partition(directory: FilePath, next_offset: Callable[[SegmentFile], int]) -> Listing:
     """List a partition's folder. `next_offset` returns the end of a ``.log.swap``; called only if there is one.
 
     Raises NotFoundError if there is no such folder, SegmentChangedError if it keeps changing, StorageError (also for a dangling
@@ -66,22 +66,20 @@ def list_partition(directory: Path, next_offset: Callable[[SegmentFile], int]) -
     raise SegmentChangedError(f"a folder changed during each of {MAX_LISTINGS} listings", path=directory)
 
 
-def _scan(directory: Path) -> dict[str, SegmentFile | None]:
+def _scan(directory: FilePath) -> dict[str, SegmentFile | None]:
     """Return the relevant names: segments with their listing, others with None."""
     found: dict[str, SegmentFile | None] = {}
     try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.endswith((names.SNAPSHOT_SUFFIX, names.CLEANED_SUFFIX)):
-                    found[name] = None
-                elif name.endswith((names.LOG_SUFFIX, _LOG_SWAP_SUFFIX)):
-                    try:
-                        found[name] = _listed(directory / name)
-                    except NotFoundError:
-                        if entry.is_symlink():
-                            raise StorageError("a link to a segment that is not there", path=directory / name) from None
-                        found[name] = None  # Renamed meanwhile: the next listing will differ.
+        for name in list_names(directory):
+            if name.endswith((names.SNAPSHOT_SUFFIX, names.CLEANED_SUFFIX)):
+                found[name] = None
+            elif name.endswith((names.LOG_SUFFIX, _LOG_SWAP_SUFFIX)):
+                try:
+                    found[name] = _listed(directory / name)
+                except NotFoundError:
+                    if (directory / name).is_symlink():
+                        raise StorageError("a link to a segment that is not there", path=directory / name) from None
+                    found[name] = None  # Renamed meanwhile: the next listing will differ.
     except StorageError:
         raise  # This is an OSError, too; it names the file.
     except FileNotFoundError:
@@ -93,19 +91,19 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
     return found
 
 
-def segment_file(path: Path) -> SegmentFile:
+def segment_file(path: FilePath) -> SegmentFile:
     """Return the listing of one ``.log``, given its path. Raises NotFoundError, InvalidArgumentError for a name that is not an
     offset, StorageError.
     """
     return _look_at(path, names.offset_from_file_name(path.name))
 
 
-def _listed(path: Path) -> SegmentFile:
+def _listed(path: FilePath) -> SegmentFile:
     ending = _LOG_SWAP_SUFFIX if path.name.endswith(_LOG_SWAP_SUFFIX) else names.LOG_SUFFIX
     return _look_at(path, names.base_offset_of_log(path, ending))
 
 
-def _look_at(path: Path, base_offset: int) -> SegmentFile:
+def _look_at(path: FilePath, base_offset: int) -> SegmentFile:
     try:
         return SegmentFile(base_offset, path, path.stat())
     except (FileNotFoundError, NotADirectoryError):

@@ -43,6 +43,7 @@ from tidelog.formats import names
 from tidelog.formats.batch_walk import walk
 from tidelog.formats.file_stamp import UNKNOWN, FileStamp, settled_stamp
 from tidelog.formats.files import Notices, ReadOnlyFile
+from tidelog.formats.paths.file_path import AnyPath, FilePath, as_path, local_path
 from tidelog.formats.time_map import BLOCK_BYTES, HEADER, TimeMap, size_bytes
 from tidelog.formats.time_map_builder import TimeMapBuilder, add_batches
 from tidelog.reader.segment import Segment
@@ -52,21 +53,19 @@ from tidelog.records.kernel import digest_batches
 
 _TEMPORARY_SUFFIX = ".tmp"
 
-AnyPath = str | os.PathLike[str]
 
-
-def time_map_path(log_path: AnyPath, directory: AnyPath | None = None) -> Path:
+def time_map_path(log_path: AnyPath, directory: AnyPath | None = None) -> FilePath:
     """Return the path of a ``.log``'s map: beside it, or below `directory`, in a folder with the name of the log's."""
-    log = Path(log_path).absolute()
+    log = as_path(log_path).absolute()
     name = log.name.removesuffix(names.SWAP_SUFFIX).removesuffix(names.LOG_SUFFIX) + names.TIME_MAP_SUFFIX
-    return (log.parent if directory is None else Path(directory) / log.parent.name) / name
+    return (log.parent if directory is None else as_path(directory) / log.parent.name) / name
 
 
 class FoundMap(NamedTuple):
     """A segment's map and its path."""
 
     time_map: TimeMap
-    path: Path
+    path: FilePath
     is_bound: bool
     """Whether the log is still exactly the file that was mapped. If not, `check_blocks` must verify the map."""
 
@@ -75,8 +74,8 @@ class TimeMaps:
     """The maps of the segments that are read. Raises NotFoundError if `directory` does not exist."""
 
     def __init__(self, directory: AnyPath | None = None) -> None:
-        self._directories = [None] if directory is None else [Path(directory), None]
-        if directory is not None and not Path(directory).is_dir():
+        self._directories = [None] if directory is None else [directory, None]
+        if directory is not None and not as_path(directory).is_dir():
             raise NotFoundError("no such folder of time maps", path=directory)
 
     def find(self, segment: Segment) -> list[FoundMap]:
@@ -96,7 +95,7 @@ class TimeMaps:
         return sorted(found, key=lambda one: not one.is_bound)
 
 
-def note_unused(segment: Segment, path: Path, error: CorruptIndexError | StorageError) -> None:
+def note_unused(segment: Segment, path: FilePath, error: CorruptIndexError | StorageError) -> None:
     """Log why a map is not used."""
     found = "" if error.found is None else f" (found {error.found})"
     segment.notices.note(path, f"{error.message}{found}, the log is read instead")
@@ -107,7 +106,7 @@ def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:
     return time_map.stamp != UNKNOWN and time_map.stamp == file.stamp()
 
 
-def read_time_map(path: Path) -> TimeMap | None:
+def read_time_map(path: FilePath) -> TimeMap | None:
     """Read a map; None if there is no such file. Raises CorruptIndexError, StorageError."""
     file = ReadOnlyFile(path, fallbacks=())
     try:
@@ -122,7 +121,7 @@ def read_time_map(path: Path) -> TimeMap | None:
         return TimeMap.from_bytes(file.read(0, expected_bytes), path)
 
 
-def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_position: int, path: Path) -> None:
+def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_position: int, path: FilePath) -> None:
     """Raise CorruptIndexError unless the map can belong to the log `file`, whose batches end at `end_position`."""
     if time_map.base_offset != base_offset:
         raise CorruptIndexError("a time map of another segment", path=path, found=f"base offset {time_map.base_offset}")
@@ -238,8 +237,8 @@ def rebuild_time_map(
 
     Raises CorruptDataError for a damaged log, NotFoundError, SegmentChangedError, StorageError; the old map is then untouched.
     """
-    log = Path(log_path)
-    path = time_map_path(log, directory)
+    log = as_path(log_path)
+    path = local_path(time_map_path(log, directory))
     base_offset = names.offset_from_file_name(log.name)
     if end_position is None:
         segment = Segment.open(log)
@@ -273,7 +272,7 @@ def unchanged(stamp: FileStamp, file: ReadOnlyFile) -> FileStamp:
     return stamp if file.stamp() == stamp else UNKNOWN
 
 
-def _usable(path: Path, file: ReadOnlyFile, base_offset: int, end_position: int, block_bytes: int) -> TimeMap | None:
+def _usable(path: FilePath, file: ReadOnlyFile, base_offset: int, end_position: int, block_bytes: int) -> TimeMap | None:
     """Return the existing map if it is completely correct."""
     try:
         time_map = read_time_map(path)
@@ -311,7 +310,7 @@ def _make_folder(directory: Path) -> None:
 
 def remove_time_map(log_path: AnyPath, directory: AnyPath | None = None) -> None:
     """Remove a segment's map, for an owner that deletes the segment. Raises StorageError."""
-    _unlink(time_map_path(log_path, directory))
+    _unlink(local_path(time_map_path(log_path, directory)))
 
 
 def remove_stale_time_maps(directory: AnyPath, base_offsets: Collection[int]) -> list[Path]:
@@ -319,7 +318,7 @@ def remove_stale_time_maps(directory: AnyPath, base_offsets: Collection[int]) ->
 
     Returns the removed paths. `directory` may also be the partition's folder in a folder of maps. Raises StorageError.
     """
-    folder = Path(directory)
+    folder = local_path(as_path(directory))
     removed = []
     try:
         found = sorted(folder.glob(f"*{names.TIME_MAP_SUFFIX}*"))

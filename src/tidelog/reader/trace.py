@@ -6,8 +6,9 @@ A search appends to a `Trace` that the caller passes; without one nothing is rec
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
+
+from tidelog.formats.paths.file_path import FilePath
 
 TimestampSource = Literal["index", "log", "mtime", "none"]
 """The source of a segment's largest timestamp: the last time index entry, later batch headers, or the file's time."""
@@ -23,7 +24,7 @@ class SegmentStep(NamedTuple):
     """
 
     base_offset: int
-    path: Path
+    path: FilePath
     largest_timestamp: int
     source: TimestampSource
     verdict: Verdict
@@ -32,7 +33,7 @@ class SegmentStep(NamedTuple):
 class TimeIndexStep(NamedTuple):
     """The time index entry that the search starts from; `slot` is -1 if none is early enough or the index is unusable."""
 
-    path: Path
+    path: FilePath
     slot: int
     entries: int
     timestamp: int
@@ -42,7 +43,7 @@ class TimeIndexStep(NamedTuple):
 class OffsetIndexStep(NamedTuple):
     """The offset index entry for `target_offset`; `slot` is -1 for the segment's start."""
 
-    path: Path
+    path: FilePath
     target_offset: int
     slot: int
     entries: int
@@ -53,7 +54,7 @@ class OffsetIndexStep(NamedTuple):
 class BatchesStep(NamedTuple):
     """The walk for the answer: `batches` headers in [start_position, end_position), `opened` of them parsed."""
 
-    path: Path
+    path: FilePath
     start_position: int
     end_position: int
     batches: int
@@ -63,7 +64,7 @@ class BatchesStep(NamedTuple):
 class RecordStep(NamedTuple):
     """The record found, in the batch at `position`."""
 
-    path: Path
+    path: FilePath
     position: int
     base_offset: int
     last_offset: int

@@ -19,7 +19,7 @@ from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.source import Source
 
 if TYPE_CHECKING:
-    from tidelog.reader.time_map_file import AnyPath
+    from tidelog.formats.paths.file_path import AnyPath
     from tidelog.sources.reader_resources import ReaderResources
     from tidelog.sources.split import Split
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import InvalidArgumentError
+from tidelog.formats.paths.file_path import AnyPath
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, check_isolation
-from tidelog.reader.time_map_file import AnyPath
 from tidelog.sources.bounds import (
     HIGH_WATERMARK,
     LOG_END,

@@ -15,7 +15,7 @@ from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.split import Split
 
 if TYPE_CHECKING:
-    from tidelog.reader.time_map_file import AnyPath
+    from tidelog.formats.paths.file_path import AnyPath
 
 ALL_TIMES = TimeRange()
 

@@ -31,9 +31,9 @@ from tidelog.sources.reader_resources import ReaderResources
 
 if TYPE_CHECKING:
     from tidelog.client.connections.cluster import Cluster
+    from tidelog.formats.paths.file_path import AnyPath
     from tidelog.reader.log_dir import LogDir
     from tidelog.reader.missing.missing_offsets import MissingOffsets
-    from tidelog.reader.time_map_file import AnyPath
     from tidelog.reader.time_search import FoundOffset
     from tidelog.sources.groups import Groups
     from tidelog.sources.scan_plan import ScanPlan, ScanRequest

@@ -42,6 +42,7 @@ from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
+from tidelog.formats.paths.file_path import local_path
 from tidelog.formats.producer_snapshot import build_snapshot, parse_snapshot
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition, is_hidden
 from tidelog.reader import transactions
@@ -196,7 +197,7 @@ def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Adv
         try:
             for key in missing:
                 staged[key] = _staging_folder(target, key)
-                _stage(log_dir.directory(*key), staged[key], ids[key.topic], advance)
+                _stage(local_path(log_dir.directory(*key)), staged[key], ids[key.topic], advance)
             _checkpoint(log_dir, target, missing)
             for key, folder in staged.items():
                 final = target / names.log_dir_name(*key)

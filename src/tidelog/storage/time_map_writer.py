@@ -27,6 +27,7 @@ from time import monotonic, thread_time
 from tidelog.errors import CorruptDataError, StorageError
 from tidelog.formats.files import Notices
 from tidelog.formats.offset_index import OffsetPosition
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.storage.partition.log_events import ReportingLog
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 from tidelog.storage.segment.log_segment import LogSegment
@@ -71,7 +72,7 @@ class _UnlessGone(Notices):
         super().__init__()
         self._segment = segment
 
-    def note(self, path: Path, text: str) -> None:
+    def note(self, path: FilePath, text: str) -> None:
         if self._segment.exists():
             super().note(path, text)
 

@@ -40,6 +40,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint, sync_directory, write_offset_checkpoint
+from tidelog.formats.paths.file_path import local_path
 from tidelog.metadata.records import TOPIC_RESOURCE
 from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
@@ -196,7 +197,7 @@ def _plan(
         segments += [
             SegmentToMigrate(
                 *key,
-                segment.log_path,
+                local_path(segment.log_path),
                 segment.next_base_offset,
                 segment.size_bytes,
                 target,
@@ -207,7 +208,7 @@ def _plan(
         ]
         snapshots = [names.file_name(offset, names.SNAPSHOT_SUFFIX) for offset in log.snapshots]
         for name in (*_CARRIED_OF_PARTITION, *snapshots):
-            _copy(log.directory / name, target / name)
+            _copy(local_path(log.directory) / name, target / name)
     return interval_bytes
 
 

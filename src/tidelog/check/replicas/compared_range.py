@@ -11,16 +11,16 @@ cleaned independently, so only records above the largest cleaner offset need to 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.formats.leader_epochs import EpochEntry
+from tidelog.formats.paths.file_path import FilePath
 
 
 class Bounds(NamedTuple):
     """One folder's facts about a partition."""
 
-    directory: Path
+    directory: FilePath
     log_start_offset: int
     cleaned_to: int
     high_watermark: int | None
@@ -33,8 +33,8 @@ class ComparedRange(NamedTuple):
 
     start: int
     end: int
-    start_of: Path
-    end_of: Path
+    start_of: FilePath
+    end_of: FilePath
     cleaned_to: int
     """Below this offset replicas may contain different records besides the latest one of each key."""
     has_high_watermark: bool

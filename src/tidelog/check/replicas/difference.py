@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tidelog.check.replicas.batch_bytes import BatchBytes
 from tidelog.check.replicas.replica import Replica
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.batch_walk import check_crc_by_pieces
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import TopicPartition
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
 from tidelog.times import format_time
@@ -27,8 +27,8 @@ _FIELDS_V1 = ((0, "offset"), (8, "length"), (12, "checksum"), (16, "magic"), (17
 class Standing(NamedTuple):
     """One folder's content at the place of a difference."""
 
-    directory: Path
-    path: Path
+    directory: FilePath
+    path: FilePath
     """The file."""
     position: int | None
     """The position in the file, in bytes."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.check.finding import Finding, fault, note
@@ -24,6 +23,7 @@ from tidelog.errors import CorruptBatchError, CorruptCheckpointError, CorruptDat
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import TopicPartition
 
 PIECE_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class PartitionComparison:
     """The findings about the replicas of a partition."""
 
     key: TopicPartition
-    directories: list[Path]
+    directories: list[FilePath]
     """The data folders with a replica."""
     range: ComparedRange | None = None
     """The compared range of offsets. If it is None, nothing was compared, and a finding gives the reason."""

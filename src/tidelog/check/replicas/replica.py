@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import LeaderEpochs
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
@@ -17,7 +17,7 @@ from tidelog.reader.missing.claims import Claims
 class Replica:
     """A replica in the data folder `directory`. `open` creates it; `close` closes its files."""
 
-    directory: Path
+    directory: FilePath
     key: TopicPartition
     log: Log
     claims: Claims

@@ -29,6 +29,7 @@ from tidelog.errors import (
 )
 from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.dir_lock import is_locked
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import TopicPartition
 from tidelog.near_names import near_topics
 from tidelog.ordered_map import ordered_map
@@ -45,7 +46,7 @@ _SHOWN_PARTITIONS = 5
 class ReplicasReport:
     """The findings: by partition in order, and those that concern no partition."""
 
-    directories: list[Path]
+    directories: list[FilePath]
     partitions: list[PartitionComparison] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -56,7 +57,7 @@ class ReplicasReport:
 
 
 def verify_replicas(
-    directories: Sequence[Path],
+    directories: Sequence[FilePath],
     topics: Sequence[str] = (),
     *,
     threads: int = 1,
@@ -86,18 +87,18 @@ def verify_replicas(
     return report
 
 
-def _check_directories(directories: Sequence[Path]) -> None:
+def _check_directories(directories: Sequence[FilePath]) -> None:
     if len(directories) < 2:
         raise InvalidArgumentError(
             "too few replicas to compare", found=f"{len(directories)} folder", expected="two data folders or more"
         )
-    real = [directory.resolve() for directory in directories]
+    real = [directory.resolve() if isinstance(directory, Path) else directory for directory in directories]
     for number, one in enumerate(real):
         if one in real[:number]:
             raise InvalidArgumentError("a folder is named twice", path=directories[number])
 
 
-def _of_folders(directories: Sequence[Path]) -> list[Finding]:
+def _of_folders(directories: Sequence[FilePath]) -> list[Finding]:
     findings = []
     for directory in directories:
         for name in CHECKPOINTS:
@@ -113,7 +114,7 @@ def _of_folders(directories: Sequence[Path]) -> list[Finding]:
     return findings
 
 
-def _partitions(directories: Sequence[Path], topics: Sequence[str]) -> tuple[list[TopicPartition], list[TopicPartition]]:
+def _partitions(directories: Sequence[FilePath], topics: Sequence[str]) -> tuple[list[TopicPartition], list[TopicPartition]]:
     """Return the partitions in several folders, and those in only one."""
     folders = [LogDir(directory) for directory in directories]
     counts: dict[TopicPartition, int] = {}
@@ -132,7 +133,7 @@ def _partitions(directories: Sequence[Path], topics: Sequence[str]) -> tuple[lis
     return shared, sorted(key for key, count in counts.items() if count == 1)
 
 
-def _look(directories: Sequence[Path], keys: Sequence[TopicPartition], threads: int) -> list[PartitionComparison]:
+def _look(directories: Sequence[FilePath], keys: Sequence[TopicPartition], threads: int) -> list[PartitionComparison]:
     folders = [LogDir(directory) for directory in directories]
     for folder in folders:
         folder.claims(keys[0])  # Loaded now, so that several threads do not load it at the same time.

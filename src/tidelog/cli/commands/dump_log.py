@@ -23,6 +23,7 @@ from tidelog.decoding.internal.records import InternalRecords
 from tidelog.errors import CorruptBatchError, CorruptDataError, SegmentChangedError
 from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.metadata.json_form import try_show_value
 from tidelog.model import KAFKAS_TOPICS, METADATA_TOPIC
 from tidelog.reader.metadata_log import ASIDE_DIR, METADATA_DIR, read_snapshot
@@ -242,7 +243,7 @@ def _json_lines(
                 yield json_line(_record_row(header, record, walk.path, internal))
 
 
-def _record_row(header: BatchHeader, record: Record, path: Path, internal: InternalRecords | None) -> Row:
+def _record_row(header: BatchHeader, record: Record, path: FilePath, internal: InternalRecords | None) -> Row:
     row: Row = {"type": "record", "offset": record.offset, "timestamp": record.timestamp}
     if header.is_control:
         return {**row, "type": "control", **_control_facts(header, record, path)}
@@ -259,7 +260,7 @@ def _record_row(header: BatchHeader, record: Record, path: Path, internal: Inter
     return row
 
 
-def _control_facts(header: BatchHeader, record: Record, path: Path) -> Row:
+def _control_facts(header: BatchHeader, record: Record, path: FilePath) -> Row:
     kind = parse_control_type(record.key, path=path, position=header.position)
     facts: Row = {"control": kind.name}
     if kind in (ControlType.ABORT, ControlType.COMMIT):
@@ -268,13 +269,13 @@ def _control_facts(header: BatchHeader, record: Record, path: Path) -> Row:
     return facts
 
 
-def _internal_records(path: Path) -> InternalRecords | None:
+def _internal_records(path: FilePath) -> InternalRecords | None:
     """Return the decoder of an internal topic's records, by the name of the file's folder; None for all other files."""
     topic = path.absolute().parent.name.rpartition("-")[0]
     return InternalRecords(topic) if topic in KAFKAS_TOPICS - {METADATA_TOPIC} else None
 
 
-def _is_metadata(path: Path) -> bool:
+def _is_metadata(path: FilePath) -> bool:
     """Whether a file belongs to KRaft's metadata log: a segment or a snapshot."""
     return path.parent.name in (METADATA_DIR, ASIDE_DIR) or path.name.endswith(".checkpoint")
 
@@ -307,7 +308,7 @@ def _batch_sentence(header: BatchHeader, is_sound: bool) -> str:
     )
 
 
-def _record_cells(header: BatchHeader, record: Record, path: Path, internal: InternalRecords | None) -> list[object]:
+def _record_cells(header: BatchHeader, record: Record, path: FilePath, internal: InternalRecords | None) -> list[object]:
     if header.is_control:
         facts = _control_facts(header, record, path)
         words = " ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())

@@ -33,6 +33,7 @@ from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar, size_of
 from tidelog.formats.dir_lock import DirLock
+from tidelog.formats.paths.file_path import local_path, log_files
 from tidelog.reader.log_dir import LogDir
 
 FAULTS_FOUND = 1
@@ -113,7 +114,7 @@ def rebuild(
     out = checked_out_dir(out_dir, log_dir.path)
     missing = log_dir.missing(topic, partitions)  # An index without its log, which is reported as well, is removed.
     rebuilt = []
-    with nullcontext() if out is not None else DirLock(log_dir.path), _Walk("rebuild", log_dir, wanted) as walk:
+    with nullcontext() if out is not None else DirLock(local_path(log_dir.path)), _Walk("rebuild", log_dir, wanted) as walk:
         options = RebuildOptions(out, interval_bytes, time_maps, jobs or processors(), walk.advance)
         for one in rebuild_partitions(walk.partitions(), options):
             rebuilt.append(one)
@@ -137,7 +138,7 @@ class _Walk:
     def __init__(self, what: str, log_dir: LogDir, wanted: list[tuple[str, int]]) -> None:
         self._log_dir = log_dir
         self._wanted = wanted
-        logs = (path for key in wanted for path in log_dir.directory(*key).glob("*.log"))
+        logs = (path for key in wanted for path in log_files(log_dir.directory(*key)))
         self._bar = ProgressBar(what, size_of(logs), answer_on_stdout=False)
 
     def __enter__(self) -> _Walk:

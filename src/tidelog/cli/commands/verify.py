@@ -7,8 +7,7 @@ noted on stderr. With `--json` everything is output as lines for scripts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -25,6 +24,7 @@ from tidelog.cli.printing.progress_bar import ProgressBar, size_of
 from tidelog.cli.printing.terminal import stderr_is_terminal
 from tidelog.folder_list import list_folders
 from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.reader.log_dirs import LogDirs
 
 
@@ -90,7 +90,9 @@ def command(
         raise click.exceptions.Exit(notices.INCOMPLETE)
 
 
-def _reports(folders: list[Path], topics: tuple[str, ...], options: VerifyOptions) -> Iterator[tuple[Path, FolderReport]]:
+def _reports(
+    folders: Sequence[FilePath], topics: tuple[str, ...], options: VerifyOptions
+) -> Iterator[tuple[FilePath, FolderReport]]:
     """Yield the report of each folder. Of several, one may have no partition, or none of the topics."""
     if len(folders) == 1:
         yield folders[0], verify_folder(folders[0], topics, options)

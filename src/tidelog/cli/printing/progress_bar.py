@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tidelog.cli.printing.terminal import stderr_is_terminal, stdout_is_terminal
+from tidelog.formats.paths.file_path import FilePath
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -64,7 +64,7 @@ class ProgressBar:
         self.hide()
 
 
-def size_of(files: Iterable[Path]) -> int:
+def size_of(files: Iterable[FilePath]) -> int:
     """Return the total size of files, without those that are gone meanwhile."""
     total = 0
     for file in files:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
@@ -36,12 +36,12 @@ class Claims(NamedTuple):
         return self.is_set_compacted is not None and self.is_set_compacted()
 
 
-def newest_epoch(directory: Path) -> EpochEntry | None:
+def newest_epoch(directory: FilePath) -> EpochEntry | None:
     """Return a partition's newest leader epoch; None if there is none or the checkpoint is damaged."""
     return read_epochs(directory).latest
 
 
-def read_epochs(directory: Path) -> LeaderEpochs:
+def read_epochs(directory: FilePath) -> LeaderEpochs:
     """Return a partition's current leader epochs, none if the checkpoint is damaged."""
     try:
         return LeaderEpochs.read(directory / names.LEADER_EPOCH_CHECKPOINT)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptBatchError, TidelogError
 from tidelog.formats.files import Notices
+from tidelog.formats.paths.file_path import FilePath
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir
@@ -33,7 +34,7 @@ class _NoticesOf(Notices):
         super().__init__()
         self._stopping = stopping
 
-    def note(self, path: Path, text: str) -> None:
+    def note(self, path: FilePath, text: str) -> None:
         if not self._stopping.is_set():
             super().note(path, text)
 

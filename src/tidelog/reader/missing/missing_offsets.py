@@ -32,11 +32,9 @@ is ignored. If a running broker has just removed the head, the check waits a mom
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tidelog.errors import (
@@ -52,6 +50,7 @@ from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.files import Notices, ReadOnlyFile
 from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.formats.offset_index import OffsetIndex
+from tidelog.formats.paths.file_path import FilePath, list_names, with_ending
 from tidelog.reader.missing.claims import Claims, read_epochs
 from tidelog.reader.segment import Segment
 from tidelog.records.batch import BatchHeader
@@ -179,7 +178,7 @@ def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
     A time map may be left over from before, because Kafka does not know it.
     """
     log_path, index = segment.index_path(names.LOG_SUFFIX), segment.index_path(names.INDEX_SUFFIX)
-    told: list[tuple[Path, Callable[[], int]]] = [
+    told: list[tuple[FilePath, Callable[[], int]]] = [
         (segment.index_path(names.TIME_INDEX_SUFFIX), lambda: _last_timed(segment)),
         (index, lambda: _last_indexed(index, segment.base_offset, end.position)),
     ]
@@ -195,7 +194,7 @@ def _last_timed(segment: Segment) -> int:
     return entry.offset if entry.timestamp >= 0 else -1
 
 
-def _last_indexed(path: Path, base_offset: int, end_position: int) -> int:
+def _last_indexed(path: FilePath, base_offset: int, end_position: int) -> int:
     """Return the offset of an offset index's last entry if it points to `end_position` or after, else -1."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         index = OffsetIndex.open(file, base_offset)
@@ -261,7 +260,7 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
     ]
     if claims.newest_epoch is not None:
         said.append((claims.newest_epoch.start_offset, f"leader epoch {claims.newest_epoch.epoch} begins at offset {{}}"))
-    found: list[tuple[int, Path, str]] = []
+    found: list[tuple[int, FilePath, str]] = []
     if log.snapshots:
         path = log.directory / names.file_name(log.snapshots[-1], names.SNAPSHOT_SUFFIX)
         found.append((log.snapshots[-1], path, "a producer snapshot is of offset {}"))
@@ -308,7 +307,7 @@ def _time(header: BatchHeader | None) -> int | None:
     return None if header is None or header.max_timestamp < 0 else header.max_timestamp
 
 
-def _moves(directory: Path, epoch: EpochEntry | None) -> bool:
+def _moves(directory: FilePath, epoch: EpochEntry | None) -> bool:
     """Return whether the first leader epoch is no longer `epoch`, waiting a moment if the folder has an owner.
 
     Kafka may remove a segment's files at once, but writes the epochs on another thread, with an fsync.
@@ -321,14 +320,14 @@ def _moves(directory: Path, epoch: EpochEntry | None) -> bool:
     return True
 
 
-def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:
+def _is_losing_its_head(directory: FilePath, first_base_offset: int) -> bool:
     """Return whether the files of the segment just below the first one still wait for their removal: then the epochs are written
     a moment later.
 
     The result means nothing if compaction deleted segments.
     """
     ending = names.LOG_SUFFIX + names.DELETED_SUFFIX
-    paths = [Path(directory, name) for name in _list(directory) if name.endswith(ending)]
+    paths = [directory / name for name in _list(directory) if name.endswith(ending)]
     going = [path for path in paths if _base(path) < first_base_offset]
     if not going:
         return False
@@ -339,14 +338,14 @@ def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:
         return True  # Removed meanwhile.
 
 
-def _list(directory: Path) -> list[str]:
+def _list(directory: FilePath) -> list[str]:
     try:
-        return os.listdir(directory)  # noqa: PTH208 -- names alone, of which there may be thousands
+        return list_names(directory)
     except OSError:
         return []
 
 
-def _base(path: Path) -> int:
+def _base(path: FilePath) -> int:
     try:
         return names.offset_from_file_name(path.name)
     except InvalidArgumentError:
@@ -356,29 +355,31 @@ def _base(path: Path) -> int:
 class _Silent(Notices):
     """Discards notices: for a segment that is being deleted, whose gaps do not matter."""
 
-    def note(self, path: Path, text: str) -> None:
+    def note(self, path: FilePath, text: str) -> None:
         pass
 
 
 class _Orphans:
     """Index files without a ``.log`` under any name."""
 
-    def __init__(self, directory: Path, bases: set[int]) -> None:
-        found = [Path(directory, name) for name in _list(directory) if name.endswith(_INDEX_SUFFIXES)]
+    def __init__(self, directory: FilePath, bases: set[int]) -> None:
+        found = [directory / name for name in _list(directory) if name.endswith(_INDEX_SUFFIXES)]
         found = sorted(path for path in found if _base(path) >= 0 and _base(path) not in bases)
         # Checked one by one, again: a listing may miss a file that is being renamed.
         self._paths = [path for path in found if not _has_log(path) and path.exists() and not _has_log(path)]
 
-    def between(self, first: int, last: int) -> Path | None:
+    def between(self, first: int, last: int) -> FilePath | None:
         """Return the index file with the lowest base in `first..last`."""
         return next((path for path in self._paths if first <= _base(path) <= last), None)
 
-    def last(self) -> Path | None:
+    def last(self) -> FilePath | None:
         return self._paths[-1] if self._paths else None
 
 
-def _has_log(index: Path) -> bool:
+def _has_log(index: FilePath) -> bool:
     """Return whether the ``.log`` exists under its name, or one to which its index would be renamed as well."""
     log = index.with_suffix(names.LOG_SUFFIX)
     endings = (names.DELETED_SUFFIX, names.SWAP_SUFFIX, names.CLEANED_SUFFIX)
-    return log.exists() or any(Path(f"{log}{ending}").exists() and not Path(f"{index}{ending}").exists() for ending in endings)
+    return log.exists() or any(
+        with_ending(log, ending).exists() and not with_ending(index, ending).exists() for ending in endings
+    )

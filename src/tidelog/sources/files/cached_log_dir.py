@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tidelog.folder_list import Folders, list_folders
 from tidelog.formats import names
+from tidelog.formats.paths.file_path import list_names
 from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
@@ -79,8 +80,7 @@ class CachedLogDir(LogDir):
     def _look_at(self, key: TopicPartition) -> _Look:
         directory = self.directory(*key)
         try:
-            with os.scandir(directory) as entries:
-                files = frozenset(entry.name for entry in entries if not entry.name.endswith(names.DELETED_SUFFIX))
+            files = frozenset(name for name in list_names(directory) if not name.endswith(names.DELETED_SUFFIX))
             last = max((name for name in files if name.endswith(names.LOG_SUFFIX)), default=None)
             stat = None if last is None else (directory / last).stat()
         except OSError:

@@ -23,7 +23,6 @@ start if there is a time bound: the left-out records must be counted, and the ti
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -98,7 +97,7 @@ class _Part:
             yield FolderSplit(
                 topic=self.log.topic,
                 partition=self.log.partition,
-                path=os.fspath(self.segment.log_path),
+                log_path=self.segment.log_path,
                 base_offset=self.segment.base_offset,
                 device=identity.device,
                 inode=identity.inode,

@@ -28,7 +28,7 @@ from tidelog.sources.files.cached_log_dir import open_cached
 from tidelog.sources.source import Ends, Source
 
 if TYPE_CHECKING:
-    from tidelog.reader.time_map_file import AnyPath
+    from tidelog.formats.paths.file_path import AnyPath
     from tidelog.sources.groups import Groups
     from tidelog.sources.scan_plan import ScanPlan, ScanRequest
     from tidelog.sources.scan_report import ScanReport

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.formats import names
 from tidelog.formats.files import FileIdentity, ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.records.batch import HEADER_BYTES, read_header
 from tidelog.sources.files.folder_batches import folder_batches
 from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
@@ -43,8 +43,7 @@ _REPLACED = "segment was replaced between plan and read"
 class FolderSplit(Split):
     """Runs of whole batches of one segment, in order, and what to return of them."""
 
-    path: str
-    """Path of the `.log` file."""
+    log_path: FilePath
     base_offset: int
     """Base offset of the segment."""
     device: int
@@ -52,6 +51,11 @@ class FolderSplit(Split):
     runs: tuple[Run, ...]
     """At least one."""
     aborted: tuple[AbortedRange, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The path of the `.log` file."""
+        return str(self.log_path)
 
     @property
     def place(self) -> str:
@@ -93,9 +97,9 @@ class FolderSplit(Split):
             return self._open(None)
 
     def _open(self, identity: FileIdentity | None) -> ReadOnlyFile:
-        plain = self.path.removesuffix(names.SWAP_SUFFIX)
-        others = [Path(plain + suffix) for suffix in ("", names.DELETED_SUFFIX, names.SWAP_SUFFIX)]
-        file = ReadOnlyFile(Path(self.path), identity, [path for path in others if path != Path(self.path)])
+        plain = self.log_path.name.removesuffix(names.SWAP_SUFFIX)
+        others = [self.log_path.with_name(plain + suffix) for suffix in ("", names.DELETED_SUFFIX, names.SWAP_SUFFIX)]
+        file = ReadOnlyFile(self.log_path, identity, [path for path in others if path != self.log_path])
         try:
             self._verify(file)
         except BaseException:
@@ -123,4 +127,4 @@ class FolderSplit(Split):
     def __str__(self) -> str:
         runs = "" if len(self.runs) == 1 else f" in {len(self.runs):,} runs"
         where = f"bytes {self.start_position:,}..{self.end_position:,}{runs}"
-        return f"{self.topic}-{self.partition}/{Path(self.path).name} {where}"
+        return f"{self.topic}-{self.partition}/{self.log_path.name} {where}"

@@ -50,6 +50,7 @@ from tidelog.check.segments import (
 )
 from tidelog.errors import InvalidArgumentError, SegmentChangedError, StorageError
 from tidelog.formats.dir_lock import DirLock
+from tidelog.formats.paths.file_path import local_path
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
 from tidelog.spark.jobs.bundles import bundle
@@ -106,7 +107,7 @@ def rebuild_indexes(
     # An index without its log, which is reported as well, is removed.
     missing = logged_missing(log_dir.missing(topic, partitions))
     rules = RebuildRules(out, interval_bytes, time_maps, missing_only)
-    with nullcontext() if out is not None else DirLock(log_dir.path):
+    with nullcontext() if out is not None else DirLock(local_path(log_dir.path)):
         opened = [PartitionRebuild(partition, rules) for partition in partitions_to_verify(log_dir, wanted)]
         tasks = {(number, place): task for number, one in enumerate(opened) for place, task in enumerate(one.tasks)}
         what = "build indexes" if missing_only else "rebuild indexes"

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.config import LogConfig, PropertyValue
+from tidelog.formats.paths.file_path import log_files
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
@@ -117,7 +118,7 @@ def retention(
     for name in sorted(log_dir.topics()) if topic is None else [topic]:
         config = replace(settings.of(name).config, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]
         for partition in wanted or log_dir.partitions(name):
-            size = sum(file.stat().st_size for file in log_dir.directory(name, partition).glob("*.log"))
+            size = sum(file.stat().st_size for file in log_files(log_dir.directory(name, partition)))
             tasks.append(_Task(str(directory), name, partition, size, config, now_ms))
     bundles = bundle(tasks, lambda task: task.size_bytes, spark.sparkContext.defaultParallelism)
     found = sorted(run_tasks(spark, "retention under each rule", bundles, _forecast_all, progress), key=_order)

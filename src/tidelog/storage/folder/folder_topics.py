@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.reader.metadata_log import read_metadata_log
 from tidelog.storage.folder.topics_file import read_topics_file
 from tidelog.storage.topics.topic import Topic
 
 
-def read_topics(directory: Path) -> dict[str, Topic]:
+def read_topics(directory: FilePath) -> dict[str, Topic]:
     """Return the topics of a data folder by name; none if nothing in it names topics.
 
     The file of Tidelog 0.1 takes precedence until the first start converts it: if Kafka's metadata log exists as well, the file

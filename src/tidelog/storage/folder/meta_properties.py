@@ -21,6 +21,7 @@ from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, Storage
 from tidelog.formats.checkpoints import replace_file
 from tidelog.formats.files import read_whole
 from tidelog.formats.partition_metadata import parse_topic_id
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.metadata.directory_ids import is_reserved
 from tidelog.properties_file import parse_properties
 
@@ -55,7 +56,7 @@ class MetaProperties:
         return "".join(f"{key}={value}\n" for key, value in values.items() if value is not None)
 
 
-def read_meta_properties(directory: Path) -> MetaProperties | None:
+def read_meta_properties(directory: FilePath) -> MetaProperties | None:
     """Return the file's content, None without a file. Raises CorruptCheckpointError, StorageError."""
     path = directory / META_PROPERTIES
     try:
@@ -88,7 +89,7 @@ def _is_directory_id(text: str) -> bool:
     return directory_id is not None and not is_reserved(directory_id)
 
 
-def known_cluster_id(directory: Path) -> str | None:
+def known_cluster_id(directory: FilePath) -> str | None:
     """Return the id of the cluster that a folder belongs to, None if unknown. Raises StorageError."""
     try:
         owner = read_meta_properties(directory)
@@ -102,7 +103,7 @@ def write_meta_properties(directory: Path, properties: MetaProperties) -> None:
     replace_file(directory / META_PROPERTIES, properties.to_text().encode("latin-1"))
 
 
-def _number(text: str, key: str, path: Path) -> int:
+def _number(text: str, key: str, path: FilePath) -> int:
     try:
         return int(text)
     except ValueError:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from tidelog.config import LogConfig, PropertyValue
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
 from tidelog.formats.json_files import read_json, write_json
+from tidelog.formats.paths.file_path import FilePath
 
 SERVED_FILE = "tidelog-served.json"
 VERSION = 1
@@ -36,7 +37,7 @@ class ServedSettings(NamedTuple):
     properties: Mapping[str, str]
 
 
-def read_served_settings(directory: Path) -> ServedSettings | None:
+def read_served_settings(directory: FilePath) -> ServedSettings | None:
     """Return the settings that the folder was served with, None if they are not stored. Raises CorruptCheckpointError,
     StorageError.
     """

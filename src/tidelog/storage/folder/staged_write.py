@@ -32,6 +32,7 @@ from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory, sync_file
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.leader_epochs import LeaderEpochs
+from tidelog.formats.paths.file_path import local_path
 from tidelog.model import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.patch import set_base_offset_and_epoch
@@ -225,7 +226,7 @@ def log_end(folder: Path) -> int:
                 path=last.log_path,
                 position=end_position,
             )
-        sync_file(last.log_path)
+        sync_file(local_path(last.log_path))
         return log.log_end_offset
 
 

@@ -15,13 +15,13 @@ A topic that was being deleted has ``"deleting": true``.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
 from tidelog.formats.json_files import read_json
 from tidelog.formats.partition_metadata import parse_topic_id
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.storage.topics.topic import Topic
 
 TOPICS_FILE = "tidelog-topics.json"
@@ -35,7 +35,7 @@ class TopicInFile(NamedTuple):
     is_deleting: bool
 
 
-def read_topics_file(directory: Path) -> dict[str, TopicInFile] | None:
+def read_topics_file(directory: FilePath) -> dict[str, TopicInFile] | None:
     """Return the topics of the file by name, None without one. Raises CorruptCheckpointError, StorageError."""
     path = directory / TOPICS_FILE
     content = read_json(path, VERSION, "the topics' file")
@@ -47,7 +47,7 @@ def read_topics_file(directory: Path) -> dict[str, TopicInFile] | None:
     return {name: _parse(name, entry, path) for name, entry in topics.items()}
 
 
-def _parse(name: str, entry: Any, path: Path) -> TopicInFile:
+def _parse(name: str, entry: Any, path: FilePath) -> TopicInFile:
     where = f"topic {name!r} in the topics' file"
     if not isinstance(entry, dict):
         raise CorruptCheckpointError(where, path=path, found=type(entry).__name__, expected="an object")

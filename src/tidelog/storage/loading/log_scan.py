@@ -11,11 +11,11 @@ walks at the same time, because the kernel and the reads release the GIL.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.leader_epochs import EpochEntry
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
 
@@ -36,8 +36,8 @@ Whole = Callable[[memoryview, int], object]
 class LogBytes(Protocol):
     """A file to walk: `LogFile` in storage, `ReadOnlyFile` in any folder."""
 
-    path: Path
-
+    @property
+    def path(self) -> FilePath: ...
     def read(self, position: int, length: int) -> bytes: ...
     def read_into(self, position: int, buffer: memoryview) -> int: ...
 

@@ -37,6 +37,7 @@ from tidelog.errors import InvalidArgumentError, StorageError, TidelogError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory
 from tidelog.formats.files import Notices
+from tidelog.formats.paths.file_path import local_path
 from tidelog.metadata.batches import build_batch, build_control_batch, build_snapshot
 from tidelog.metadata.control_records import KRaftVersionRecord, LeaderChangeMessage, Voter
 from tidelog.metadata.frame import check_record, encode_record
@@ -105,7 +106,7 @@ class MetadataStore:
         self.directory_id = directory_id
         """The directory of new partitions; zero if the folder has no id."""
         self.is_new = is_new
-        self._folder = log.directory
+        self._folder = local_path(log.directory)
         self._clock = clock
         self._is_stale = False
         self._take(log)
@@ -134,7 +135,7 @@ class MetadataStore:
         is_new = found is None or found.end_offset == 0
         log = found or MetadataLog(directory / ASIDE_DIR if is_kafkas else metadata_dir(directory))
         voters = set(log.voters)
-        state = read_quorum_state(log.directory) if found is not None else None
+        state = read_quorum_state(local_path(log.directory)) if found is not None else None
         if state is not None:
             log.epoch = max(log.epoch, state.leader_epoch)
             voters |= set(state.voters or ())
@@ -298,8 +299,8 @@ class MetadataStore:
 
     def _remove_below(self, end_offset: int) -> None:
         """Remove what the newest snapshot replaces, and leftovers of crashes; files that cannot be removed do no harm."""
-        old = [path for path in list_segments(self._folder) if int(path.stem) < end_offset]
-        paths: Iterable[Path] = [snapshot.path for snapshot in list_snapshots(self._folder) if snapshot.end_offset < end_offset]
+        old = [local_path(path) for path in list_segments(self._folder) if int(path.stem) < end_offset]
+        paths = [local_path(snapshot.path) for snapshot in list_snapshots(self._folder) if snapshot.end_offset < end_offset]
         beside = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
         begun = [path for suffix in _LEFTOVERS for path in self._folder.glob(f"*{suffix}")]
         for path in (*old, *(log.with_suffix(suffix) for log in old for suffix in beside), *paths, *begun):
@@ -378,7 +379,7 @@ class MetadataStore:
     def _begin_epoch(self) -> None:
         """Open the last segment for appending, without its torn tail, and become the leader. Raises OSError."""
         self._folder.mkdir(exist_ok=True)
-        segments = self._log.segments
+        segments = list(map(local_path, self._log.segments))
         if segments and self._log.log_end_offset == self._next_offset:
             self._open(segments[-1], segments[-1].stat().st_size - self._log.torn_bytes)
         else:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, unaliased
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.reader.metadata_log import read_metadata_log
 from tidelog.storage.folder.meta_properties import read_meta_properties
 from tidelog.storage.folder.served_settings import read_served_settings
@@ -66,7 +66,7 @@ class TopicSettings:
     Raises CorruptCheckpointError, CorruptDataError for a damaged metadata log, StorageError.
     """
 
-    def __init__(self, directory: Path, broker: Mapping[str, PropertyValue] | None = None) -> None:
+    def __init__(self, directory: FilePath, broker: Mapping[str, PropertyValue] | None = None) -> None:
         self._names = LogConfig.kinds().keys()
         old = read_topics_file(directory) or {}
         self._own = {name: (dict(one.topic.properties), Source.TOPIC) for name, one in old.items()}

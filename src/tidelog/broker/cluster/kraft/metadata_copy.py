@@ -26,6 +26,7 @@ from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.snapshot_fetcher import PART_SUFFIX, Snapshot, finished
 from tidelog.errors import StorageError, TidelogError
 from tidelog.formats.checkpoints import sync_directory
+from tidelog.formats.paths.file_path import local_path
 from tidelog.metadata.batches import SNAPSHOT_BATCH_RECORDS, build_batch, build_control_batch
 from tidelog.metadata.control_records import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord
 from tidelog.reader.metadata_log import list_snapshots
@@ -58,7 +59,7 @@ class MetadataCopy:
             return
         for one in found:
             try:
-                await self._fetcher.begin_with(one.path, Snapshot(one.end_offset, one.epoch))
+                await self._fetcher.begin_with(local_path(one.path), Snapshot(one.end_offset, one.epoch))
             except TidelogError as error:
                 logger.warning("skipping an unreadable metadata snapshot: %s", error)
                 continue
@@ -130,4 +131,4 @@ def _write(folder: Path, snapshot: Snapshot, batches: list[bytes]) -> None:
     for old in list_snapshots(folder):
         if old.end_offset < snapshot.end_offset:
             with suppress(OSError):
-                old.path.unlink()
+                local_path(old.path).unlink()

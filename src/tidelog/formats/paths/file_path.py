@@ -1,0 +1,108 @@
+"""What readers need of a path and of an open file.
+
+`pathlib.Path` is such a path. So are paths to files elsewhere: objects in a bucket, remote segments.
+
+Such a path opens its file itself (`VirtualPath.open_handle`). It is no path of the operating system: `os.fspath` raises
+TypeError, so that a missed `open` cannot look for a local file of that name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar, cast
+
+from tidelog.errors import InvalidArgumentError
+
+
+class FilePath(Protocol):
+    """A path to a file or folder that is only read. Its methods do what those of `pathlib.Path` do, and raise the same errors."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def stem(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
+    @property
+    def parent(self) -> Self: ...
+    def __fspath__(self) -> str: ...
+    def __hash__(self) -> int: ...
+    def __lt__(self, other: Any) -> bool: ...
+    def __truediv__(self, name: str, /) -> Self: ...
+    def with_name(self, name: str, /) -> Self: ...
+    def with_suffix(self, suffix: str, /) -> Self: ...
+    def absolute(self) -> Self: ...
+    def iterdir(self) -> Iterator[Self]: ...
+    def stat(self) -> os.stat_result: ...
+    def exists(self) -> bool: ...
+    def is_dir(self) -> bool: ...
+    def is_file(self) -> bool: ...
+    def is_symlink(self) -> bool: ...
+
+
+class Handle(Protocol):
+    """An open file. Its content may still change: `stat` is the present state where the kind of file has one."""
+
+    fd: int
+    """The descriptor, for kernels that read by themselves; -1 if the file has none."""
+
+    def stat(self) -> os.stat_result: ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return up to `length` bytes, fewer only at the end of the file. Raises OSError, also if the file was replaced."""
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer`; return the number of bytes, smaller than the buffer only at the end of the file. Raises OSError."""
+
+    def close(self) -> None: ...
+
+
+class VirtualPath(FilePath, Protocol):
+    """A path whose file is not reached through the operating system."""
+
+    def open_handle(self) -> Handle:
+        """Open the file for reading. Raises OSError as `open` does: FileNotFoundError if it is gone."""
+
+    def at(self, text: str) -> Self:
+        """Return the path in the same place that prints as `text`."""
+
+
+AnyPath = str | os.PathLike[str] | FilePath
+
+_Path = TypeVar("_Path", bound=FilePath)
+
+
+def as_path(path: AnyPath) -> FilePath:
+    """Return a text or a path as a path."""
+    return Path(path) if isinstance(path, str | Path) or not hasattr(path, "iterdir") else cast("FilePath", path)
+
+
+def path_at(text: str, near: FilePath) -> FilePath:
+    """Return a path from its text, which is of the same kind as `near`."""
+    return Path(text) if isinstance(near, Path) else cast("VirtualPath", near).at(text)
+
+
+def with_ending(path: _Path, ending: str) -> _Path:
+    """Return the path with a text appended to its name."""
+    return path.with_name(path.name + ending)
+
+
+def list_names(directory: FilePath) -> list[str]:
+    """Return the names in a folder, of which there may be thousands. Raises OSError as `iterdir` does."""
+    return os.listdir(directory) if isinstance(directory, Path) else [path.name for path in directory.iterdir()]  # noqa: PTH208
+
+
+def log_files(directory: FilePath) -> Iterator[FilePath]:
+    """Yield a partition's ``.log`` files. Raises OSError."""
+    return (path for path in directory.iterdir() if path.name.endswith(".log"))
+
+
+def local_path(path: FilePath) -> Path:
+    """Return the path of a file or folder that will be written. Raises InvalidArgumentError unless it is in this machine's file
+    system.
+    """
+    if not isinstance(path, Path):
+        raise InvalidArgumentError("this needs a folder of this machine", found=str(path))
+    return path
