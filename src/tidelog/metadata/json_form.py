@@ -5,8 +5,9 @@
     {"type": "TOPIC_RECORD", "version": 0, "data": {"name": "flights", "topicId": "8bHAiWzVQAKqTq3mJqq5sQ"}}
 
 Ids and bytes are base64, ids URL-safe and without padding; a tagged field with its default value is omitted. Unknown
-records are shown with key, version and value. Records of ``__remote_log_metadata`` have the same form; their states are shown by name, as by
-Kafka's DumpLogSegments.
+records are shown with key, version and value.
+
+Records of ``__remote_log_metadata`` have the same form. Their states are shown by name, as by Kafka's DumpLogSegments.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from tidelog.client.connections.addresses import is_address, with_config
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_list import absolute_folders, are_several
 from tidelog.folder_path import folder_path
+from tidelog.tier import Tier, TieredAddress, absolute_tiered, is_tiered
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir
@@ -69,7 +70,15 @@ FOLDERS = Kind(
     settled=absolute_folders,
 )
 
-KINDS: list[Kind] = [BROKERS, FOLDERS, FOLDER]
+TIERED = Kind(
+    "a data folder with remote storage",
+    is_tiered,
+    "tidelog.sources.files.folder_source:FolderSource",
+    reads_files=True,
+    settled=absolute_tiered,
+)
+
+KINDS: list[Kind] = [BROKERS, TIERED, FOLDERS, FOLDER]
 """Every kind of source. Add a new kind before the folders, which accept any address."""
 
 
@@ -108,6 +117,20 @@ def configured(address: Address, config: Mapping[str, object] | None) -> Address
     if not isinstance(address, str) or not kind_of(address).is_cluster:
         raise InvalidArgumentError("config is for brokers", found=f"{kind_of(address).name}: {address}")
     return with_config(address, config)
+
+
+def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) -> Address:
+    """Return the address of a data folder, or several, with the remote storage `tier`; without one, the address itself.
+
+    Raises InvalidArgumentError for brokers, which read remote storage themselves.
+    """
+    if tier is None:
+        if key_files:
+            raise InvalidArgumentError("a tier's key is given, and no tier", found=", ".join(key_files), expected="tier=ADDRESS")
+        return address
+    if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS):
+        raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")
+    return str(TieredAddress(os.fspath(address), Tier(tier, tuple(key_files))))
 
 
 def settled(address: str | os.PathLike[str]) -> str:

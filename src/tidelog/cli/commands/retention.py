@@ -30,7 +30,7 @@ from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import run_clock
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
-from tidelog.reader.log_dirs import open_log_dir
+from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 from tidelog.storage.folder.served_settings import ServedSettings
 from tidelog.storage.retention_forecast import Forecast, Keeper, forecast
 from tidelog.storage.topics.topic_settings import Source, TopicSettings

@@ -21,7 +21,6 @@ from tidelog.wire.codec import Bytes
 from tidelog.wire.coordinator.json_form import show_key, show_value
 from tidelog.wire.json_form import Json
 
-
 KEYLESS: Final[Mapping[str, Callable[[Bytes], Json]]] = {
     METADATA_TOPIC: show_known_value,
     REMOTE_LOG_METADATA_TOPIC: show_remote_log_value,

@@ -7,6 +7,7 @@ Unchanged partitions cost a listing of names.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import NamedTuple
 
 from tidelog.folder_list import Folders, list_folders
@@ -16,6 +17,7 @@ from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.log_dirs import LogDirs
+from tidelog.tier import is_tiered
 
 
 class _Look(NamedTuple):
@@ -97,6 +99,10 @@ class CachedLogDir(LogDir):
 
 def open_cached(folders: Folders, *, skip_damaged: bool = False) -> LogDir:
     """Open a data folder, or several as one, for repeated reads. Raises DataDirNotFoundError, InvalidArgumentError."""
+    if is_tiered(folders):
+        from tidelog.reader.tiered.tiered_log_dir import open_log_dir
+
+        return open_log_dir(folders, partial(open_cached, skip_damaged=skip_damaged))
     paths = list_folders(folders)
     if len(paths) == 1:
         return CachedLogDir(paths[0], skip_damaged=skip_damaged)
