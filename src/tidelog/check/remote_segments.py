@@ -19,7 +19,7 @@ from tidelog.errors import StorageError, TidelogError
 from tidelog.formats import names
 from tidelog.metadata.remote_log_records import SegmentState
 from tidelog.reader.tiered.lineage import agreed_end
-from tidelog.reader.tiered.remote_segments import RemoteSegment
+from tidelog.reader.tiered.remote_segments import RemoteSegment, TopicIdPartition
 from tidelog.reader.tiered.tiered_log_dir import TieredLogDir
 from tidelog.reader.tiered.tiered_path import TieredPath
 
@@ -42,17 +42,26 @@ def verify_remote(log_dir: TieredLogDir, topics: Collection[str]) -> list[Findin
                 found.append(note(log_dir.layout.path(segment), f"{segment}: its copy was not finished, so it is not read", *key))
             elif segment.state is SegmentState.COPY_SEGMENT_FINISHED:
                 found += _verify(log_dir, segment)
-        with log_dir.log(*key) as log:
-            found += [
-                Finding.of_missing(one, log.directory) for one in log_dir.missing_of(log) if one.kind in ("head", "segment")
-            ]
-            if isinstance(log.directory, TieredPath):
-                epochs = log.directory.folder.epochs
-                for segment in log_dir.remote.readable(partition):
-                    if agreed_end(segment, epochs) <= segment.end_offset:
-                        since = agreed_end(segment, epochs)
-                        what = f"{segment}: from offset {since} on it is of another leader's history, or deleted"
-                        found.append(note(log_dir.layout.path(segment), what, *key))
+        try:
+            found += _read(log_dir, partition)
+        except TidelogError as error:
+            if not any(one.is_fault and (one.topic, one.partition) == key for one in found):  # Else it has been said.
+                found.append(Finding.of_error(error, log_dir.path, *key))
+    return found
+
+
+def _read(log_dir: TieredLogDir, partition: TopicIdPartition) -> list[Finding]:
+    """Return which offsets are missing, and which segments are read only in part, or not at all."""
+    key = partition.key
+    with log_dir.log(*key) as log:
+        missing = [one for one in log_dir.missing_of(log) if one.kind in ("head", "segment")]
+        found = [Finding.of_missing(one, log.directory) for one in missing]
+        if isinstance(log.directory, TieredPath):
+            for segment in log_dir.remote.readable(partition):
+                since = agreed_end(segment, log.directory.folder.epochs)
+                if since <= segment.end_offset:
+                    what = f"{segment}: from offset {since} on it is of another leader's history, or deleted"
+                    found.append(note(log_dir.layout.path(segment), what, *key))
     return found
 
 
