@@ -9,6 +9,7 @@ import pytest
 from tests.interop.gate import COLLECTED, of_each_file
 from tests.interop.spark_program import SparkProgram
 from tests.kafka import Kafka391, outputs, why_not
+from tests.s3.server import S3Server
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` deselects some of them
@@ -54,3 +55,10 @@ def spark_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkPro
     """A Spark driver in its own process, with Spark's Kafka connector."""
     with SparkProgram(tmp_path_factory.mktemp("spark")) as program:
         yield program
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server with one bucket, behind a proxy that counts requests and makes them fail."""
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server

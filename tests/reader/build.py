@@ -10,11 +10,13 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tests.places import placed
 from tidelog.formats import names
 from tidelog.formats.offset_index import OffsetIndex
 from tidelog.formats.producer_snapshot import build_snapshot
 from tidelog.formats.time_index import TimeIndex
 from tidelog.formats.txn_index import TxnIndex
+from tidelog.objects.opening import folder_at
 from tidelog.reader.log import Log
 from tidelog.reader.producer_state import ProducerState
 from tidelog.reader.segment import Segment
@@ -121,7 +123,7 @@ class LogBuilder:
         return self
 
     def open(self, **options: int) -> Log:
-        return Log.open(self.directory, **options)
+        return Log.open(folder_at(placed(self.directory.parent)) / self.directory.name, **options)
 
     def file(self, base_offset: int, suffix: str) -> Path:
         return self.directory / names.file_name(base_offset, suffix)

@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.places import placed
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
+from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 RELEASES = ("kafka-3.9.1", "kafka-2.4.1")
@@ -24,7 +26,7 @@ class Case(NamedTuple):
         return f"{self.release}-{self.kind}-{self.topic}-{self.partition}"
 
     def open(self, **options: Any) -> Log:
-        return LogDir(GOLDEN / self.release / self.kind).log(self.topic, self.partition, **options)
+        return open_log_dir(placed(GOLDEN / self.release / self.kind)).log(self.topic, self.partition, **options)
 
     @property
     def expected(self) -> dict[str, Any]:

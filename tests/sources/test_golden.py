@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tidelog
+from tests.places import placed
 from tests.sources.logs import ROW_COLUMNS, rows_of
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -50,7 +51,9 @@ def kafka_rows(answers: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def scan_rows(version: str, topic: str, answers: dict[str, Any], **arguments: Any) -> list[tuple[Any, ...]]:
-    reader = tidelog.scan(GOLDEN / version / "log", topic, columns=ROW_COLUMNS, partitions=[answers["partition"]], **arguments)
+    reader = tidelog.scan(
+        placed(GOLDEN / version / "log"), topic, columns=ROW_COLUMNS, partitions=[answers["partition"]], **arguments
+    )
     rows = rows_of(reader)
     assert {row[0] for row in rows} <= {answers["partition"]}
     return [row[1:7] for row in rows]
@@ -101,8 +104,8 @@ def test_live_folders(version: str) -> None:
     for name in sorted(folder.name for folder in live.iterdir()):
         topic, _, number = name.rpartition("-")
         partition = answers[topic][int(number)]
-        reader = tidelog.scan(live, topic, columns=ROW_COLUMNS, partitions=[int(number)])
+        reader = tidelog.scan(placed(live), topic, columns=ROW_COLUMNS, partitions=[int(number)])
         assert [row[1:7] for row in rows_of(reader)] == kafka_rows(partition)
-        committed = tidelog.scan(live, topic, columns=["offset"], partitions=[int(number)], isolation="read_committed")
+        committed = tidelog.scan(placed(live), topic, columns=["offset"], partitions=[int(number)], isolation="read_committed")
         wanted = partition["read_committed_offsets"] or [row[0] for row in kafka_rows(partition)]
         assert committed.read_all()["offset"].to_pylist() == wanted

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tidelog
 from tests.examples import examples
+from tests.places import placed
 from tests.sources.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
 from tidelog.records.compression import Codec
 from tidelog.sources.plan import plan
@@ -93,6 +94,7 @@ def test_scan_equals_a_plain_filter(data: st.DataObject) -> None:
         )
         log_start = data.draw(st.one_of(st.none(), st.integers(0, builder.next_offset)), label="log_start")
         builder.close(log_start=log_start)
+        place = placed(Path(folder))
         seen = sorted({row.timestamp for row in builder.rows if row.timestamp > 0} | {NOON})
         bound = st.one_of(st.none(), st.sampled_from(seen), st.sampled_from(seen).map(lambda ms: ms + 1), st.integers(0, 4))
         for _ in range(3):
@@ -113,10 +115,10 @@ def test_scan_equals_a_plain_filter(data: st.DataObject) -> None:
             wanted = plain(expected(builder, start, end, first=max(log_start or 0, first or 0), last=last, committed=committed))
             report = tidelog.ScanReport()
             views = data.draw(st.booleans(), label="views")
-            got = rows_of(tidelog.scan(folder, TOPIC, columns=ROW_COLUMNS, views=views, report=report, **asked))
+            got = rows_of(tidelog.scan(place, TOPIC, columns=ROW_COLUMNS, views=views, report=report, **asked))
             assert got == wanted
             assert report.records == len(wanted)
 
             split_bytes = data.draw(st.sampled_from([1, 100, 1000]), label="split_bytes")
-            splits = pickle.loads(pickle.dumps(plan(folder, TOPIC, split_bytes=split_bytes, **asked).splits))
+            splits = pickle.loads(pickle.dumps(plan(place, TOPIC, split_bytes=split_bytes, **asked).splits))
             assert [row for split in splits for row in rows_of(read_split(split, ROW_COLUMNS))] == wanted

@@ -12,12 +12,13 @@ import pytest
 
 import tidelog
 from tests.cli.conftest import run, run_ok
+from tests.places import spread
 from tests.reader.build import LogBuilder, batch
 from tests.spark.golden import log_dir
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, UnknownTopicOrPartitionError
 from tidelog.folder_list import are_several, list_folders
 from tidelog.formats import names
-from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.checkpoints import write_offset_checkpoint
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
@@ -30,18 +31,9 @@ GOLDEN = Path(log_dir())
 def disks(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The golden folder as a broker with three disks would have it; the third is new."""
     folder = tmp_path_factory.mktemp("disks")
-    disks = [folder / name for name in ("d1", "d2", "d3")]
-    of = {}
-    for number, partition in enumerate(sorted(path for path in GOLDEN.iterdir() if path.is_dir())):
-        of[partition.name] = number % 2
-        shutil.copytree(partition, disks[number % 2] / partition.name)
-    disks[2].mkdir()
-    for checkpoint in GOLDEN.glob("*-offset-checkpoint"):
-        for number, disk in enumerate(disks):
-            offsets = read_offset_checkpoint(checkpoint)
-            mine = {key: offset for key, offset in offsets.items() if of.get(names.log_dir_name(*key), 0) == number}
-            write_offset_checkpoint(disk / checkpoint.name, mine)
-    return disks
+    disks = spread(GOLDEN, [folder / "d1", folder / "d2"])
+    (folder / "d3").mkdir()
+    return [*disks, folder / "d3"]
 
 
 def test_each_topic_reads_as_in_one_folder(disks: list[Path]) -> None:

@@ -16,7 +16,7 @@ import click
 from tidelog.cli.local_path import LocalPath
 from tidelog.client.connections.addresses import secured
 from tidelog.folder_path import folder_path
-from tidelog.sources.opening import kind_of, tiered
+from tidelog.sources.opening import OBJECTS, kind_of, tiered
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -90,8 +90,10 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     kind = kind_of(value)
     if file is None and not given:
         return str(folder_path(value)) if kind.is_local else value
+    if kind is OBJECTS:
+        return _with_options(value, file, given)
     if not kind.is_cluster:
-        raise click.UsageError(f"--config and -X are for brokers, HOST:PORT, not for {kind.name}: {value!r}.", ctx)
+        raise click.UsageError(f"--config and -X are for brokers and object storage, not for {kind.name}: {value!r}.", ctx)
     return _secured(value, file, given)
 
 
@@ -118,6 +120,13 @@ def reached_by(of: str) -> Callable[[click.Context, click.Parameter, str | None]
         return _secured(value, file, {})
 
     return reached_so
+
+
+def _with_options(value: str, file: str | None, given: dict[str, str]) -> str:
+    from tidelog.objects.address import with_options
+    from tidelog.properties_file import read_properties_file
+
+    return with_options(value, {**({} if file is None else read_properties_file(file)), **given})
 
 
 def _secured(value: str, file: str | None, given: dict[str, str]) -> str:

@@ -15,7 +15,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.config import INT32_MAX
 from tidelog.folder_path import folder_path
-from tidelog.sources.opening import FOLDERS, TIERED, kind_of
+from tidelog.sources.opening import FOLDERS, OBJECTS, TIERED, kind_of
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ def _folders(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if kind_of(value) is OBJECTS:
+        return reached(ctx, param, value) or ""
     if data_dir_of(value) is None and not Path(value).exists():
         raise click.UsageError(f"{ctx.info_name} needs a data folder, DIR, not {kind_of(value).name}: {value!r}.")
     return str(folder_path(value))

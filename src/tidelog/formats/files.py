@@ -162,6 +162,14 @@ class ReadOnlyFile:
         self.bytes_read += count
         return count
 
+    def is_constant(self) -> bool:
+        """Return whether the content never changes, as that of an object that is known by its ETag."""
+        return self.open().is_constant
+
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Tell that parts are about to be read, ascending, and in that order. Nothing need be done about it."""
+        self.open().will_read(ranges)
+
     def close(self) -> None:
         """Close the file. A later read opens it again and requires the same identity."""
         handle, self._handle = getattr(self, "_handle", None), None

@@ -18,6 +18,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, SegmentChangedError
@@ -28,6 +29,7 @@ from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.paths.file_path import AnyPath, as_path
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
+from tidelog.objects.object_path import prefetch
 from tidelog.reader import transactions
 from tidelog.reader.log_segments import LogSegments
 from tidelog.reader.missing.claims import Claims, newest_epoch
@@ -41,6 +43,8 @@ from tidelog.reader.segment_files import SegmentFile, list_partition
 from tidelog.records.batch import BatchHeader
 
 NEWEST_MESSAGE_FORMAT = 2
+ELSEWHERE_BYTES = 1024 * 1024
+"""How much of a log that is not on this machine is read to verify time indexes."""
 
 
 class Log(LogSegments):
@@ -80,7 +84,7 @@ class Log(LogSegments):
         claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
-        budget = WalkBudget()
+        budget = WalkBudget() if isinstance(path, Path) else WalkBudget(ELSEWHERE_BYTES)
         kind = SalvagedSegment if skip_damaged else Segment
         segments: list[Segment] = [
             kind(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)
@@ -152,6 +156,7 @@ class Log(LogSegments):
         if self._names_are_checked:
             return
         before: Segment | None = None
+        prefetch(segment.log_path for segment in self.segments)
         for segment in self.segments:
             try:
                 if not (segment.size_bytes and segment.check_name()) and before is not None:
@@ -179,6 +184,11 @@ class Log(LogSegments):
         if batch is not None and batch.leader_epoch >= 0 and batch.last_offset < begin:
             text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
             self.notices.note(self.directory, text)
+
+    def expect_search(self) -> None:
+        """Tell that the segments' largest timestamps are about to be looked up, one after the other."""
+        suffixes = (names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX)
+        prefetch(segment.index_path(suffix) for segment in self.segments for suffix in suffixes)
 
     def headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False

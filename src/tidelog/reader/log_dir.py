@@ -14,7 +14,6 @@ notice. Listing reads only names; partitions are opened on request.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -29,15 +28,15 @@ from tidelog.errors import (
     TidelogError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.folder_path import folder_path
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.files import Notices
 from tidelog.formats.names import MAX_NAME_LENGTH
-from tidelog.formats.paths.file_path import FilePath
+from tidelog.formats.paths.file_path import AnyPath, FilePath
 from tidelog.model import METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
+from tidelog.objects.opening import address_of, folder_at, refresh
 from tidelog.reader.log import Log
 from tidelog.reader.missing.claims import Claims
 from tidelog.reader.missing.missing_offsets import MissingOffsets
@@ -57,8 +56,8 @@ class LogDir:
     InvalidArgumentError for an address with another scheme.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
-        self.path: FilePath = folder_path(path)
+    def __init__(self, path: AnyPath, *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
+        self.path = folder_at(path)
         self.skip_damaged = skip_damaged
         self.notices = Notices()
         if not self._partitions and not may_be_empty:
@@ -70,7 +69,7 @@ class LogDir:
     @property
     def address(self) -> str:
         """The text by which another process can open the folder."""
-        return str(self.path)
+        return address_of(self.path)
 
     @property
     def metadata_path(self) -> FilePath:
@@ -100,6 +99,7 @@ class LogDir:
 
     def look(self) -> None:
         """Update to the folder's current state, if anything is kept between calls."""
+        refresh(self.path)
 
     def release(self, most: int) -> None:
         """Close all files that are kept open; keep at most that many logs."""

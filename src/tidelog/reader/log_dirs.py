@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.formats.files import Notices
-from tidelog.formats.paths.file_path import FilePath
+from tidelog.formats.paths.file_path import AnyPath, FilePath
 from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
@@ -68,9 +68,7 @@ class LogDirs(LogDir):
     Raises the same errors as `LogDir`, and DataDirNotFoundError if no folder has a partition.
     """
 
-    def __init__(
-        self, paths: Sequence[str | os.PathLike[str]], *, skip_damaged: bool = False, opened: Callable[..., LogDir] = LogDir
-    ) -> None:
+    def __init__(self, paths: Sequence[AnyPath], *, skip_damaged: bool = False, opened: Callable[..., LogDir] = LogDir) -> None:
         self.folders = tuple(opened(path, skip_damaged=skip_damaged, may_be_empty=True) for path in paths)
         self.path = self.folders[0].path
         self.skip_damaged = skip_damaged

@@ -102,7 +102,13 @@ def note_unused(segment: Segment, path: FilePath, error: CorruptIndexError | Sto
 
 
 def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:
-    """Whether a log is currently exactly the file that was mapped. Call this after reading the map, not before."""
+    """Whether a log is currently exactly the file that was mapped. Call this after reading the map, not before.
+
+    A copy in object storage has another stamp, but nobody writes into an object: there the size must be that of the stamp, and
+    the last batch that of the map (`check_agrees`).
+    """
+    if file.is_constant():
+        return time_map.stamp != UNKNOWN and time_map.stamp.size_bytes == file.size_bytes()
     return time_map.stamp != UNKNOWN and time_map.stamp == file.stamp()
 
 

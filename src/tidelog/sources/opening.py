@@ -18,6 +18,7 @@ from tidelog.client.connections.addresses import is_address, with_config
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_list import absolute_folders, are_several
 from tidelog.folder_path import folder_path
+from tidelog.objects.address import is_object_address, parse, with_options
 from tidelog.tier import Tier, TieredAddress, absolute_tiered, is_tiered
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ FOLDER = Kind(
     is_local=True,
     settled=_absolute,
 )
+OBJECTS = Kind(
+    "object storage",
+    is_object_address,
+    "tidelog.sources.files.folder_source:FolderSource",
+    reads_files=True,
+)
 FOLDERS = Kind(
     "data folders",
     are_several,
@@ -78,13 +85,15 @@ TIERED = Kind(
     settled=absolute_tiered,
 )
 
-KINDS: list[Kind] = [BROKERS, TIERED, FOLDERS, FOLDER]
+KINDS: list[Kind] = [BROKERS, TIERED, OBJECTS, FOLDERS, FOLDER]
 """Every kind of source. Add a new kind before the folders, which accept any address."""
 
 
 def kind_of(address: Address) -> Kind:
     """Return the kind of an address. Raises InvalidArgumentError for a scheme that no kind claims."""
     found = next(kind for kind in KINDS if kind.claims(address))
+    if found is OBJECTS:
+        parse(str(address))
     if found.is_local and isinstance(address, str | os.PathLike):
         folder_path(address)
     return found
@@ -109,13 +118,17 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
 
 
 def configured(address: Address, config: Mapping[str, object] | None) -> Address:
-    """Return an address that carries Kafka's client properties; without any, the address itself. Raises InvalidArgumentError for
-    anything but brokers.
+    """Return an address that carries Kafka's client properties, or object storage's options; without any, the address itself.
+    Raises InvalidArgumentError for a local folder.
     """
     if not config:
         return address
-    if not isinstance(address, str) or not kind_of(address).is_cluster:
-        raise InvalidArgumentError("config is for brokers", found=f"{kind_of(address).name}: {address}")
+    kind = kind_of(address)
+    if kind is OBJECTS:
+        assert isinstance(address, str | os.PathLike)
+        return with_options(address, config)
+    if not isinstance(address, str) or not kind.is_cluster:
+        raise InvalidArgumentError("config is for brokers and object storage", found=f"{kind.name}: {address}")
     return with_config(address, config)
 
 
@@ -128,7 +141,7 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
         if key_files:
             raise InvalidArgumentError("a tier's key is given, and no tier", found=", ".join(key_files), expected="tier=ADDRESS")
         return address
-    if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS):
+    if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
         raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")
     return str(TieredAddress(os.fspath(address), Tier(tier, tuple(key_files))))
 

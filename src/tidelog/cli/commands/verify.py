@@ -23,10 +23,10 @@ from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, sh
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar, size_of
 from tidelog.cli.printing.terminal import stderr_is_terminal
-from tidelog.folder_list import list_folders
 from tidelog.formats.partition_metadata import format_topic_id
-from tidelog.formats.paths.file_path import FilePath, as_path
+from tidelog.formats.paths.file_path import FilePath, log_files
 from tidelog.model import TopicPartition
+from tidelog.objects.opening import folder_at, folders_at
 from tidelog.reader.log_dirs import LogDirs
 from tidelog.reader.tiered.tiered_log_dir import TieredLogDir, open_log_dir
 from tidelog.tier import is_tiered, parse_tiered
@@ -78,8 +78,9 @@ def command(
             raise click.exceptions.Exit(notices.INCOMPLETE)
         return
     wanted = (*rest, *topics)
-    folders = list_folders(parse_tiered(directory).folders if is_tiered(directory) else directory)
-    logs = (log for folder in folders for log in folder.glob("*-*/*.log")) if stderr_is_terminal() else ()
+    folders = folders_at(parse_tiered(directory).folders if is_tiered(directory) else directory)
+    parts = (part for folder in folders for part in folder.iterdir() if part.is_dir()) if stderr_is_terminal() else ()
+    logs = (log for part in parts for log in log_files(part))
     size_bytes = size_of(log for log in logs if not wanted or log.parent.name.rpartition("-")[0] in wanted)
     with ProgressBar("verify", size_bytes, answer_on_stdout=False) as bar:
         options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors(), bar.advance)
@@ -111,7 +112,7 @@ def _with_remote(
                 for finding in one.findings
                 if not (is_remote and finding.missing is not None and finding.missing.kind == "head")
             ]
-    return [*reports, (as_path(log_dir.tier.address), FolderReport(log_dir.path, [], verify_remote(log_dir, topics)))]
+    return [*reports, (folder_at(log_dir.tier.address), FolderReport(log_dir.path, [], verify_remote(log_dir, topics)))]
 
 
 def _reports(

@@ -9,7 +9,7 @@ TypeError, so that a missed `open` cannot look for a local file of that name.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar, cast
 
@@ -47,6 +47,8 @@ class Handle(Protocol):
 
     fd: int
     """The descriptor, for kernels that read by themselves; -1 if the file has none."""
+    is_constant: bool
+    """Whether the content never changes: a read fails if another content is in its place."""
 
     def stat(self) -> os.stat_result: ...
 
@@ -55,6 +57,9 @@ class Handle(Protocol):
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer`; return the number of bytes, smaller than the buffer only at the end of the file. Raises OSError."""
+
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Be told the parts that are about to be read, ascending, and in that order."""
 
     def close(self) -> None: ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -16,6 +17,7 @@ class LocalHandle:
     """A regular file of this machine, read by `pread`."""
 
     __slots__ = ("fd",)
+    is_constant = False
 
     def __init__(self, path: Path) -> None:
         self.fd = open_regular(path)
@@ -45,6 +47,9 @@ class LocalHandle:
                 break
             count += more
         return count
+
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        pass  # The system reads ahead.
 
     def close(self) -> None:
         os.close(self.fd)

@@ -41,6 +41,7 @@ class ChunkedHandle:
     """The file in `stored`, chunk by chunk. `opened` turns a stored chunk into `size` bytes, and raises CorruptDataError."""
 
     fd = -1
+    is_constant = False
 
     def __init__(self, stored: Handle, chunks: Chunks, opened: Callable[[bytes, int], bytes], path: FilePath) -> None:
         self._stored = stored
@@ -65,6 +66,12 @@ class ChunkedHandle:
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         return copy_into(buffer, self.read(position, len(buffer)))
+
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        size, last = self._chunks.chunk_bytes, len(self._chunks.stored_bytes)
+        self._stored.will_read(
+            [(self._starts[start // size], self._starts[min(-(-end // size), last)]) for start, end in ranges if start < end]
+        )
 
     def close(self) -> None:
         self._kept.clear()

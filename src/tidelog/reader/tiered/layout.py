@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat as stat_modes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Protocol
 
@@ -74,6 +74,7 @@ class BytesHandle:
     """A small file that was read as a whole."""
 
     fd = -1
+    is_constant = False
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -86,6 +87,9 @@ class BytesHandle:
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         return copy_into(buffer, self.read(position, len(buffer)))
+
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -13,13 +13,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tidelog.errors import NotFoundError
-from tidelog.folder_list import Folders, list_folders
-from tidelog.folder_path import folder_path
+from tidelog.folder_list import Folders
 from tidelog.formats import names
 from tidelog.formats.files import Notices
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import REMOTE_LOG_METADATA_TOPIC, TopicPartition
+from tidelog.objects.opening import folder_at, folders_at
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.log_dirs import LogDirs
@@ -66,7 +66,7 @@ class TieredLogDir(LogDir):
     def layout(self) -> Layout:
         """The layout of the files in remote storage."""
         found = (one for partition in self.remote.partitions for one in self.remote.readable(partition))
-        return open_layout(folder_path(self.tier.address), self.tier.key_files, islice(found, _TRIED))
+        return open_layout(folder_at(self.tier.address), self.tier.key_files, islice(found, _TRIED))
 
     def partition_id(self, key: TopicPartition) -> TopicIdPartition | None:
         """Return a partition with its topic's id; None if it has none, so cannot be in remote storage."""
@@ -187,10 +187,10 @@ def readable_again(folders: str, partition: TopicIdPartition) -> list[RemoteSegm
 def open_log_dir(folders: Folders, opened: Callable[[Folders], LogDir] | None = None) -> LogDir:
     """Open one data folder, several as one (see `folder_list`), or a tiered address; `opened` opens untiered folders.
 
-    Raises the same errors as `LogDir`, `list_folders` and `TieredLogDir`.
+    Raises the same errors as `LogDir`, `folders_at` and `TieredLogDir`.
     """
     if is_tiered(folders):
         address = parse_tiered(folders)
         return TieredLogDir((opened or open_log_dir)(address.folders), address.tier)
-    paths = list_folders(folders)
+    paths = folders_at(folders)
     return LogDir(paths[0]) if len(paths) == 1 else LogDirs(paths)

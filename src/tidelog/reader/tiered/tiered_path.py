@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import stat as stat_modes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -371,6 +371,7 @@ class RemoteHandle:
     """A remote file under the state that its path shows; a cut file ends at that size."""
 
     fd = -1
+    is_constant = False
 
     def __init__(self, handle: Handle, stat: os.stat_result) -> None:
         self._handle = handle
@@ -384,6 +385,9 @@ class RemoteHandle:
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         return self._handle.read_into(position, buffer[: max(0, self._stat.st_size - position)])
+
+    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._handle.will_read(ranges)
 
     def close(self) -> None:
         self._handle.close()

@@ -6,14 +6,14 @@ Unchanged partitions cost a listing of names.
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import NamedTuple
 
-from tidelog.folder_list import Folders, list_folders
+from tidelog.folder_list import Folders
 from tidelog.formats import names
-from tidelog.formats.paths.file_path import list_names
+from tidelog.formats.paths.file_path import AnyPath, list_names
 from tidelog.model import TopicPartition
+from tidelog.objects.opening import folders_at
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.log_dirs import LogDirs
@@ -33,7 +33,7 @@ class _Look(NamedTuple):
 class CachedLogDir(LogDir):
     """A data folder that caches its opened logs. It shows the state of the last call of `look`."""
 
-    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
+    def __init__(self, path: AnyPath, *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
         self._known: set[str] = set()
         self._looked: set[TopicPartition] = set()
         self._kept: dict[TopicPartition, tuple[_Look, Log]] = {}
@@ -41,6 +41,7 @@ class CachedLogDir(LogDir):
 
     def look(self) -> None:
         """Update to the folder's current state."""
+        super().look()
         for cached in ("_names", "_partitions", "log_start_offsets", "high_watermarks", "recovery_points", "cleaner_offsets"):
             self.__dict__.pop(cached, None)
         self._known &= set(self._names)
@@ -103,7 +104,7 @@ def open_cached(folders: Folders, *, skip_damaged: bool = False) -> LogDir:
         from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 
         return open_log_dir(folders, partial(open_cached, skip_damaged=skip_damaged))
-    paths = list_folders(folders)
+    paths = folders_at(folders)
     if len(paths) == 1:
         return CachedLogDir(paths[0], skip_damaged=skip_damaged)
     return LogDirs(paths, skip_damaged=skip_damaged, opened=CachedLogDir)

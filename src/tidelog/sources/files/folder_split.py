@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.formats import names
@@ -76,10 +77,19 @@ class FolderSplit(Split):
     def batches(self, reading: ReaderResources, report: ScanReport) -> Iterator[LocatedBatch]:
         pinned = reading.pinned(self._pin, ReadOnlyFile)
         with self.open() if pinned is None else pinned as file:
+            file.will_read([(run.start_position, run.end_position) for run in self.runs])
             yield from folder_batches(file, self.path, self.runs, self.aborted, report, reading.chunks)
 
     def pin(self, reading: ReaderResources) -> None:
         reading.pin(self._pin, self.open())
+
+    def announce(self, reading: ReaderResources) -> int:
+        if isinstance(self.log_path, Path):
+            return 0
+        file = self.open()
+        file.will_read([(run.start_position, run.end_position) for run in self.runs])
+        reading.pin(self._pin, file)
+        return self.size_bytes
 
     @property
     def _pin(self) -> tuple[str, int]:
@@ -114,6 +124,8 @@ class FolderSplit(Split):
             raise SegmentChangedError(
                 "segment shrank between plan and read", path=self.path, found=f"{size} bytes", expected=expected
             )
+        if file.is_constant() and file.identity == FileIdentity(self.device, self.inode):
+            return
         # The marks are checked even in the very same file: a broker may have truncated it and appended other batches.
         for mark in (self.runs[0].first, self.runs[-1].last):
             data = file.read(mark.position, HEADER_BYTES)

@@ -1,0 +1,117 @@
+"""Addresses of data folders in object storage.
+
+| address | is |
+|---|---|
+| `s3://bucket/prefix`, `s3a://…`, `s3n://…` | S3, or a server with its API |
+| `gs://bucket/prefix` | Google Cloud Storage |
+| `abfs://container@account.dfs.core.windows.net/prefix`, `abfss://…`, `az://container/prefix` | Azure |
+| `hdfs://host:8020/path` | HDFS |
+| `file:///path`, `/path` | a local folder (`folder_path`), not an object's address |
+
+An address and its options are passed on together, from a command or an argument to the executor that reads. `ObjectAddress` is a
+`str` that carries both. Its text is only the address, so printing and comparing it reveals no secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.near_names import did_you_mean
+
+SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "az": "abfs",
+    "hdfs": "hdfs",
+}
+"""The service of each scheme."""
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/*)(.*)", re.DOTALL)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9._-]+)?(:\d+)?")
+
+
+class Place(NamedTuple):
+    """An address, taken apart."""
+
+    service: str
+    scheme: str
+    bucket: str
+    prefix: str
+    """Without slashes at its ends; empty for the whole bucket."""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
+
+
+class ObjectAddress(str):
+    """An address that carries its options. Can be pickled; the text itself is only the address."""
+
+    __slots__ = ("options",)
+    options: Mapping[str, str]
+
+    def __new__(cls, text: str, options: Mapping[str, str]) -> ObjectAddress:
+        made = super().__new__(cls, text)
+        made.options = options
+        return made
+
+    def __str__(self) -> str:
+        return "".join(self)
+
+    def __reduce__(self) -> tuple[type[ObjectAddress], tuple[str, dict[str, str]]]:
+        return ObjectAddress, (str(self), dict(self.options))
+
+
+def is_object_address(address: object) -> bool:
+    """Return whether a text names object storage, rightly or not: `parse` reports what is wrong with it."""
+    if not isinstance(address, str | os.PathLike):
+        return False
+    match = _ADDRESS.fullmatch(os.fspath(address))
+    return match is not None and match[1].lower() in SCHEMES and bool(match[2])
+
+
+def parse(address: str | os.PathLike[str]) -> Place:
+    """Return an address's parts. Raises InvalidArgumentError for a mangled address."""
+    text = os.fspath(address)
+    match = _ADDRESS.fullmatch(text)
+    service = None if match is None else SCHEMES.get(match[1].lower())
+    if match is None or service is None:
+        scheme = text if match is None else match[1]
+        raise InvalidArgumentError(f"no kind of object storage{did_you_mean(scheme, SCHEMES)}", found=text, expected=_EXPECTED)
+    scheme = match[1].lower()
+    bucket, _, prefix = match[3].partition("/")
+    if match[2] != "//":
+        right = f"{scheme}://{match[3]}" if match[3] else _EXAMPLES[service]
+        raise InvalidArgumentError(f"not an address (did you mean {right}?)", found=text, expected=_EXAMPLES[service])
+    if not _BUCKET.fullmatch(bucket):
+        what = "no bucket in an address" if not bucket else "not the name of a bucket"
+        raise InvalidArgumentError(what, found=text, expected=_EXAMPLES[service])
+    return Place(service, scheme, bucket, prefix.strip("/"))
+
+
+def with_options(address: str | os.PathLike[str], options: Mapping[str, object]) -> str:
+    """Return an address with options. Raises InvalidArgumentError for a name that is no option, without showing its value."""
+    from tidelog.objects.settings import named_options
+
+    return ObjectAddress(os.fspath(address), named_options(options, parse(address).service))
+
+
+def options_of(address: object) -> Mapping[str, str]:
+    """Return the options that an address carries."""
+    return address.options if isinstance(address, ObjectAddress) else {}
+
+
+_EXAMPLES = {
+    "s3": "s3://bucket/prefix",
+    "gs": "gs://bucket/prefix",
+    "abfs": "abfs://container@account.dfs.core.windows.net/prefix",
+    "hdfs": "hdfs://host:8020/path",
+}
+_EXPECTED = ", ".join(_EXAMPLES.values())

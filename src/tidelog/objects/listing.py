@@ -1,0 +1,116 @@
+"""The objects below an address, by folder, as one listing found them.
+
+| listed | when |
+|---|---|
+| everything below the address, by pages | a data folder is opened, or looked at again |
+| one folder | a process was given a single path, for example Spark's executor |
+
+Memory is about 100 bytes an object: a folder's names are one text, and become a dictionary only while the folder is used.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+_OPEN_FOLDERS = 64
+"""The folders whose dictionaries are kept."""
+
+
+class ObjectFacts(NamedTuple):
+    """What a listing says about an object."""
+
+    size_bytes: int
+    modified_ns: int
+    tag: str
+    """The ETag without quotes; empty if the store has none."""
+
+
+class ObjectStore(Protocol):
+    """The requests of one bucket. Keys have no slash at their ends. For any thread."""
+
+    def list(self, prefix: str) -> Iterable[tuple[str, ObjectFacts]]:
+        """Yield the objects below a folder, at any depth, with their keys. Raises StorageError, AuthenticationError."""
+
+    def read(self, key: str, facts: ObjectFacts, start: int, end: int) -> memoryview:
+        """Return the bytes [start, end), all of them, of the object that was listed.
+
+        Raises SegmentChangedError if the object is gone or another one, StorageError, AuthenticationError.
+        """
+
+
+class _Folder:
+    """A folder's objects and the names of its folders."""
+
+    __slots__ = ("folders", "modified", "names", "sizes", "tags")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.tags: list[str] = []
+        self.sizes = array("q")
+        self.modified = array("q")
+        self.folders: dict[str, None] = {}
+
+    def pack(self) -> None:
+        """Join the texts; more may follow."""
+        self.names, self.tags = ["\n".join(self.names)] if self.names else [], ["\n".join(self.tags)] if self.tags else []
+
+    def objects(self) -> dict[str, ObjectFacts]:
+        names = "\n".join(self.names).split("\n") if self.names else []
+        tags = "\n".join(self.tags).split("\n") if self.tags else []
+        return {
+            name: ObjectFacts(size, modified, tag)
+            for name, size, modified, tag in zip(names, self.sizes, self.modified, tags, strict=True)
+        }
+
+
+class Listing:
+    """The objects below `root`, a key; `""` is the whole bucket."""
+
+    def __init__(self, store: ObjectStore, root: str) -> None:
+        self._folders: dict[str, _Folder] = {}
+        self._opened: OrderedDict[str, dict[str, ObjectFacts]] = OrderedDict()
+        packed: _Folder | None = None
+        for key, facts in store.list(root):
+            parent, _, name = key.rpartition("/")
+            folder = self._folder(parent, root)
+            if packed is not folder:
+                if packed is not None:
+                    packed.pack()
+                packed = folder
+            folder.names.append(name)
+            folder.tags.append(facts.tag)
+            folder.sizes.append(facts.size_bytes)
+            folder.modified.append(facts.modified_ns)
+        if packed is not None:
+            packed.pack()
+
+    def _folder(self, key: str, root: str) -> _Folder:
+        folder = self._folders.get(key)
+        if folder is None:
+            folder = self._folders[key] = _Folder()
+            if key != root:
+                parent, _, name = key.rpartition("/")
+                self._folder(parent, root).folders[name] = None
+        return folder
+
+    def is_folder(self, key: str) -> bool:
+        """Return whether objects lie below a key."""
+        return key in self._folders
+
+    def names(self, key: str) -> list[str]:
+        """Return the names in a folder, of objects and folders. Raises KeyError."""
+        folder = self._folders[key]
+        return [*(name for name in self.objects(key) if name not in folder.folders), *folder.folders]
+
+    def objects(self, key: str) -> dict[str, ObjectFacts]:
+        """Return a folder's objects by name; none if there is no such folder."""
+        opened = self._opened.get(key)
+        if opened is None:
+            folder = self._folders.get(key)
+            opened = self._opened[key] = {} if folder is None else folder.objects()
+            if len(self._opened) > _OPEN_FOLDERS:
+                self._opened.popitem(last=False)
+        return opened

@@ -1,0 +1,243 @@
+"""Paths of objects. They do for readers what `pathlib.Path` does for files (`formats/paths/file_path.py`).
+
+Nothing but the listing is asked: existence, size and time of an object cost no request. All paths of one source share its
+listing, its requests and its configuration.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+from tidelog.formats.paths.file_path import FilePath
+from tidelog.objects.address import ObjectAddress, Place, options_of, parse
+from tidelog.objects.disk_cache import DiskCache, open_cache
+from tidelog.objects.listing import Listing, ObjectFacts, ObjectStore
+from tidelog.objects.object_file import ObjectFile
+from tidelog.objects.read_ahead import executor
+
+MOST_PREFETCHED_BYTES = 32 * 1024 * 1024
+"""At most so many bytes are fetched before a reader asks for them."""
+
+_DEVICE = 1 << 40
+"""The device number of all objects; no disk has it."""
+
+
+class ObjectSource:
+    """A bucket, with the listing of what lies below `root`."""
+
+    def __init__(self, place: Place, options: Mapping[str, str], store: ObjectStore | None = None) -> None:
+        self.place = place
+        self.options = dict(options)
+        self.root: str | None = None
+        """The folder of which everything was listed. None: folders are listed one by one."""
+        self._store = store
+        self._listings: dict[str, Listing] = {}
+        self._waiting: dict[str, tuple[Future[memoryview] | None, int]] = {}
+        self._waiting_bytes = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle no listing: a process that is given a path rarely needs more than that object."""
+        return (ObjectSource, (self.place, self.options))
+
+    def __str__(self) -> str:
+        return f"{self.place.scheme}://{self.place.bucket}"
+
+    @property
+    def store(self) -> ObjectStore:
+        """The bucket's requests."""
+        if self._store is None:
+            from tidelog.objects.opening import open_store
+
+            self._store = open_store(self.place, tuple(sorted(self.options.items())))
+        return self._store
+
+    @cached_property
+    def cache(self) -> DiskCache:
+        """The parts of objects on this machine's disk."""
+        return open_cache(self.options)
+
+    def prefetch(self, key: str, fetch: Callable[[], memoryview], size_bytes: int) -> None:
+        """Begin to fetch a part of an object, unless too much is waiting for its reader."""
+        if key not in self._waiting and self._waiting_bytes + size_bytes <= MOST_PREFETCHED_BYTES:
+            self._waiting[key] = executor().submit(fetch), size_bytes
+            self._waiting_bytes += size_bytes
+
+    def fetched(self, key: str) -> Future[memoryview] | None:
+        """Take a part that was prefetched, None if it was not."""
+        future, size_bytes = self._waiting.pop(key, (None, 0))
+        self._waiting_bytes -= size_bytes
+        return future
+
+    def listing(self, folder: str) -> Listing:
+        """Return a listing that has a folder."""
+        root = folder if self.root is None or not _is_below(folder, self.root) else self.root
+        found = self._listings.get(root)
+        if found is None:
+            found = self._listings[root] = Listing(self.store, root)
+        return found
+
+    def forget(self) -> None:
+        """List again when something is looked for."""
+        self._listings = {}
+        self._waiting, self._waiting_bytes = {}, 0
+
+
+class ObjectPath:
+    """An object, or a folder: a key before which others lie. `facts` are those of the object if they are known already."""
+
+    __slots__ = ("_facts", "key", "source")
+
+    def __init__(self, source: ObjectSource, key: str, facts: ObjectFacts | None = None) -> None:
+        self.source = source
+        self.key = key
+        self._facts = facts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ObjectPath, (self.source, self.key, self._facts if self._facts is not None else self._listed()))
+
+    def __str__(self) -> str:
+        return str(self.source.place._replace(prefix=self.key))
+
+    def __repr__(self) -> str:
+        return f"ObjectPath({str(self)!r})"
+
+    def __fspath__(self) -> str:
+        raise TypeError(f"not a file of this machine: {self}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectPath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __lt__(self, other: Any) -> bool:
+        return str(self) < str(other)
+
+    @property
+    def address(self) -> str:
+        """The text of the path, which carries the options."""
+        return ObjectAddress(str(self), self.source.options)
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        dot = self.name.rfind(".")
+        return self.name[dot:] if 0 < dot < len(self.name) - 1 else ""
+
+    @property
+    def stem(self) -> str:
+        return self.name.removesuffix(self.suffix)
+
+    @property
+    def parent(self) -> ObjectPath:
+        return ObjectPath(self.source, self.key.rpartition("/")[0])
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(self.source, f"{self.key}/{name}" if self.key else name)
+
+    def with_name(self, name: str) -> ObjectPath:
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> ObjectPath:
+        return self.with_name(self.stem + suffix)
+
+    def absolute(self) -> ObjectPath:
+        return self
+
+    def at(self, text: str) -> ObjectPath:
+        return ObjectPath(self.source, text.removeprefix(str(self.source.place._replace(prefix=""))).strip("/"))
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        listing = self.source.listing(self.key)
+        if not listing.is_folder(self.key):
+            raise self._missing(errno.ENOTDIR if self._listed() else errno.ENOENT)
+        objects = listing.objects(self.key)
+        start = f"{self.key}/" if self.key else ""
+        return (ObjectPath(self.source, start + name, objects.get(name)) for name in listing.names(self.key))
+
+    def stat(self) -> os.stat_result:
+        facts = self.facts()
+        if facts is None:
+            if not self.is_dir():
+                raise self._missing(errno.ENOENT)
+            return _stat(stat.S_IFDIR, 0, ObjectFacts(0, 0, ""))
+        return _stat(stat.S_IFREG, self.identity(facts), facts)
+
+    def facts(self) -> ObjectFacts | None:
+        """Return what the listing says about the object, None if there is none."""
+        if self._facts is None:
+            self._facts = self._listed()
+        return self._facts
+
+    def identity(self, facts: ObjectFacts) -> int:
+        """Return a number that another object, or another content under this key, does not have."""
+        digest = blake2b(f"{self}\n{facts}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 1
+
+    def exists(self) -> bool:
+        return self.is_file() or self.is_dir()
+
+    def is_dir(self) -> bool:
+        return self.source.listing(self.key).is_folder(self.key)
+
+    def is_file(self) -> bool:
+        return self.facts() is not None
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def open_handle(self) -> ObjectFile:
+        facts = self.facts()
+        if facts is None:
+            raise self._missing(errno.EISDIR if self.is_dir() else errno.ENOENT)
+        return ObjectFile(self.source, self.key, facts, _stat(stat.S_IFREG, self.identity(facts), facts))
+
+    def refresh(self) -> None:
+        """Look at the bucket again at the next question."""
+        self.source.forget()
+
+    def _listed(self) -> ObjectFacts | None:
+        folder, _, name = self.key.rpartition("/")
+        return self.source.listing(folder).objects(folder).get(name)
+
+    def _missing(self, number: int) -> OSError:
+        return OSError(number, os.strerror(number), str(self))
+
+
+def object_folder(address: str | os.PathLike[str], store: ObjectStore | None = None) -> ObjectPath:
+    """Return the path of a data folder in object storage; everything below it is listed when it is first asked.
+
+    Raises InvalidArgumentError for an address that is none.
+    """
+    place = parse(address)
+    source = ObjectSource(place, options_of(address), store)
+    source.root = place.prefix
+    return ObjectPath(source, place.prefix)
+
+
+def prefetch(paths: Iterable[FilePath]) -> None:
+    """Begin to fetch what a search will need of some files. Does nothing about local ones."""
+    for path in paths:
+        if isinstance(path, ObjectPath) and path.is_file():
+            path.open_handle().prefetch()
+
+
+def _is_below(key: str, root: str) -> bool:
+    return not root or key == root or key.startswith(f"{root}/")
+
+
+def _stat(mode: int, inode: int, facts: ObjectFacts) -> os.stat_result:
+    seconds = facts.modified_ns // 1_000_000_000
+    values = (mode | 0o444, inode, _DEVICE, 1, 0, 0, facts.size_bytes, seconds, seconds, seconds)
+    times = {f"st_{name}_ns": facts.modified_ns for name in ("atime", "mtime", "ctime")}
+    return os.stat_result(values, times)

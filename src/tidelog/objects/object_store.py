@@ -1,0 +1,156 @@
+"""The requests of S3, Google Cloud Storage and Azure, by `obstore`.
+
+Every read carries the ETag that was listed (`If-Match`), and the answer's ETag and length are checked, so that an object that
+was replaced is never mixed with its successor. `docs/decisions` says why this is not `pyarrow.fs`, which knows no ETag.
+
+| failure | result |
+|---|---|
+| 500, 503, time-out, refused or broken connection | tried again, with growing pauses, for RETRY_S |
+| a body that breaks off or has another length | read again, ATTEMPTS times, then StorageError |
+| 404, 412, another ETag | SegmentChangedError: the object is gone, or is another one |
+| 401, 403, 400 with ExpiredToken | AuthenticationError |
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from tidelog.errors import AuthenticationError, SegmentChangedError, StorageError, TidelogError
+from tidelog.extras import imported_from
+from tidelog.objects.address import Place
+from tidelog.objects.listing import ObjectFacts
+from tidelog.objects.settings import s3_settings
+
+ATTEMPTS = 5
+RETRY_S = 60
+CONNECT_S = 10
+READ_S = 30
+"""How long a connection may send nothing."""
+REQUEST_S = 300
+
+_Result = TypeVar("_Result")
+_CODE = re.compile(r"<Code>([^<]+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+_STATUS = re.compile(r"\b(?:status|HTTP)[^0-9]{0,24}([45]\d\d [A-Z][A-Za-z ]+)")
+_CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "InvalidAccessKeyId", "AccessDenied",
+                "SignatureDoesNotMatch", "AuthFailure")  # fmt: skip
+
+
+def open_object_store(place: Place, options: Mapping[str, str]) -> ObstoreStore:
+    """Return the requests of one bucket. Raises AuthenticationError, InvalidArgumentError, MissingPackageError."""
+    with imported_from("objects", "obstore"):
+        import obstore.store
+    stores: Any = obstore.store
+    client: dict[str, Any] = {"connect_timeout": f"{CONNECT_S}s", "read_timeout": f"{READ_S}s", "timeout": f"{REQUEST_S}s"}
+    common = {"client_options": client, "retry_config": {"max_retries": 10, "retry_timeout": timedelta(seconds=RETRY_S)}}
+    address = str(place._replace(prefix=""))
+    if place.service == "s3":
+        found, profile = s3_settings(options, place.bucket)
+        client["allow_http"] = found.get("endpoint", "").startswith("http://")
+        if profile is not None:
+            found["credential_provider"] = _of_profile(profile)
+        return ObstoreStore(stores.S3Store(place.bucket, **common, **found), address)
+    own = {name: value for name, value in options.items() if not name.startswith("cache_")}
+    client["allow_http"] = True  # Emulators; the services themselves have addresses with https.
+    if place.service == "gs":
+        return ObstoreStore(stores.GCSStore(place.bucket, **common, **own), address)
+    container, _, host = place.bucket.partition("@")
+    account = {"account_name": host.partition(".")[0]} if host else {}
+    return ObstoreStore(stores.AzureStore(container, **common, **account | own), address)
+
+
+def _of_profile(profile: str) -> Any:
+    """Return a provider of the credentials of an AWS profile that refers to a role, a login or a program."""
+    with imported_from("objects", "boto3"):
+        import boto3
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    try:
+        return Boto3CredentialProvider(boto3.Session(profile_name=None if profile == "default" else profile))
+    except Exception as error:
+        raise AuthenticationError(f"the AWS profile {profile!r} gives no credentials: {type(error).__name__}") from None
+
+
+class ObstoreStore:
+    """One bucket. `address` is its text, for errors."""
+
+    def __init__(self, store: Any, address: str, pause: Callable[[float], None] = time.sleep) -> None:
+        self._store = store
+        self._address = address
+        self._pause = pause
+
+    def list(self, prefix: str) -> Iterable[tuple[str, ObjectFacts]]:
+        at = f"{self._address}/{prefix}" if prefix else self._address
+        pages = iter(self._store.list(f"{prefix}/" if prefix else None, chunk_size=1000))
+        while (page := self._tried(lambda: next(pages, None), at)) is not None:
+            for one in page:
+                modified: datetime = one["last_modified"]
+                yield one["path"], ObjectFacts(one["size"], _ns(modified), (one["e_tag"] or "").strip('"'))
+
+    def read(self, key: str, facts: ObjectFacts, start: int, end: int) -> memoryview:
+        at = f"{self._address}/{key}"
+        tag = facts.tag
+        options: dict[str, Any] = {"range": (start, end)}
+        if tag and not tag.startswith("W/"):
+            options["if_match"] = f'"{tag}"'
+        found = 0
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self._pause(0.1 * 2**attempt)
+            meta, data = self._tried(lambda: _got(self._store.get(key, options=options)), at)
+            if meta["size"] != facts.size_bytes or (tag and (meta["e_tag"] or "").strip('"') not in ("", tag)):
+                raise SegmentChangedError("an object was replaced by another", path=at)
+            found = len(data)
+            if found == end - start:
+                return data
+        raise StorageError("an answer of another length", path=at, position=start, found=found, expected=f"{end - start} bytes")
+
+    def _tried(self, ask: Callable[[], _Result], at: str) -> _Result:
+        from obstore import exceptions
+
+        for attempt in range(ATTEMPTS):
+            try:
+                return ask()
+            except (exceptions.NotFoundError, FileNotFoundError):
+                raise SegmentChangedError("an object is gone", path=at) from None
+            except exceptions.PreconditionError:
+                raise SegmentChangedError("an object was replaced by another", path=at) from None
+            except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+                raise AuthenticationError(f"object storage refuses access: {_reason(error)}", path=at) from None
+            except TidelogError:
+                raise
+            except Exception as error:
+                reason = _reason(error)
+                if any(code in reason for code in _CREDENTIALS):
+                    raise AuthenticationError(f"object storage refuses access: {reason}", path=at) from None
+                if not _is_broken_body(error) or attempt == ATTEMPTS - 1:
+                    raise StorageError(f"object storage failed: {reason}", path=at) from None
+                self._pause(0.1 * 2**attempt)
+        raise AssertionError
+
+
+def _got(result: Any) -> tuple[Any, memoryview]:
+    return result.meta, memoryview(result.bytes())
+
+
+def _is_broken_body(error: Exception) -> bool:
+    """Return whether an answer broke off. Requests that fail before have been tried again already."""
+    return "error decoding response body" in repr(error) or "Wrapped" in repr(error) or "body" in str(error)
+
+
+def _reason(error: Exception) -> str:
+    """Return an error's cause in one line. The error's text is long, and has the request's address and identifiers."""
+    text = str(error)
+    code, message, status = _CODE.search(text), _MESSAGE.search(text), _STATUS.search(text)
+    parts = [one[1] for one in (code, message) if one is not None] or ([status[1]] if status else [])
+    if not parts:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        parts = [re.sub(r"^Generic \w+ error: ", "", lines[0])[:300]] if lines else [type(error).__name__]
+    return ": ".join(part.strip() for part in parts)
+
+
+def _ns(time: datetime) -> int:
+    return int(time.timestamp()) * 1_000_000_000 + time.microsecond * 1000

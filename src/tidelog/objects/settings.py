@@ -1,0 +1,152 @@
+"""How object storage is reached: from an address's options, then from the environment, as the providers' own tools do.
+
+| option | Hadoop's name | environment |
+|---|---|---|
+| `profile` | | `AWS_PROFILE` |
+| `region` | `fs.s3a.endpoint.region` | `AWS_REGION`, `AWS_DEFAULT_REGION` |
+| `endpoint_url` | `fs.s3a.endpoint` | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` |
+| `access_key_id` | `fs.s3a.access.key` | `AWS_ACCESS_KEY_ID` |
+| `secret_access_key` | `fs.s3a.secret.key` | `AWS_SECRET_ACCESS_KEY` |
+| `session_token` | `fs.s3a.session.token` | `AWS_SESSION_TOKEN` |
+| `anonymous` | | `AWS_SKIP_SIGNATURE` |
+| `path_style` | `fs.s3a.path.style.access` | |
+| `cache_dir`, `cache_bytes` | | `TIDELOG_CACHE_DIR`, `TIDELOG_CACHE_BYTES` |
+
+Options may have the prefix `aws_`, and any case. Keys in the options or the environment take precedence over a profile. Without
+either, roles are used: of an instance, a container, or a web identity. For Google and Azure the names are those of
+`obstore.store.GCSConfig` and `AzureConfig`, for example `service_account_path` and `account_key`; their environment is read too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+from tidelog.errors import AuthenticationError, InvalidArgumentError
+from tidelog.near_names import did_you_mean
+
+_S3 = {
+    "profile": ("AWS_PROFILE",),
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "endpoint_url": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "access_key_id": ("AWS_ACCESS_KEY_ID",),
+    "secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
+    "session_token": ("AWS_SESSION_TOKEN",),
+    "anonymous": ("AWS_SKIP_SIGNATURE",),
+    "path_style": (),
+}
+"""The options for S3, and where else their values are looked for."""
+
+_HADOOP = {
+    "fs.s3a.endpoint.region": "region",
+    "fs.s3a.endpoint": "endpoint_url",
+    "fs.s3a.access.key": "access_key_id",
+    "fs.s3a.secret.key": "secret_access_key",
+    "fs.s3a.session.token": "session_token",
+    "fs.s3a.path.style.access": "path_style",
+}
+_CACHE = {"cache_dir": ("TIDELOG_CACHE_DIR",), "cache_bytes": ("TIDELOG_CACHE_BYTES",)}
+_OTHERS = {
+    "gs": ("service_account_path", "service_account_key", "application_credentials", "base_url", "skip_signature"),
+    "abfs": (
+        "account_name", "account_key", "client_id", "client_secret", "authority_id", "sas_key", "token", "endpoint",
+        "use_emulator", "use_azure_cli", "federated_token_file", "skip_signature",
+    ),
+    "hdfs": ("user", "kerb_ticket", "replication"),
+}  # fmt: skip
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
+_SECRET = ("access_key_id", "secret_access_key", "session_token")
+
+
+def named_options(options: Mapping[str, object], service: str) -> dict[str, str]:
+    """Return options under the names of this module. Raises InvalidArgumentError for an unknown name; no value is shown."""
+    known = [*(_S3 if service == "s3" else _OTHERS[service]), *_CACHE]
+    found = {}
+    for given, value in options.items():
+        name = _HADOOP.get(given, given.lower().replace("-", "_"))
+        name = name if name in known else name.removeprefix("aws_").removeprefix("google_").removeprefix("azure_")
+        if name == "endpoint" and service == "s3":
+            name = "endpoint_url"
+        if name not in known:
+            raise InvalidArgumentError(
+                f"no option for object storage{did_you_mean(name, known)}", found=repr(given), expected=", ".join(known)
+            )
+        if value is not None:
+            found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def setting(options: Mapping[str, str], name: str) -> str | None:
+    """Return an option's value, from the options or the environment; None if it is not set."""
+    if name in options:
+        return options[name]
+    return next((value for one in (_S3 | _CACHE)[name] if (value := os.environ.get(one))), None)
+
+
+def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """Return an option that is true or false. Raises InvalidArgumentError."""
+    text = setting(options, name)
+    if text is not None and text.lower() not in (*_TRUE, *_FALSE):
+        raise InvalidArgumentError(f"the option {name}", found=repr(text), expected="true or false")
+    return default if text is None else text.lower() in _TRUE
+
+
+def s3_settings(options: Mapping[str, str], bucket: str) -> tuple[dict[str, Any], str | None]:
+    """Return the arguments of an S3 store (`obstore.store.S3Store`), and the profile that has the credentials, if one has.
+
+    Raises InvalidArgumentError, AuthenticationError for a profile that does not exist.
+    """
+    found: dict[str, Any] = {}
+    name = setting(options, "profile")
+    profile = _profile(name)
+    endpoint = setting(options, "endpoint_url") or profile.get("endpoint_url")
+    if endpoint is not None:
+        found["endpoint"] = (endpoint if "://" in endpoint else f"https://{endpoint}").rstrip("/")
+    found["region"] = setting(options, "region") or profile.get("region") or "us-east-1"
+    if not flag(options, "path_style", True):
+        found["virtual_hosted_style_request"] = True
+        if "endpoint" in found:
+            scheme, _, host = found["endpoint"].partition("://")
+            found["endpoint"] = f"{scheme}://{bucket}.{host}"
+    if flag(options, "anonymous", False):
+        return found | {"skip_signature": True}, None
+    keys = {key: value for key in _SECRET if (value := setting(options, key))}
+    is_chosen = "profile" in options and "access_key_id" not in options
+    if "access_key_id" in keys and not is_chosen:
+        return found | keys, None
+    if "aws_access_key_id" in profile:
+        return found | {key: profile[f"aws_{key}"] for key in _SECRET if profile.get(f"aws_{key}")}, None
+    return found, (name or "default") if profile.keys() & _NEEDS_BOTO else None
+
+
+_NEEDS_BOTO = {"role_arn", "sso_session", "sso_start_url", "credential_process", "web_identity_token_file", "login_session"}
+"""A profile with one of these gets its credentials from elsewhere; boto3 knows how."""
+
+
+def _profile(name: str | None) -> dict[str, str]:
+    """Return what the AWS files say about a profile; nothing for the default one if there are no files."""
+    found: dict[str, str] = {}
+    is_there = False
+    files = (("AWS_CONFIG_FILE", "~/.aws/config", "profile "), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", ""))
+    for variable, default, prefix in files:
+        parser = ConfigParser(interpolation=None, strict=False)
+        parser.read(Path(os.environ.get(variable, default)).expanduser(), encoding="utf-8")
+        section = "default" if name is None else name
+        for candidate in (section, f"{prefix}{section}"):
+            if parser.has_section(candidate):
+                is_there = True
+                found |= dict(parser.items(candidate))
+        services = found.get("services")
+        if services and parser.has_section(f"services {services}"):
+            found |= _nested(parser.get(f"services {services}", "s3", fallback=""))
+    if name is not None and not is_there:
+        raise AuthenticationError("no such AWS profile", found=repr(name))
+    return found
+
+
+def _nested(text: str) -> dict[str, str]:
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,129 @@
+"""The golden and property suites of the folder reader over `s3://`, over several folders and buckets, and over `file://`.
+
+The tests are those of `tests/reader` and `tests/sources`: only the place where they read is another.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from tests.interop.gate import first_of
+from tests.places import in_place, spread
+from tests.reader import test_golden as of_reader
+from tests.reader import test_properties as laws
+from tests.s3.server import S3Server
+from tests.sources import test_golden as of_scans
+from tests.sources import test_property as scans
+from tidelog.objects.address import with_options
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+SEED = 30
+SAMPLE = 5
+EXAMPLES = 6
+
+Place = Callable[[Path], Any]
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+
+
+@pytest.fixture(scope="session")
+def places(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Place]:
+    """Where a folder is read instead. A golden folder is uploaded and copied once."""
+    options = s3.options | {"cache_dir": str(tmp_path_factory.mktemp("cache"))}
+    known: dict[tuple[str, Path], Any] = {}
+
+    def once(name: str, make: Place) -> Place:
+        def place(folder: Path) -> Any:
+            if not folder.is_relative_to(of_scans.GOLDEN):
+                return make(folder)
+            if (name, folder) not in known:
+                known[name, folder] = make(folder)
+            return known[name, folder]
+
+        return place
+
+    def bucket(folder: Path) -> str:
+        return with_options(s3.upload(folder, uuid.uuid4().hex), options)
+
+    def folders(folder: Path) -> list[Path]:
+        target = tmp_path_factory.mktemp("disks")
+        return spread(folder, [target / "d1", target / "d2"])
+
+    return {
+        "s3": once("s3", bucket),
+        "file": lambda folder: folder.as_uri(),
+        "folders": once("folders", folders),
+        "buckets": once("buckets", lambda folder: [bucket(disk) for disk in folders(folder)]),
+    }
+
+
+PLACES = pytest.mark.parametrize("place", first_of("s3", "folders", "file", "buckets", why="s3 has more that may differ"))
+SAMPLED = pytest.mark.parametrize("sample", first_of(SAMPLE, None, why="a sample of the golden partitions"))
+
+
+Law = Callable[[], None]
+
+
+def hold(law: Law, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try a property with few examples."""
+    used = law._hypothesis_internal_use_settings  # type: ignore[attr-defined]
+    monkeypatch.setattr(law, "_hypothesis_internal_use_settings", settings(used, max_examples=EXAMPLES))
+    law()
+
+
+def some(cases: list[Any], sample: int | None) -> list[Any]:
+    return cases if sample is None else random.Random(SEED).sample(cases, sample)
+
+
+@PLACES
+@SAMPLED
+def test_golden_answers(places: dict[str, Place], place: str, sample: int | None) -> None:
+    cases = [case for case in of_reader.CASES if sample is None or (case.release, case.kind) == ("kafka-3.9.1", "log")]
+    with in_place(places[place]):
+        for case in some(cases, sample):
+            of_reader.test_list_offsets(case)
+            of_reader.test_ends(case)
+            of_reader.test_read_committed(case)
+            if case.expected.get("max_timestamp"):
+                of_reader.test_max_timestamp(case)
+            if of_reader.kafka_answers(case):
+                of_reader.test_trace_tells_what_kafka_answers(case)
+
+
+@PLACES
+@SAMPLED
+def test_golden_scans(places: dict[str, Place], place: str, sample: int | None) -> None:
+    cases = [case for case in of_scans.partitions() if sample is None or case[0] == "kafka-3.9.1"]
+    with in_place(places[place]):
+        for case in some(cases, sample):
+            of_scans.test_records_equal_what_a_consumer_saw(*case)
+            of_scans.test_read_committed_equals_what_a_consumer_saw(*case)
+            of_scans.test_ranges_are_exact(*case)
+        for version in of_scans.VERSIONS if sample is None else ():
+            of_scans.test_live_folders(version)
+
+
+@pytest.mark.parametrize("place", first_of("s3", "file", why="s3 has more that may differ"))
+@pytest.mark.parametrize(
+    "law", [laws.test_find_offset_is_what_a_plain_scan_finds, laws.test_read_committed_is_what_the_markers_say]
+)
+def test_laws_of_the_search(places: dict[str, Place], place: str, law: Law, monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_place(places[place]):
+        hold(law, monkeypatch)
+
+
+@PLACES
+def test_random_scans(places: dict[str, Place], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_place(places[place]):
+        hold(scans.test_scan_equals_a_plain_filter, monkeypatch)

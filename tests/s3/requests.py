@@ -1,0 +1,122 @@
+"""What a client of S3 asks for, and answers that a test gives in the server's place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+
+@dataclass
+class Request:
+    """A request as it came."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    """By lower-case name."""
+    sent_bytes: int = 0
+    """Bytes of the answer's body that were sent to the client."""
+    status: int = 0
+    query: dict[str, str] = field(init=False)
+    bucket: str = field(init=False)
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.target)
+        self.query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        self.bucket, _, self.key = unquote(parts.path).lstrip("/").partition("/")
+
+    @property
+    def kind(self) -> str:
+        """LIST, or the method: GET, HEAD, PUT, POST, DELETE."""
+        return "LIST" if self.method == "GET" and not self.key else self.method
+
+    @property
+    def range(self) -> tuple[int, int] | None:
+        """The bytes [start, end) that are asked for; None for all of them."""
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
+        return (int(found[1]), int(found[2]) + 1) if found else None
+
+
+@dataclass
+class Answer:
+    """An answer that does not come from the server."""
+
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class ResetError(Exception):
+    """The connection is reset instead of an answer."""
+
+
+@dataclass
+class Body:
+    """What is changed in the server's answer."""
+
+    cut_after: float | None = None
+    """The share of the body after which the connection is reset."""
+    shortened_by: int = 0
+    """How many bytes less the answer has, with a true Content-Length."""
+    rewrite: Callable[[bytes], bytes] | None = None
+
+
+Fault = Callable[[Request], Answer | Body | None]
+"""Decides about one request, before it is forwarded. None forwards it. It may raise ResetError."""
+
+
+def error(status: int, code: str) -> Fault:
+    """Return a fault that answers with an error of S3's."""
+    body = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>of the test</Message></Error>'
+    return lambda _: Answer(status, body.encode(), {"content-type": "application/xml"})
+
+
+def reset(_: Request) -> Answer:
+    raise ResetError
+
+
+def half_body(_: Request) -> Body:
+    return Body(cut_after=0.5)
+
+
+def short_answer(_: Request) -> Body:
+    return Body(shortened_by=1)
+
+
+def without_key(key: str) -> Fault:
+    """Return a fault by which listings miss an object."""
+    missed = re.compile(
+        rb"<Contents>(?:(?!</Contents>).)*<Key>" + re.escape(escape(key).encode()) + rb"</Key>.*?</Contents>", re.S
+    )
+    return lambda _: Body(rewrite=lambda body: missed.sub(b"", body))
+
+
+def listing(objects: Iterable[tuple[str, int]]) -> Fault:
+    """Return a fault that answers listings of any bucket with these keys and sizes, a thousand a page as S3 does."""
+    every = sorted(objects)
+
+    def answer(request: Request) -> Answer:
+        prefix = request.query.get("prefix", "")
+        begin = int(request.query.get("continuation-token", 0))
+        page = min(int(request.query.get("max-keys", 1000)), 1000)
+        found = [one for one in every if one[0].startswith(prefix)] if prefix else every
+        shown = found[begin : begin + page]
+        rows = "".join(
+            f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            f"<ETag>&quot;{hash(key) & 0xFFFFFFFF:032x}&quot;</ETag><Size>{size}</Size></Contents>"
+            for key, size in shown
+        )
+        more = begin + page < len(found)
+        token = f"<NextContinuationToken>{begin + page}</NextContinuationToken>" if more else ""
+        body = (
+            '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+            f"<Name>{request.bucket}</Name><Prefix>{escape(prefix)}</Prefix><KeyCount>{len(shown)}</KeyCount>"
+            f"<MaxKeys>{page}</MaxKeys><IsTruncated>{str(more).lower()}</IsTruncated>{token}{rows}</ListBucketResult>"
+        )
+        return Answer(200, body.encode(), {"content-type": "application/xml"})
+
+    return answer
