@@ -9,7 +9,8 @@ here.
 | `UNKNOWN_OFFSET`, `NO_TIMESTAMP`, `NO_LEADER_EPOCH` | -1: no offset, no time, no epoch |
 | `INTERNAL_TOPICS` | topics that hold Kafka's own state; no client writes to them |
 | `METADATA_TOPIC` | the log that holds a KRaft cluster's metadata; clients do not see it as a topic |
-| `KAFKAS_TOPICS` | these topics and this log: their records are in Kafka's own formats |
+| `REMOTE_LOG_METADATA_TOPIC` | the topic that lists the segments in remote storage (KIP-405) |
+| `KAFKAS_TOPICS` | all of these: their records are in Kafka's own formats |
 | `is_hidden` | whether lists of topics leave a topic out unless it is asked for |
 
 Values only: no files, sockets or clocks. A name that only one package uses is defined in that package, such as
@@ -88,10 +89,11 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 SHARE_GROUPS_TOPIC: Final = "__share_group_state"
 METADATA_TOPIC: Final = "__cluster_metadata"
+REMOTE_LOG_METADATA_TOPIC: Final = "__remote_log_metadata"
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC})
 
-KAFKAS_TOPICS: Final = INTERNAL_TOPICS | {METADATA_TOPIC}
+KAFKAS_TOPICS: Final = INTERNAL_TOPICS | {METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC}
 
 
 def is_hidden(topic: str) -> bool:

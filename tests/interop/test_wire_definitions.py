@@ -17,6 +17,7 @@ from tests.wire.judging import declaration_differences, judge_bytes, versions_of
 from tests.wire.random_messages import message_classes, stored_classes
 from tidelog.metadata.control_records import CONTROL_RECORDS
 from tidelog.metadata.records import RECORD_TYPES
+from tidelog.metadata.remote_log_records import REMOTE_LOG_RECORDS
 from tidelog.wire.codec import Message
 
 RELEASES = ("3.9.1", "4.4.0")
@@ -72,6 +73,18 @@ def test_metadata_records(release: str) -> None:
     assert declaration_differences(known, classes) == []
     for cls, version in versions_of(known, classes):
         judge_bytes(cls, known[cls.__name__], version, rounds=20)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_records_about_remote_segments(release: str) -> None:
+    """3.9.1 lacks a tagged field, which older readers skip."""
+    known = _of(SERVERS[release], f"kafka-storage-{release}.jar")
+    every = REMOTE_LOG_RECORDS.values()
+    classes = [cls for cls in every if release == RELEASES[-1] or "txn_index_empty" not in {field.name for field in cls.FIELDS}]
+    assert {name for name, one in known.items() if one["type"] == "metadata"} == {cls.__name__ for cls in every}
+    assert declaration_differences(known, classes) == []
+    for cls, version in versions_of(known, classes):
+        judge_bytes(cls, known[cls.__name__], version, rounds=50)
 
 
 def _of(jars: str, name: str) -> dict[str, Definition]:

@@ -237,7 +237,7 @@ class Kafka391(_Broker):
             self._format(defaults | self.properties)
         self._share_classes()
         self.process = JavaProcess(
-            classpath(self.RELEASE),
+            self.classpath(),
             "kafka.Kafka",
             [properties],
             output=self.folder / "broker.out",
@@ -245,6 +245,10 @@ class Kafka391(_Broker):
             options=self.java_options,
         )
         self.process.wait_ready(self._serves)
+
+    def classpath(self) -> str:
+        """Return the broker's class path."""
+        return classpath(self.RELEASE)
 
     def _format(self, properties: Mapping[str, str]) -> None:
         """Format the folder like `kafka-storage.sh format`: the ids, and the initial features as recorded from that tool."""

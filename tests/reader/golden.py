@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tests.places import placed
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.log_dirs import open_log_dir
+from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 RELEASES = ("kafka-3.9.1", "kafka-2.4.1")

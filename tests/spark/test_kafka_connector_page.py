@@ -87,6 +87,8 @@ VALUES = {
     "columns": "offset,value",
     "timeMapDir": "/maps",
     "skipDamaged": "true",
+    "tier": "/remote",
+    "tierKey": "/key.pem",
     "maxOffsetsPerTrigger": "1000",
     "minOffsetsPerTrigger": "10",
     "maxTriggerDelay": "5m",
@@ -179,10 +181,16 @@ def judge(
     value = values.get(name, "1")
     if name in ("subscribePattern", "assign"):
         others = {key: text for key, text in others.items() if key != "subscribe"}
-    if name in ("timeMapDir", "skipDamaged") or (name == "partitions" and "with brokers" in remark) or name == "topic.<property>":
+    if (
+        name in ("timeMapDir", "skipDamaged", "tier", "tierKey")
+        or (name == "partitions" and "with brokers" in remark)
+        or name == "topic.<property>"
+    ):
         with pytest.raises(InvalidArgumentError):  # only with a folder
             parse(others | {name.replace("<property>", "segment.bytes"): value})
         others = {key: text for key, text in others.items() if key not in BROKERS} | {"path": "/data"}
+    if name == "tierKey":
+        others = others | {"tier": "/remote"}
     if name == "timeZone":
         others = others | {"startTime": "2013-07-10"}
     if name in ("schema", "keySchema", "mode"):

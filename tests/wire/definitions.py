@@ -31,7 +31,7 @@ EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "bool": False, "uuid": uuid
 def from_jar(jar: Path) -> dict[str, Definition]:
     """Every definition in a jar of Kafka's, by its name."""
     with zipfile.ZipFile(jar) as archive:
-        found = [name for name in archive.namelist() if re.fullmatch(r"common/(message|metadata)/\w+\.json", name)]
+        found = [name for name in archive.namelist() if re.fullmatch(r"(common/)?(message|metadata)/\w+\.json", name)]
         texts = [archive.read(name).decode() for name in found]
     return _by_name(texts)
 

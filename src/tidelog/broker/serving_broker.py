@@ -84,6 +84,14 @@ def log_loaded(manager: LogManager, lasted_s: float) -> None:
         lasted_s,
         ", recovered after an unclean shutdown" if manager.logs and not manager.had_clean_shutdown else "",
     )
+    for key, log in sorted(manager.logs.items()):
+        if log.config.remote_storage_enable:
+            logger.warning(
+                "%s-%d is tiered (remote.storage.enable), and this broker has no remote storage: it serves only the records in "
+                "its folder, from offset %d on; `tidelog cat --tier` reads all of them",
+                *key,
+                max(log.log_start_offset, min((segment.base_offset for segment in log.segments.values()), default=0)),
+            )
     for key, reason in manager.offline_partitions().items():
         logger.error("%s-%d is offline: %s", *key, reason)
 

@@ -16,17 +16,42 @@ import click
 from tidelog.cli.local_path import LocalPath
 from tidelog.client.connections.addresses import secured
 from tidelog.folder_path import folder_path
-from tidelog.sources.opening import OBJECTS, kind_of
+from tidelog.sources.opening import OBJECTS, kind_of, tiered
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _FILE = "tidelog.client.file"
 _GIVEN = "tidelog.client.given"
+_TIER = "tidelog.tier"
+_TIER_KEYS = "tidelog.tier.keys"
+
+
+TIER_OPTIONS = (
+    click.option(
+        "--tier-key",
+        metavar="[ID=]FILE",
+        multiple=True,
+        is_eager=True,
+        expose_value=False,
+        callback=lambda ctx, param, value: ctx.meta.__setitem__(_TIER_KEYS, value),
+        help="The RSA private key (PEM) of an encrypted tier; may be repeated.",
+    ),
+    click.option(
+        "--tier",
+        metavar="ADDRESS",
+        is_eager=True,
+        expose_value=False,
+        callback=lambda ctx, param, value: ctx.meta.__setitem__(_TIER, value),
+        help="The remote storage of DIR's tiered topics: a folder, or an address of object storage.",
+    ),
+)
+"""`--tier` and `--tier-key`. `reached` reads them."""
 
 
 def client_options(function: Decorated) -> Decorated:
     """Add the client's options --config FILE and -X NAME=VALUE. `reached` reads them."""
     for option in (
+        *TIER_OPTIONS,
         click.option(
             "-X",
             metavar="NAME=VALUE",
@@ -49,7 +74,7 @@ def client_options(function: Decorated) -> Decorated:
         function = option(function)
     # Click's list of parameters, the last one first. These are the last ones in the help: what a command does comes before them.
     params: list[click.Parameter] = function.__click_params__  # type: ignore[attr-defined]
-    params[:] = params[-2:] + params[:-2]
+    params[:] = params[-4:] + params[:-4]
     return function
 
 
@@ -60,6 +85,8 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     file, given = ctx.meta.get(_FILE), ctx.meta.get(_GIVEN, {})
     if value is None:
         return None
+    if ctx.meta.get(_TIER) or ctx.meta.get(_TIER_KEYS):
+        return str(tiered(value, ctx.meta.get(_TIER), ctx.meta.get(_TIER_KEYS, ())))
     kind = kind_of(value)
     if file is None and not given:
         return str(folder_path(value)) if kind.is_local else value

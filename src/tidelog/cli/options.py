@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tidelog.cli.client_options import client_options, reached
+from tidelog.cli.client_options import TIER_OPTIONS, client_options, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.config import INT32_MAX
 from tidelog.folder_path import folder_path
-from tidelog.sources.opening import FOLDERS, OBJECTS, kind_of
+from tidelog.sources.opening import FOLDERS, OBJECTS, TIERED, kind_of
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def directory_argument(function: Decorated) -> Decorated:
 
 def folders_argument(function: Decorated) -> Decorated:
     """Add DIR, a data folder or several: /d1:/d2, a pattern, or a broker's server.properties."""
+    for option in TIER_OPTIONS:
+        function = option(function)
     return click.argument("directory", metavar="DIR", callback=_folders)(function)
 
 
@@ -83,7 +85,8 @@ def _brokers(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def _folders(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    return value if kind_of(value) is FOLDERS else _folder(ctx, param, value)
+    value = reached(ctx, param, value) or ""
+    return value if kind_of(value) in (FOLDERS, TIERED) else _folder(ctx, param, value)
 
 
 def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:

@@ -6,18 +6,22 @@
 
 Ids and bytes are base64, ids URL-safe and without padding; a tagged field with its default value is omitted. Unknown
 records are shown with key, version and value.
+
+Records of ``__remote_log_metadata`` have the same form. Their states are shown by name, as by Kafka's DumpLogSegments.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 from tidelog.errors import ProtocolError
 from tidelog.metadata.frame import UnknownRecord, decode_record, read_frame
+from tidelog.metadata.remote_log_records import STATES, decode_remote_log_record
 from tidelog.wire.codec import Bytes
 from tidelog.wire.fields import Message
-from tidelog.wire.json_form import Json, show_bytes, show_fields
+from tidelog.wire.json_form import Json, camel, show_bytes, show_fields
 
 
 def show_value(value: Bytes) -> Json:
@@ -28,12 +32,21 @@ def show_value(value: Bytes) -> Json:
     return _show_known(record, read_frame(value).version)
 
 
-def show_known_value(value: Bytes) -> Json:
+def show_known_value(value: Bytes, decode: Callable[[Bytes], Message | UnknownRecord] = decode_record) -> Json:
     """Return what `show_value` returns. Raises ProtocolError also for an unknown record, or an unknown version of one."""
-    record = decode_record(value)
+    record = decode(value)
     if isinstance(record, UnknownRecord):
         raise ProtocolError("a metadata record of an unknown kind or version", found=f"{record.name}, version {record.version}")
     return _show_known(record, read_frame(value).version)
+
+
+def show_remote_log_value(value: Bytes) -> Json:
+    """Return a value of ``__remote_log_metadata`` as `show_known_value` does, with the names of states. Raises ProtocolError."""
+    shown = show_known_value(value, decode_remote_log_record)
+    for field, states in STATES.items():
+        if (name := camel(field)) in shown["data"]:
+            shown["data"][name] = states(shown["data"][name]).name
+    return shown
 
 
 def _show_known(record: Message, version: int) -> Json:

@@ -34,6 +34,7 @@ from tidelog.reader import transactions
 from tidelog.reader.log_segments import LogSegments
 from tidelog.reader.missing.claims import Claims, newest_epoch
 from tidelog.reader.missing.missing_offsets import MissingOffsets, missing_offsets
+from tidelog.reader.offset_targets import TieredOffsets
 from tidelog.reader.proven_head import WalkBudget
 from tidelog.reader.salvage.salvage import LeftOut
 from tidelog.reader.salvage.salvaged_segment import SalvagedSegment
@@ -49,6 +50,8 @@ ELSEWHERE_BYTES = 1024 * 1024
 class Log(LogSegments):
     """One partition of a data folder, read-only: its segments, offsets, batches and transactions. Create it with `open`."""
 
+    tiered: TieredOffsets | None = None
+    """Set if a part of the log is in remote storage."""
     _given_message_format: int | None = None
     _names_are_checked = False
 

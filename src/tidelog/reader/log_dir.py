@@ -34,7 +34,7 @@ from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.files import Notices
 from tidelog.formats.names import MAX_NAME_LENGTH
 from tidelog.formats.paths.file_path import AnyPath, FilePath
-from tidelog.model import METADATA_TOPIC, TopicPartition
+from tidelog.model import METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
 from tidelog.objects.opening import address_of, folder_at, refresh
 from tidelog.reader.log import Log
@@ -191,12 +191,19 @@ class LogDir:
             self.log_start_offsets.get(key),
             self.cleaner_offsets.get(key),
             is_set_compacted=partial(self._is_set_compacted, key.topic),
+            is_tiered=partial(self._is_tiered, key.topic),
             was_closed=(self.path / names.CLEAN_SHUTDOWN_FILE).exists(),
         )
 
     def _is_set_compacted(self, topic: str) -> bool:
         """Return whether the cluster metadata in the folder, if any, say that a topic is compacted."""
         return self.image is not None and "compact" in self.image.topic_config(topic).get("cleanup.policy", "")
+
+    def _is_tiered(self, topic: str) -> bool:
+        """Return whether the cluster metadata in the folder say that a topic is tiered; without any, whether any topic may be."""
+        if self.image is not None and topic in self.image.topics:
+            return self.image.topic_config(topic).get("remote.storage.enable") == "true"
+        return any(key.topic == REMOTE_LOG_METADATA_TOPIC for key in self._partitions)
 
     @cached_property
     def image(self) -> MetadataImage | None:

@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
-from tidelog.folder_list import Folders
 from tidelog.formats import names
 from tidelog.formats.files import Notices
 from tidelog.formats.paths.file_path import AnyPath, FilePath
 from tidelog.model import METADATA_TOPIC, TopicPartition
-from tidelog.objects.opening import folders_at
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.claims import Claims, newest_epoch
@@ -178,9 +176,3 @@ class LogDirs(LogDir):
                 if name.startswith(stem) and name.endswith(FUTURE_SUFFIX):
                     text = f"an unfinished move of the partition from {holders[0].path}: the copy is not read"
                     self.notices.note(folder.path / name, text)
-
-
-def open_log_dir(folders: Folders) -> LogDir:
-    """Open one data folder, or several as one (see `folder_list`). Raises the same errors as `LogDir` and `list_folders`."""
-    paths = folders_at(folders)
-    return LogDir(paths[0]) if len(paths) == 1 else LogDirs(paths)

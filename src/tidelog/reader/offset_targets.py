@@ -6,8 +6,8 @@ target            value  answer
 EARLIEST           -2    the log start offset
 LATEST             -1    the end for this reader: the log end offset, the last stable offset ...
 MAX_TIMESTAMP      -3    the first record with the largest timestamp: needs a search
-EARLIEST_LOCAL     -4    as EARLIEST: no tiered storage
-LATEST_TIERED      -5    offset -1: no tiered storage
+EARLIEST_LOCAL     -4    the first offset in the local log; as EARLIEST without tiered storage
+LATEST_TIERED      -5    the last offset in remote storage; -1 if there is none
 a time (ms)       >= 0   the first record, by offset, whose timestamp is at least that: needs a search
 ================  =====  =================================================================================
 
@@ -34,6 +34,8 @@ class Epochs(Protocol):
     @property
     def earliest(self) -> EpochEntry | None: ...
 
+    def epoch_for_offset(self, offset: int) -> int | None: ...
+
 
 class Searched(Protocol):
     """A log, opened for reading or by its owner."""
@@ -58,13 +60,20 @@ class Place(NamedTuple):
     leader_epoch: int
 
 
+class TieredOffsets(NamedTuple):
+    """Where the local part of a tiered log begins, and the last offset that is in remote storage, -1 if none is (KIP-405)."""
+
+    local_start: int
+    last_tiered: int
+
+
 def check_target(target: int) -> None:
     """Raise UnsupportedVersionError for an unknown negative value."""
     if target < LATEST_TIERED:
         raise UnsupportedVersionError("unknown special timestamp", found=target, expected="-5..-1 or a time")
 
 
-def place_of(target: int, log: Searched, end_offset: Callable[[], int]) -> Place | None:
+def place_of(target: int, log: Searched, end_offset: Callable[[], int], tiered: TieredOffsets | None = None) -> Place | None:
     """Return a target's offset, None if it needs a search. `end_offset` is called for LATEST.
 
     Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST.
@@ -76,6 +85,10 @@ def place_of(target: int, log: Searched, end_offset: Callable[[], int]) -> Place
         raise UnsupportedForMessageFormatError(
             "message format v0 has no timestamps: only earliest and latest can be asked for", path=log.directory
         )
+    if tiered is not None and target in (EARLIEST_LOCAL, LATEST_TIERED):
+        offset = tiered.local_start if target == EARLIEST_LOCAL else tiered.last_tiered
+        epoch = log.leader_epochs.epoch_for_offset(offset)
+        return Place(offset, NO_LEADER_EPOCH if epoch is None else epoch)
     if target in (EARLIEST, EARLIEST_LOCAL):
         earliest = log.leader_epochs.earliest
         known = earliest is not None and earliest.start_offset <= log.log_start_offset

@@ -77,7 +77,8 @@ def find_from(log: Log, timestamp: int, offset: int) -> int | None:
 def _find(log: Log, timestamp: int, isolation: Isolation, trace: Trace | None) -> FoundOffset | None:
     check_target(timestamp)
     log.check_names()
-    place = place_of(timestamp, log, lambda: log.last_stable_offset if isolation == "read_committed" else log.log_end_offset)
+    end_offset = (lambda: log.last_stable_offset) if isolation == "read_committed" else (lambda: log.log_end_offset)
+    place = place_of(timestamp, log, end_offset, log.tiered)
     if place is not None:
         # The end itself may be at the high watermark.
         past = timestamp == LATEST and log.high_watermark is not None and place.offset > log.high_watermark

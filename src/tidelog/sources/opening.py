@@ -19,6 +19,7 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.folder_list import absolute_folders, are_several
 from tidelog.folder_path import folder_path
 from tidelog.objects.address import is_object_address, parse, with_options
+from tidelog.tier import Tier, TieredAddress, absolute_tiered, is_tiered
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir
@@ -76,7 +77,15 @@ FOLDERS = Kind(
     settled=absolute_folders,
 )
 
-KINDS: list[Kind] = [BROKERS, OBJECTS, FOLDERS, FOLDER]
+TIERED = Kind(
+    "a data folder with remote storage",
+    is_tiered,
+    "tidelog.sources.files.folder_source:FolderSource",
+    reads_files=True,
+    settled=absolute_tiered,
+)
+
+KINDS: list[Kind] = [BROKERS, TIERED, OBJECTS, FOLDERS, FOLDER]
 """Every kind of source. Add a new kind before the folders, which accept any address."""
 
 
@@ -121,6 +130,20 @@ def configured(address: Address, config: Mapping[str, object] | None) -> Address
     if not isinstance(address, str) or not kind.is_cluster:
         raise InvalidArgumentError("config is for brokers and object storage", found=f"{kind.name}: {address}")
     return with_config(address, config)
+
+
+def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) -> Address:
+    """Return the address of a data folder, or several, with the remote storage `tier`; without one, the address itself.
+
+    Raises InvalidArgumentError for brokers, which read remote storage themselves.
+    """
+    if tier is None:
+        if key_files:
+            raise InvalidArgumentError("a tier's key is given, and no tier", found=", ".join(key_files), expected="tier=ADDRESS")
+        return address
+    if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
+        raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")
+    return str(TieredAddress(os.fspath(address), Tier(tier, tuple(key_files))))
 
 
 def settled(address: str | os.PathLike[str]) -> str:

@@ -17,7 +17,7 @@ from tidelog.formats.paths.file_path import AnyPath
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.sources.arrow import coalesce
 from tidelog.sources.bounds import LOG_END, OffsetRanges, check_positive
-from tidelog.sources.opening import Address, configured, open_source
+from tidelog.sources.opening import Address, configured, open_source, tiered
 from tidelog.sources.plan import scan_request
 from tidelog.sources.reader_resources import BATCH_ROWS, ReaderResources
 from tidelog.sources.scan_plan import ScanPlan, ScanRequest
@@ -58,6 +58,8 @@ def scan(
     config: Mapping[str, object] | None = None,
     tz: str | None = None,
     decode: Decode | None = None,
+    tier: str | None = None,
+    tier_keys: Iterable[str] = (),
 ) -> pa.RecordBatchReader:
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
@@ -89,6 +91,9 @@ def scan(
             `tidelog.decoding.Decodings`, which has a schema registry and schemas too. The columns `key_undecoded` and
             `value_undecoded` are added; they have the bytes that could not be decoded. Types are those of the schema or, without
             one, of the first batch, which is read before `scan` returns. `docs/values.md` has the details.
+        tier: the remote storage of the folder's tiered topics (KIP-405): a folder, or an address of object storage. The topic is
+            then one log, from its first remote record on. `docs/tiered-storage.md` has the details.
+        tier_keys: the files of RSA private keys, `FILE` or `ID=FILE`, for encrypted segments.
 
     Raises:
         InvalidArgumentError: an invalid argument.
@@ -117,7 +122,7 @@ def scan(
         time_map_dir=time_map_dir,
         clock=clock,
     )
-    opened = open_source(configured(source, config), skip_damaged=skip_damaged)
+    opened = open_source(configured(tiered(source, tier, tuple(tier_keys)), config), skip_damaged=skip_damaged)
     reading = opened.reading
     try:
         scan_plan = opened.planned(partial(_plan_and_pin, opened, request, reading))

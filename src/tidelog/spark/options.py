@@ -75,6 +75,8 @@ OPTIONS: dict[str, str] = {
     "columns": "the columns to return, separated by commas; createTime is returned only if named",
     "isolationLevel": "read_uncommitted or read_committed",
     "minPartitions": "cut at least this many splits",
+    "tier": "the remote storage of the folder's tiered topics: a folder, or an address of object storage",
+    "tierKey": "files of RSA private keys for encrypted segments of the tier, FILE or ID=FILE, separated by commas",
     "timeMapDir": "a folder of time maps, used before those beside the segments",
     "skipDamaged": "skip damaged batches and log them",
     "failOnDataLoss": "true: an offset outside the log is an error; false: read what is left",
@@ -164,6 +166,9 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     given = {key.lower(): value for key, value in options.items()}
     if _PATHS in given:
         given.setdefault("path", joined(given.pop(_PATHS)))
+    keys = [one.strip() for one in given.get("tierkey", "").split(",") if one.strip()]
+    if "tier" in given or keys:
+        given["path"] = str(opening.tiered(given.get("path", "").strip(), given.get("tier"), keys))
     kind = _kind(given)
     notices = _refuse_unknown(given, kind, is_stream)
     subscription = _subscription(given)

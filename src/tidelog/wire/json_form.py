@@ -32,7 +32,7 @@ def shower(cls: type[Struct], version: int) -> Callable[[Any], Json]:
     for field in cls.FIELDS:
         if version not in field.versions:
             continue
-        value, name = f"struct.{field.name}", repr(_camel(field.name))
+        value, name = f"struct.{field.name}", repr(camel(field.name))
         convert = _converter(field.kind, field.of, version)
         if convert is not None:
             names[f"show_{field.name}"] = convert
@@ -46,7 +46,8 @@ def shower(cls: type[Struct], version: int) -> Callable[[Any], Json]:
     return compiled("\n".join(source), "show", f"show {cls.__name__} v{version}", names)
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """Return Kafka's name of a field."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 

@@ -25,7 +25,7 @@ from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.metadata.json_form import try_show_value
-from tidelog.model import INTERNAL_TOPICS
+from tidelog.model import KAFKAS_TOPICS, METADATA_TOPIC
 from tidelog.reader.metadata_log import ASIDE_DIR, METADATA_DIR, read_snapshot
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, compute_crc, read_header
 from tidelog.records.compression import Bytes
@@ -270,9 +270,9 @@ def _control_facts(header: BatchHeader, record: Record, path: FilePath) -> Row:
 
 
 def _internal_records(path: FilePath) -> InternalRecords | None:
-    """Return the decoder of a coordinator's records, by the name of the file's folder; None for all other files."""
+    """Return the decoder of an internal topic's records, by the name of the file's folder; None for all other files."""
     topic = path.absolute().parent.name.rpartition("-")[0]
-    return InternalRecords(topic) if topic in INTERNAL_TOPICS else None
+    return InternalRecords(topic) if topic in KAFKAS_TOPICS - {METADATA_TOPIC} else None
 
 
 def _is_metadata(path: FilePath) -> bool:

@@ -1,8 +1,8 @@
 """`tidelog find DIR|HOST:PORT TOPIC --at TIME`: the offset for a time, in each partition.
 
 The answer is that of Kafka's ListOffsets: the first record, by offset, at or after the time. `earliest`, `latest` and `max` are
-Kafka's special targets -2, -1 and -3. If there is no such record, the answer is -1, not an error. A broker gets the same request,
-and its answer is shown unchanged.
+Kafka's special targets -2, -1 and -3; `earliest-local` and `latest-tiered` are -4 and -5, for tiered topics. If there is no such
+record, the answer is -1, not an error. A broker gets the same request, and its answer is shown unchanged.
 
 This command must start fast: it must import neither pyarrow nor rich.
 """
@@ -27,7 +27,7 @@ from tidelog.cli.printing.layout import json_line, one_line, show_time, some, ta
 from tidelog.cli.printing.notices import INCOMPLETE, note, print_line
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, time_zone_option
-from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
+from tidelog.model import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Isolation, TopicPartition
 from tidelog.reader.explain import explain
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets, is_any_lost
@@ -39,7 +39,13 @@ from tidelog.sources.opening import kind_of, open_source
 if TYPE_CHECKING:
     from tidelog.sources.source import Source
 
-TARGETS = {"earliest": EARLIEST, "latest": LATEST, "max": MAX_TIMESTAMP}
+TARGETS = {
+    "earliest": EARLIEST,
+    "latest": LATEST,
+    "max": MAX_TIMESTAMP,
+    "earliest-local": EARLIEST_LOCAL,
+    "latest-tiered": LATEST_TIERED,
+}
 """Words for `--at` → the special timestamps of Kafka's ListOffsets."""
 
 NOT_FOUND = FoundOffset(-1, -1, -1)

@@ -7,6 +7,7 @@ the first that stays. The deciding record is named with its offset, and marked i
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,8 @@ from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import run_clock
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
-from tidelog.reader.log_dirs import open_log_dir
+from tidelog.reader.log import Log
+from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 from tidelog.storage.folder.served_settings import ServedSettings
 from tidelog.storage.retention_forecast import Forecast, Keeper, forecast
 from tidelog.storage.topics.topic_settings import Source, TopicSettings
@@ -94,21 +96,24 @@ def command(
         if not known.is_known and not given:
             unknown.append(name)
         applied = replace(known.config, **given)  # type: ignore[arg-type]  # both are numbers
-        sources = {name: Source.OPTION if name.replace(".", "_") in given else known.source(name) for name in _NAMES}
+        names_shown = (*_NAMES, *_LOCAL_NAMES) if applied.remote_storage_enable else _NAMES
+        sources = {name: Source.OPTION if name.replace(".", "_") in given else known.source(name) for name in names_shown}
         for partition in wanted_partitions(partitions) or log_dir.partitions(name):
             with log_dir.log(name, partition) as log:
                 log.check_names()
                 found = forecast(log, applied, now_ms)
+                leaves = _leaves_folder(log, applied, now_ms) if applied.remote_storage_enable else None
                 missing += log_dir.missing_of(log)
                 title = (
                     f"{name}-{partition}: {_settings(applied, sources, settings.served)}; high watermark {log.high_watermark}, "
                     f"log end {log.log_end_offset}"
                 )
             if as_json:
-                lines += [_json(name, partition, one, now_ms, applied, sources) for one in found]
+                lines += [_json(name, partition, one, now_ms, applied, sources, leaves) for one in found]
             else:
                 lines.append(one_line(title))
-                lines += table(_HEADER, (_cells(one, now_ms) for one in found), spare=("size", "next offset"), indent="  ")
+                header = _HEADER if leaves is None else (*_HEADER, "leaves the folder")
+                lines += table(header, (_cells(one, now_ms, leaves) for one in found), spare=("size", "next offset"), indent="  ")
                 lines += [f"  {line}" for line in _futures(found, now_ms)]
     if unknown:
         shown = ", ".join(unknown[:_SHOWN_NAMES]) + (
@@ -141,6 +146,26 @@ def _bytes(text: str) -> int:
 
 
 _NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
+_LOCAL_NAMES = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes")
+
+
+def _leaves_folder(log: Log, config: LogConfig, now_ms: int) -> dict[int, Forecast]:
+    """Return when each segment in the local folder is deleted there, by base offset, if it is in remote storage by then.
+
+    A local limit of -2 is that of the whole log (KIP-405).
+    """
+    local_start = log.segments[0].base_offset if log.tiered is None else log.tiered.local_start
+    config = replace(
+        config,
+        retention_ms=config.retention_ms if config.local_retention_ms == -2 else config.local_retention_ms,
+        retention_bytes=config.retention_bytes if config.local_retention_bytes == -2 else config.local_retention_bytes,
+    )
+    whole, first = log.segments, bisect_left(log.segments, local_start, key=lambda segment: segment.base_offset)
+    log.segments = whole[first:]  # Remote segments do not count towards local.retention.bytes.
+    try:
+        return {one.base_offset: one for one in forecast(log, config, now_ms)}
+    finally:
+        log.segments = whole
 
 
 def _settings(config: LogConfig, sources: Mapping[str, Source], served: ServedSettings | None) -> str:
@@ -153,19 +178,28 @@ def _settings(config: LogConfig, sources: Mapping[str, Source], served: ServedSe
     time = "forever" if config.retention_ms < 0 else show_span(config.retention_ms)
     size = "any size" if config.retention_bytes < 0 else show_bytes_size(config.retention_bytes)
     kept = f"retention {time} {told('retention.ms')}, {size} {told('retention.bytes')}"
+    if config.remote_storage_enable:
+        local = [
+            "as all" if value == -2 else "no limit" if value < 0 else show(value)
+            for value, show in ((config.local_retention_ms, show_span), (config.local_retention_bytes, show_bytes_size))
+        ]
+        kept += f"; tiered, local {local[0]} {told('local.retention.ms')}, {local[1]} {told('local.retention.bytes')}"
     return f"{kept}, compacted too {told('cleanup.policy')}" if config.is_compacted else kept
 
 
 _HEADER = ("base offset", "next offset", "size", "largest timestamp", "at offset", "goes", "because")
 
 
-def _cells(one: Forecast, now_ms: int) -> list[object]:
+def _cells(one: Forecast, now_ms: int, leaves: Mapping[int, Forecast] | None) -> list[object]:
     own = one.own
+    local = None if leaves is None else leaves.get(one.base_offset)
+    where = [] if leaves is None else ["is remote" if local is None else _goes(local, now_ms)]
     return [
         *(one.base_offset, one.next_offset, show_bytes_size(one.size_bytes)),
         *((None, None) if own is None else (show_time(own.timestamp), "file's time" if own.offset is None else own.offset)),
         _goes(one, now_ms),
         _because(one, now_ms),
+        *where,
     ]
 
 
@@ -198,8 +232,17 @@ def _futures(found: list[Forecast], now_ms: int) -> Iterator[str]:
             )
 
 
-def _json(topic: str, partition: int, one: Forecast, now_ms: int, config: LogConfig, sources: Mapping[str, Source]) -> str:
+def _json(
+    topic: str,
+    partition: int,
+    one: Forecast,
+    now_ms: int,
+    config: LogConfig,
+    sources: Mapping[str, Source],
+    leaves: Mapping[int, Forecast] | None,
+) -> str:
     settings = config.to_properties()
+    local = None if leaves is None else leaves.get(one.base_offset)
     keeper, own = one.keeper, one.own
     return json_line(
         {
@@ -217,6 +260,7 @@ def _json(topic: str, partition: int, one: Forecast, now_ms: int, config: LogCon
             "kept_by_offset": None if keeper is None else keeper.offset,
             "kept_by_timestamp": None if keeper is None else keeper.timestamp,
             "kept_by_future": keeper is not None and keeper.timestamp > now_ms,
-            "settings": {name: {"value": settings[name], "source": sources[name].name.lower()} for name in _NAMES},
+            "settings": {name: {"value": settings[name], "source": sources[name].name.lower()} for name in sources},
+            **({} if leaves is None else {"is_local": local is not None, "leaves_folder_ms": local and local.goes_ms}),
         }
     )

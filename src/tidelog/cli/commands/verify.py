@@ -15,6 +15,7 @@ from tidelog.check.finding import Finding
 from tidelog.check.folder_indexes import VerifyOptions
 from tidelog.check.folder_verify import FolderReport, PartitionReport, verify_folder
 from tidelog.check.partitions import checked_time_map_dir
+from tidelog.check.remote_segments import verify_remote
 from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
 from tidelog.cli.options import folders_argument, json_option, suggest
 from tidelog.cli.printing import notices
@@ -24,8 +25,11 @@ from tidelog.cli.printing.progress_bar import ProgressBar, size_of
 from tidelog.cli.printing.terminal import stderr_is_terminal
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.formats.paths.file_path import FilePath, log_files
-from tidelog.objects.opening import folders_at
+from tidelog.model import TopicPartition
+from tidelog.objects.opening import folder_at, folders_at
 from tidelog.reader.log_dirs import LogDirs
+from tidelog.reader.tiered.tiered_log_dir import TieredLogDir, open_log_dir
+from tidelog.tier import is_tiered, parse_tiered
 
 
 @click.command("verify")
@@ -73,14 +77,16 @@ def command(
         if not compare_folders((directory, *rest), topics, jobs or processors(), as_json=as_json):
             raise click.exceptions.Exit(notices.INCOMPLETE)
         return
-    wanted, folders = (*rest, *topics), folders_at(directory)
-    parts = (part for folder in folders for part in folder.iterdir() if part.is_dir()) if stderr_is_terminal() else ()
+    wanted = (*rest, *topics)
+    folders = folders_at(parse_tiered(directory).folders if is_tiered(directory) else directory)
     parts = (part for folder in folders for part in folder.iterdir() if part.is_dir()) if stderr_is_terminal() else ()
     logs = (log for part in parts for log in log_files(part))
     size_bytes = size_of(log for log in logs if not wanted or log.parent.name.rpartition("-")[0] in wanted)
     with ProgressBar("verify", size_bytes, answer_on_stdout=False) as bar:
         options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors(), bar.advance)
         reports = list(_reports(folders, wanted, options))
+        if is_tiered(directory):
+            reports = _with_remote(directory, wanted, reports)
     print_lines(line for _, report in reports for line in _finding_lines(report.all_findings(), as_json))
     partitions = [one for _, report in reports for one in report.partitions]
     if as_json:
@@ -90,6 +96,23 @@ def command(
         print_lines(table(_HEADER, map(_cells, partitions), spare=("topic id", "log start", "segments")))
     if not all(report.is_sound for _, report in reports):
         raise click.exceptions.Exit(notices.INCOMPLETE)
+
+
+def _with_remote(
+    address: str, topics: tuple[str, ...], reports: list[tuple[FilePath, FolderReport]]
+) -> list[tuple[FilePath, FolderReport]]:
+    """Return the reports with that of the remote segments, which decides what is missing at the start of tiered partitions."""
+    log_dir = open_log_dir(address)
+    assert isinstance(log_dir, TieredLogDir)
+    for _, report in reports:
+        for one in report.partitions:
+            is_remote = log_dir.is_remote(TopicPartition(one.topic, one.partition))
+            one.findings = [
+                finding
+                for finding in one.findings
+                if not (is_remote and finding.missing is not None and finding.missing.kind == "head")
+            ]
+    return [*reports, (folder_at(log_dir.tier.address), FolderReport(log_dir.path, [], verify_remote(log_dir, topics)))]
 
 
 def _reports(

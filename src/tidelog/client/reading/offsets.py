@@ -23,7 +23,16 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, error_for
 from tidelog.errors import ProtocolError, TidelogError
-from tidelog.model import EARLIEST, ISOLATION_LEVELS, MAX_TIMESTAMP, Isolation, TopicPartition, check_isolation
+from tidelog.model import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    ISOLATION_LEVELS,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    Isolation,
+    TopicPartition,
+    check_isolation,
+)
 from tidelog.reader.time_search import FoundOffset
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
@@ -37,6 +46,9 @@ from tidelog.wire.messages.list_offsets import (
 
 NEWEST_VERSION = 7
 CONSUMER = -1
+
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""Special targets → the first version of ListOffsets that has them."""
 
 
 class NotFound(enum.Enum):
@@ -66,7 +78,7 @@ def list_offsets(
     oldest = _oldest_version(targets, isolation)
 
     def make(connection: Connection, keys: list[TopicPartition]) -> tuple[Message, int]:
-        version = connection.version(ListOffsetsRequest, newest=NEWEST_VERSION, oldest=oldest)
+        version = connection.version(ListOffsetsRequest, newest=max(NEWEST_VERSION, oldest), oldest=oldest)
         by_topic: dict[str, list[ListOffsetsPartition]] = {}
         for key in keys:
             asked = ListOffsetsPartition(
@@ -113,12 +125,9 @@ def _oldest_version(targets: Mapping[TopicPartition, int], isolation: Isolation)
     """Return the first version that supports all targets."""
     oldest = 0
     for target in targets.values():
-        if target == MAX_TIMESTAMP:
-            return 7
-        if target >= 0:
-            oldest = max(oldest, 1)
+        oldest = max(oldest, _SINCE.get(target, 1 if target >= 0 else 0))
         if target != EARLIEST and isolation == "read_committed":
-            oldest = 2
+            oldest = max(oldest, 2)
     return oldest
 
 

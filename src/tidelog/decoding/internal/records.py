@@ -3,7 +3,7 @@
 | topic | key | value |
 |---|---|---|
 | `__consumer_offsets`, `__transaction_state`, `__share_group_state` | `{"type": 1, "data": …}` | `{"version": 3, "data": …}` |
-| `__cluster_metadata` | none | `{"type": "TOPIC_RECORD", "version": 0, "data": …}` |
+| `__cluster_metadata`, `__remote_log_metadata` | none | `{"type": "TOPIC_RECORD", "version": 0, "data": …}` |
 
 `wire/coordinator/json_form` and `metadata/json_form` have the details. Records of an unknown type or version, which a newer Kafka
 may write, and malformed bytes raise no error: their keys and values are counted, and callers show the bytes.
@@ -11,16 +11,25 @@ may write, and malformed bytes raise no error: their keys and values are counted
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from tidelog.errors import ProtocolError
-from tidelog.metadata.json_form import show_known_value
-from tidelog.model import METADATA_TOPIC
+from tidelog.metadata.json_form import show_known_value, show_remote_log_value
+from tidelog.model import METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC
 from tidelog.wire.codec import Bytes
 from tidelog.wire.coordinator.json_form import show_key, show_value
 from tidelog.wire.json_form import Json
 
+KEYLESS: Final[Mapping[str, Callable[[Bytes], Json]]] = {
+    METADATA_TOPIC: show_known_value,
+    REMOTE_LOG_METADATA_TOPIC: show_remote_log_value,
+}
+"""Topics whose records have no keys that mean anything, and the functions that show their values."""
+
 
 class InternalRecords:
-    """Decodes the records of an internal topic or of ``__cluster_metadata``, and counts what it cannot decode."""
+    """Decodes the records of one of Kafka's own topics, and counts what it cannot decode."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -36,9 +45,7 @@ class InternalRecords:
     def key(self, key: Bytes | None) -> Json | None:
         """Return a key as JSON; None for null, and for one that cannot be decoded."""
         try:
-            if self.topic == METADATA_TOPIC:
-                return None
-            return show_key(self.topic, key)
+            return None if self.topic in KEYLESS else show_key(self.topic, key)
         except ProtocolError:
             self.undecoded += 1
             return None
@@ -46,8 +53,8 @@ class InternalRecords:
     def value(self, key: Bytes | None, value: Bytes | None) -> Json | None:
         """Return the value of the record with this key as JSON; None for null, and for one that cannot be decoded."""
         try:
-            if self.topic == METADATA_TOPIC:
-                return None if value is None else show_known_value(value)
+            if (show := KEYLESS.get(self.topic)) is not None:
+                return None if value is None else show(value)
             return show_value(self.topic, key, value)
         except ProtocolError:
             self.undecoded += 1

@@ -9,9 +9,9 @@ import json
 import pyarrow as pa
 
 from tidelog.decoding.decoder import SLICE_ROWS, Decoded, Decoder, as_binary, slices, with_failures
-from tidelog.decoding.internal.records import InternalRecords
+from tidelog.decoding.internal.records import KEYLESS, InternalRecords
 from tidelog.errors import InvalidArgumentError
-from tidelog.model import KAFKAS_TOPICS, METADATA_TOPIC
+from tidelog.model import KAFKAS_TOPICS
 
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -29,7 +29,7 @@ class InternalDecoder(Decoder):
         if topic not in KAFKAS_TOPICS:
             expected = ", ".join(sorted(KAFKAS_TOPICS))
             raise InvalidArgumentError("internal decodes internal topics only", found=topic, expected=expected)
-        self.reads_keys = side == "value" and topic != METADATA_TOPIC
+        self.reads_keys = side == "value" and topic not in KEYLESS
         self._is_key = side == "key"
         self._records = InternalRecords(topic)
 

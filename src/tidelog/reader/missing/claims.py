@@ -26,6 +26,8 @@ class Claims(NamedTuple):
     """Read before the folder is listed, like everything here."""
     is_set_compacted: Callable[[], bool] | None = None
     """Looks up whether the topic's settings say that it is compacted. Called only if it matters."""
+    is_tiered: Callable[[], bool] | None = None
+    """Looks up whether the topic's older segments may be in remote storage. Called only if it matters."""
     was_closed: bool = False
     """The folder has the mark of a clean shutdown, so nothing is torn."""
 

@@ -246,6 +246,8 @@ def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missi
             return  # The owner has written the epochs since, and then removed the waiting segment.
         start, reason = min(starts)
         reason += f", the first segment at {first.base_offset}"
+        if claims.is_tiered is not None and claims.is_tiered():
+            reason += "; the topic is tiered, so they may be in remote storage, which --tier names"
         yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
 
 

@@ -6,6 +6,7 @@ Unchanged partitions cost a listing of names.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from tidelog.folder_list import Folders
@@ -16,6 +17,7 @@ from tidelog.objects.opening import folders_at
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.log_dirs import LogDirs
+from tidelog.tier import is_tiered
 
 
 class _Look(NamedTuple):
@@ -98,6 +100,10 @@ class CachedLogDir(LogDir):
 
 def open_cached(folders: Folders, *, skip_damaged: bool = False) -> LogDir:
     """Open a data folder, or several as one, for repeated reads. Raises DataDirNotFoundError, InvalidArgumentError."""
+    if is_tiered(folders):
+        from tidelog.reader.tiered.tiered_log_dir import open_log_dir
+
+        return open_log_dir(folders, partial(open_cached, skip_damaged=skip_damaged))
     paths = folders_at(folders)
     if len(paths) == 1:
         return CachedLogDir(paths[0], skip_damaged=skip_damaged)

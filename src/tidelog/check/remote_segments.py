@@ -1,0 +1,87 @@
+"""Compares what ``__remote_log_metadata`` says of remote segments with what is in remote storage (KIP-405).
+
+| segment | found |
+|---|---|
+| copied, not being deleted | a fault if a file is missing or cannot be opened, or the size is not that in the metadata |
+| the same, but of a history that the log does not have | a note: it is not read; Kafka deletes it |
+| its copy was begun and not finished | a note: it is not read |
+| being deleted, deleted | nothing |
+
+Offsets that are neither local nor remote are missing. The batches of remote segments are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from tidelog.check.finding import Finding, fault, note
+from tidelog.errors import StorageError, TidelogError
+from tidelog.formats import names
+from tidelog.metadata.remote_log_records import SegmentState
+from tidelog.reader.tiered.lineage import agreed_end
+from tidelog.reader.tiered.remote_segments import RemoteSegment, TopicIdPartition
+from tidelog.reader.tiered.tiered_log_dir import TieredLogDir
+from tidelog.reader.tiered.tiered_path import TieredPath
+
+_FILES = (
+    *(names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX),
+    names.LEADER_EPOCH_CHECKPOINT,
+)
+"""What every copied segment has. Only some have aborted transactions (``.txnindex``)."""
+
+
+def verify_remote(log_dir: TieredLogDir, topics: Collection[str]) -> list[Finding]:
+    """Return what is wrong with the remote segments of these topics, by default all. Raises what reading the folders raises."""
+    found: list[Finding] = []
+    for partition in sorted(log_dir.remote.partitions):
+        key = partition.key
+        if (topics and key.topic not in topics) or log_dir.partition_id(key) != partition:
+            continue
+        for segment in log_dir.remote.partitions[partition].values():
+            if segment.state is SegmentState.COPY_SEGMENT_STARTED:
+                found.append(note(log_dir.layout.path(segment), f"{segment}: its copy was not finished, so it is not read", *key))
+            elif segment.state is SegmentState.COPY_SEGMENT_FINISHED:
+                found += _verify(log_dir, segment)
+        try:
+            found += _read(log_dir, partition)
+        except TidelogError as error:
+            if not any(one.is_fault and (one.topic, one.partition) == key for one in found):  # Else it has been said.
+                found.append(Finding.of_error(error, log_dir.path, *key))
+    return found
+
+
+def _read(log_dir: TieredLogDir, partition: TopicIdPartition) -> list[Finding]:
+    """Return which offsets are missing, and which segments are read only in part, or not at all."""
+    key = partition.key
+    with log_dir.log(*key) as log:
+        missing = [one for one in log_dir.missing_of(log) if one.kind in ("head", "segment")]
+        found = [Finding.of_missing(one, log.directory) for one in missing]
+        if isinstance(log.directory, TieredPath):
+            for segment in log_dir.remote.readable(partition):
+                since = agreed_end(segment, log.directory.folder.epochs)
+                if since <= segment.end_offset:
+                    what = f"{segment}: from offset {since} on it is of another leader's history, or deleted"
+                    found.append(note(log_dir.layout.path(segment), what, *key))
+    return found
+
+
+def _verify(log_dir: TieredLogDir, segment: RemoteSegment) -> Iterator[Finding]:
+    path, key = log_dir.layout.path(segment), segment.partition.key
+    for suffix in _FILES:
+        try:
+            handle = log_dir.layout.open(segment, suffix)
+        except FileNotFoundError:
+            yield fault(path, f"{segment}: its {suffix} is not in remote storage", *key)
+            continue
+        except OSError as error:
+            cause = error if isinstance(error, TidelogError) else StorageError(f"cannot be read: {error.strerror}", path=path)
+            yield Finding.of_error(cause, path, *key)
+            continue
+        except TidelogError as error:
+            yield Finding.of_error(error, path, *key)
+            continue
+        size = handle.stat().st_size
+        handle.close()
+        if suffix == names.LOG_SUFFIX and size != segment.size_bytes:
+            what = f"{segment}: its size in remote storage"
+            yield fault(path, what, *key)._replace(found=str(size), expected=str(segment.size_bytes))

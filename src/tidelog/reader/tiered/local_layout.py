@@ -1,0 +1,44 @@
+"""The layout of LocalTieredStorage, the remote storage in a folder that Kafka's own tests use (org.apache.kafka:kafka-storage).
+
+::
+
+    kafka-tiered-storage/<topic>-<partition>-<topic id>/<base offset>-<segment id>.log
+                                                                                  .index  .timeindex  .txnindex  .snapshot
+                                                                                  .leader_epoch_checkpoint
+
+The root may be the folder ``kafka-tiered-storage`` or the one above it (``dir`` in its configuration).
+"""
+
+from __future__ import annotations
+
+from tidelog.formats import names
+from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.formats.paths.file_path import FilePath, Handle
+from tidelog.formats.paths.local_handle import open_handle
+from tidelog.reader.tiered.remote_segments import RemoteSegment
+
+ROOT = "kafka-tiered-storage"
+_ENDINGS = {names.LEADER_EPOCH_CHECKPOINT: ".leader_epoch_checkpoint"}
+
+
+class LocalLayout:
+    """Files as Kafka has them, under names with the segment's id."""
+
+    name = "LocalTieredStorage"
+
+    def __init__(self, root: FilePath, key_files: tuple[str, ...]) -> None:
+        self._root = root if root.name == ROOT else root / ROOT
+
+    def holds(self, segment: RemoteSegment) -> bool:
+        return self.path(segment).exists()
+
+    def open(self, segment: RemoteSegment, suffix: str) -> Handle:
+        return open_handle(self._path(segment, _ENDINGS.get(suffix, suffix)))
+
+    def path(self, segment: RemoteSegment) -> FilePath:
+        return self._path(segment, names.LOG_SUFFIX)
+
+    def _path(self, segment: RemoteSegment, ending: str) -> FilePath:
+        topic, topic_id, number = segment.partition
+        folder = self._root / f"{topic}-{number}-{format_topic_id(topic_id)}"
+        return folder / f"{names.file_name(segment.start_offset, '')}-{format_topic_id(segment.id)}{ending}"

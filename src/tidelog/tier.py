@@ -1,0 +1,67 @@
+"""Where a tier is, and how its address is written into that of a data folder.
+
+``tiered:/data?tier=/mnt/remote`` is the data folder ``/data`` with the remote storage ``/mnt/remote``. `%`, `&`, `#` and `+` in
+either are written with `%`, as in any URL. ``key=[ID=]FILE``, which may be repeated, names the private keys of a layout that
+encrypts. Commands, scans and Spark write this address from their option ``tier``; another process can open it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, TypeGuard
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.folder_list import absolute_folders
+from tidelog.folder_path import SCHEME as URL
+
+SCHEME = "tiered:"
+_SAFE = "/:,@=*?[]~ "
+
+
+class Tier(NamedTuple):
+    """The address of remote storage, and the files of private keys, ``FILE`` or ``ID=FILE``."""
+
+    address: str
+    key_files: tuple[str, ...] = ()
+
+
+class TieredAddress(NamedTuple):
+    """A data folder, or several, with their remote storage."""
+
+    folders: str
+    tier: Tier
+
+    def __str__(self) -> str:
+        from urllib.parse import quote  # Imported on use: it takes a few milliseconds.
+
+        keys = "".join(f"&key={quote(key, _SAFE)}" for key in self.tier.key_files)
+        return f"{SCHEME}{quote(self.folders, _SAFE.replace('?', ''))}?tier={quote(self.tier.address, _SAFE)}{keys}"
+
+
+def is_tiered(address: object) -> TypeGuard[str]:
+    """Return whether an address names a data folder with its remote storage."""
+    return isinstance(address, str) and address.startswith(SCHEME)
+
+
+def parse_tiered(address: str) -> TieredAddress:
+    """Return the parts of an address. Raises InvalidArgumentError for anything else."""
+    from urllib.parse import parse_qsl, unquote
+
+    folders, _, query = address.removeprefix(SCHEME).partition("?")
+    options = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
+    tiers = [value for name, value in options if name == "tier"]
+    unknown = sorted({name for name, _ in options} - {"tier", "key"})
+    if not is_tiered(address) or not folders or len(tiers) != 1 or not tiers[0] or unknown:
+        raise InvalidArgumentError("a tiered address", found=address, expected=f"{SCHEME}DIR?tier=ADDRESS[&key=FILE]")
+    return TieredAddress(unquote(folders), Tier(tiers[0], tuple(value for name, value in options if name == "key")))
+
+
+def absolute_tiered(address: str) -> str:
+    """Return an address with absolute paths, for a process with another working folder."""
+    folders, tier = parse_tiered(address)
+    place = tier.address if URL.match(tier.address) else str(Path(tier.address).absolute())
+    keys = []
+    for key in tier.key_files:
+        key_id, equals, file = key.partition("=")
+        keys.append(f"{key_id}={Path(file).absolute()}" if equals else str(Path(key).absolute()))
+    return str(TieredAddress(absolute_folders(folders), Tier(place, tuple(keys))))
