@@ -32,6 +32,13 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
             yield from inner
 
 
+def all_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements in it: a third of the work of `ast.walk`."""
+    for inner in statements(node):
+        yield inner
+        yield from all_statements(inner)
+
+
 def imported(tree: ast.AST, *, with_types: bool = False) -> Iterator[str]:
     """Yield the modules that a file imports when it runs, wherever in it; with what only type checkers read, or without."""
     for node in statements(tree):
@@ -188,7 +195,7 @@ def test_what_tests_and_benches_import_is_there() -> None:
     missing = []
     for room in ("tests", "bench", "demo", "studies"):
         for path in (ROOT / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in all_statements(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ImportFrom) and node.module in MODULES:
                     names = top_level_names(node.module)
                     missing += [

@@ -362,7 +362,7 @@ class BrokerUnreachableError(TidelogError, OSError):
 
 
 class SchemaRegistryError(TidelogError, OSError):
-    """A schema registry cannot be reached, refuses the credentials, or answers what is no schema; `path` is its URL, without
+    """A schema registry cannot be reached, refuses the credentials, or returns no valid schema; `path` is its URL, without
     credentials.
     """
 

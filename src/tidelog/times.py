@@ -277,11 +277,11 @@ def _time_of_day_ms(text: str, whole: str) -> int:
     if half is not None:
         clock_hour, colon, minute = text[:-2].strip().partition(":")
         if not 1 <= int(clock_hour) <= 12:
-            raise InvalidArgumentError(f"not a time: {whole!r} names no time of day: hours with am and pm are 1 to 12")
+            raise InvalidArgumentError(f"not a time: {whole!r} is not a time of day: hours with am and pm are 1 to 12")
         text = f"{int(clock_hour) % 12 + (12 if half == 'pm' else 0)}{colon or ':'}{minute or '00'}"
     hour, minute, second, fraction = (*re.split("[:.,]", text), "0", "0", "0")[:4]
     if int(hour) > 23 or int(minute) > 59 or int(second) > 59:
-        raise InvalidArgumentError(f"not a time: {whole!r} names no time of day: hours end at 23, minutes and seconds at 59")
+        raise InvalidArgumentError(f"not a time: {whole!r} is not a time of day: hours end at 23, minutes and seconds at 59")
     return int(hour) * _HOUR_MS + int(minute) * _MINUTE_MS + int(second) * _SECOND_MS + int(f"{fraction}000"[:3])
 
 

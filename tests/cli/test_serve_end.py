@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.cli.conftest import ROOT
 from tests.patience import PATIENCE_S
 from tests.storage.managers import managed
 from tests.storage.partition_logs import batch
+from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.storage import close_logs as closing
 
@@ -137,6 +139,23 @@ def test_a_disk_that_never_answers(tmp_path: Path) -> None:
     assert "ended while threads still waited: tidelog-" in server.stderr.read_text()
 
 
+def test_the_folder_stays_locked_while_a_thread_is_stuck(tmp_path: Path) -> None:
+    """The process waits for its threads here, so that there is time to look: another process must not get the folder."""
+    server = Server(
+        tmp_path,
+        "closing.STALLED_S = event_loop.AT_THE_END_S = 0.3; from tidelog.cli.serving import process; process.WIND_UP_S = 600",
+    )
+    server.write()
+    server.stuck.touch()
+    server.process.send_signal(signal.SIGTERM)
+    wait_for(server, "ended with errors")
+    assert is_locked(server.data)
+    server.stuck.unlink()
+    assert server.end() == 1
+    assert not is_locked(server.data)
+    assert not (server.data / CLEAN_SHUTDOWN_FILE).exists()
+
+
 def test_the_main_thread_closes_no_log(tmp_path: Path) -> None:
     """A log without new records is synced, too, and the broker says that it waits for the disk."""
     server = Server(tmp_path, "closing.STALLED_S = event_loop.AT_THE_END_S = 0.3")
@@ -163,7 +182,7 @@ def test_a_log_that_cannot_be_closed_keeps_no_other(tmp_path: Path, caplog: pyte
         for log in logs:
             log.append_as_leader(batch(), 0)
         logs[3].metadata_file.maybe_flush = None  # type: ignore[method-assign, assignment]
-        assert not closing.close_logs(logs)
+        assert not closing.close_logs(logs, nullcontext)
         assert all(log.local.is_closed for log in logs)
         assert all(log.recovery_point == 1 for log in logs)
         assert "t-3: not closed cleanly" in caplog.text

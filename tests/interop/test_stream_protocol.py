@@ -43,7 +43,10 @@ def kafka(broker: Kafka391) -> GrowingTopics:
 
 @pytest.fixture(scope="module")
 def tidelog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrowingTopics]:
-    with served(tmp_path_factory.mktemp("served"), {"replica.high.watermark.checkpoint.interval.ms": "100"}) as peer:
+    with served(
+        tmp_path_factory.mktemp("served"),
+        {f"{name}.checkpoint.interval.ms": "100" for name in ("replica.high.watermark", "log.flush.start.offset")},
+    ) as peer:
         yield GrowingTopics(peer.bootstrap, peer.data, 82)
 
 

@@ -8,7 +8,16 @@
 
 (1) Of a cooperative rebalance it says when it can commit no more, so that records would be read twice.
 
-kafka-python's members are to come last and go first: told to join again while they poll, they now and then do not.
+(2) It joins again when its subscription or its topics' metadata have changed. If a poll's time is over before the broker has
+answered JoinGroup and SyncGroup, kafka-python 3.0.12 never completes that join: the change counts as joined, so `need_rejoin` is
+false, and no later poll awaits the answers. Heartbeats stay off, and the broker removes the member after its session. A process
+that was stopped finds its poll's time over and its metadata old when it continues, so now and then it did not come back.
+`_consume` asks for a join until one is complete.
+
+A member that the broker removed (its process was stopped for longer than its session) may not know it yet when it joins again for
+another reason, such as new metadata. Libraries then call the listener for revoked partitions, not for lost ones, and a commit
+there fails, with Tidelog as with Apache Kafka 3.9.1. What a listener raises ends kafka-python's and librdkafka's poll with an
+error; a program that ends with it looks like a member that does not come back. So listeners here take such partitions for lost.
 
 A member commits what it has read when partitions are taken from it, and when `commit` is called; never by itself.
 
@@ -93,6 +102,7 @@ class Member(abc.ABC):
         assignors: Sequence[str] = ("range",),
         instance_id: str | None = None,
         client_id: str = "",
+        heartbeat_ms: int = HEARTBEAT_MS,
         session_timeout_ms: int = 30_000,  # The most that brokers of 0.9.0.1 allow, and less than its request.timeout.ms.
         isolation: str = "read_uncommitted",
     ) -> None:
@@ -102,6 +112,7 @@ class Member(abc.ABC):
         self.wanted_assignors = list(assignors)
         self.instance_id = instance_id
         self.client_id = client_id or self.library
+        self.heartbeat_ms = heartbeat_ms
         self.session_timeout_ms = session_timeout_ms
         self.isolation = isolation
         self.changed = threading.Condition()
@@ -143,6 +154,11 @@ class Member(abc.ABC):
             raise self.error or AssertionError(f"{self} has ended")
         return done.result(PATIENCE_S)
 
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """To these topics instead."""
+        self.topics = list(topics)
+        self.on_thread(self._subscribe)
+
     def commit(self) -> None:
         """What it has read, and wait for the answer."""
         self.on_thread(self._commit)
@@ -171,6 +187,9 @@ class Member(abc.ABC):
     @abc.abstractmethod
     def _consume(self) -> None:
         """Subscribe, poll until `_ending`, close."""
+
+    @abc.abstractmethod
+    def _subscribe(self, consumer: Any) -> Any: ...
 
     @abc.abstractmethod
     def _commit(self, consumer: Any) -> Any: ...
@@ -225,7 +244,7 @@ class LibrdkafkaMember(Member):
             "client.id": self.client_id,
             "partition.assignment.strategy": ",".join(self.wanted_assignors),
             "session.timeout.ms": self.session_timeout_ms,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "heartbeat.interval.ms": self.heartbeat_ms,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": self.isolation,
@@ -236,7 +255,7 @@ class LibrdkafkaMember(Member):
             settings["group.instance.id"] = self.instance_id
         consumer = Consumer(settings)
         try:
-            consumer.subscribe(self.topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+            self._subscribe(consumer)
             while not self._ending.is_set():
                 self._work_off(consumer)
                 message = consumer.poll(POLL_S)
@@ -251,12 +270,21 @@ class LibrdkafkaMember(Member):
         finally:
             consumer.close()
 
+    def _subscribe(self, consumer: Consumer) -> None:
+        consumer.subscribe(self.topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
     def _on_assign(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         self._note("assigned", ((place.topic, place.partition) for place in places))
 
     def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        self._commit(consumer)
-        self._note("revoked", ((place.topic, place.partition) for place in places))
+        kind = "revoked"
+        try:
+            self._commit(consumer)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_MEMBER_ID:
+                raise
+            kind = "lost"
+        self._note(kind, ((place.topic, place.partition) for place in places))
 
     def _on_lost(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         self._note("lost", ((place.topic, place.partition) for place in places))
@@ -299,7 +327,7 @@ def _settings(member: Member, assignors: Mapping[str, Any]) -> dict[str, Any]:
         "client_id": member.client_id,
         "partition_assignment_strategy": [assignors[name] for name in member.wanted_assignors],
         "session_timeout_ms": member.session_timeout_ms,
-        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "heartbeat_interval_ms": member.heartbeat_ms,
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
         "isolation_level": member.isolation,
@@ -323,9 +351,13 @@ class KafkaPythonMember(Member):
             """Called on the library's own thread."""
 
             async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-                if revoked:
-                    await consumer.commit_async()
-                member._note("revoked", revoked)
+                kind = "revoked"
+                try:
+                    if revoked:
+                        await consumer.commit_async()
+                except kafka.errors.CommitFailedError:
+                    kind = "lost"
+                member._note(kind, revoked)
 
             async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
                 member._note("assigned", assigned)
@@ -337,15 +369,20 @@ class KafkaPythonMember(Member):
         consumer = kafka.KafkaConsumer(**_settings(self, self._ASSIGNORS), **settings)
         # A consumer whose end is refused (it is fenced) leaves its connections, and goes on connecting forever.
         with contextlib.closing(consumer._client), contextlib.closing(consumer):
-            # Else it may join before it knows them, assigns nothing, and now and then hangs when it has to join again.
-            for topic in self.topics:
-                consumer.partitions_for_topic(topic)
-            consumer.subscribe(self.topics, listener=Listener())
+            self._listener = Listener()
+            self._subscribe(consumer)
             while not self._ending.is_set():
                 self._work_off(consumer)
-                # Where a poll ends while it joins it now and then hangs: a long one until then.
+                # Otherwise a join that takes longer than a poll is lost: see (2) above.
+                consumer._coordinator.rejoin_needed |= consumer._coordinator.rejoining
                 for place, records in consumer.poll(int(POLL_S * 1000) if self.assigned else 2000).items():
                     self._add([Read(Place(*place), record.offset, record.value) for record in records])
+
+    def _subscribe(self, consumer: Any) -> None:
+        # Else it may join before it knows them, assigns nothing, and now and then hangs when it has to join again.
+        for topic in self.topics:
+            consumer.partitions_for_topic(topic)
+        consumer.subscribe(self.topics, listener=self._listener)
 
     def _commit(self, consumer: Any) -> None:
         consumer.commit(timeout_ms=PATIENCE_S * 1000)
@@ -393,7 +430,8 @@ class AioKafkaMember(Member):
                 member._note("assigned", assigned)
 
         consumer = aiokafka.AIOKafkaConsumer(**_settings(self, self._ASSIGNORS), group_instance_id=self.instance_id)
-        consumer.subscribe(self.topics, listener=Listener())
+        self._listener = Listener()
+        await self._subscribe(consumer)
         await consumer.start()
         try:
             while not self._ending.is_set():
@@ -408,6 +446,9 @@ class AioKafkaMember(Member):
             await consumer.commit()
         finally:
             await consumer.stop()
+
+    async def _subscribe(self, consumer: Any) -> None:
+        consumer.subscribe(self.topics, listener=self._listener)
 
     async def _commit(self, consumer: Any) -> None:
         await consumer.commit()

@@ -106,10 +106,10 @@ class TestLastStableOffset:
         [
             (None, None),
             (6, None),
-            (5, "read_committed ends at the checkpointed high watermark 5; the log goes on to 6"),
-            (4, "read_committed ends at the checkpointed high watermark 4; the log goes on to 6"),
+            (5, "read_committed ends at the checkpointed high watermark 5; the log ends at 6"),
+            (4, "read_committed ends at the checkpointed high watermark 4; the log ends at 6"),
             (3, "read_committed ends at 1, before a transaction that ends at or past the checkpointed high watermark 3;"),
-            (1, "read_committed ends at the checkpointed high watermark 1; the log goes on to 6"),
+            (1, "read_committed ends at the checkpointed high watermark 1; the log ends at 6"),
         ],
     )
     def test_what_only_the_checkpoint_withholds_is_told(
@@ -126,7 +126,7 @@ class TestLastStableOffset:
         assert find_offset(log, LATEST, "read_committed") is not None
         texts = [record.getMessage() for record in caplog.records]
         assert len(texts) == (told is not None)
-        assert all(text.startswith(f"{builder.directory}: {told}") and text.endswith("the log goes on to 6") for text in texts)
+        assert all(text.startswith(f"{builder.directory}: {told}") and text.endswith("the log ends at 6") for text in texts)
 
     def test_what_a_transaction_withholds_is_not(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """It is open still: without the checkpoint it would be the end just so."""

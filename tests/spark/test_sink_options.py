@@ -90,7 +90,7 @@ def test_a_folders_new_topics() -> None:
             BROKER | {"topik": "a"},
             r"unknown option topik \(did you mean topic\?\): format tidelog writes with .*transactionalId",
         ),
-        (BROKER | {"topic": "a b"}, "option topic: 'a b' is no topic name"),
+        (BROKER | {"topic": "a b"}, "option topic: 'a b' is not a topic name"),
         (BROKER | {"compression": "brotli"}, "option compression: none or gzip"),
         (BROKER | {"compression": "lz4", "kafka.compression.type": "zstd"}, "compression and kafka.compression.type disagree"),
         (BROKER | {"batchSize": "0"}, "option batchSize: a positive number"),

@@ -116,9 +116,9 @@ async def running(
     once `before_serving` has returned.
     """
     loop = asyncio.get_running_loop()
-    threads = LoopThreads(loop)
-    heavy = LoopThreads(loop, 1, "tidelog-heavy")
-    syncing = LoopThreads(loop, 4, "tidelog-syncing")
+    threads = LoopThreads(loop, locked=manager.locked)
+    heavy = LoopThreads(loop, 1, "tidelog-heavy", manager.locked)
+    syncing = LoopThreads(loop, 4, "tidelog-syncing", manager.locked)
     manager.scheduler.elsewhere = syncing.run
     node = node_type(manager, config, clock, LoopTimers(loop), threads, heavy, plane)
     ticker = Ticker(loop, manager, clock, syncing, node.metrics.counters)

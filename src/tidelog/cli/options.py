@@ -244,7 +244,7 @@ def message_format_option(function: Decorated) -> Decorated:
 
 def json_option(function: Decorated) -> Decorated:
     """Add --json: one line per result, for scripts."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object per line, for scripts.")(function)
 
 
 def wanted_partitions(partitions: tuple[int, ...]) -> list[int] | None:

@@ -150,7 +150,7 @@ def read_state(path: Path) -> MapState | None:
     next_source_offset = head.start_offset
     owner: int | None = None
     staged: tuple[int, list[MapRun]] | None = None
-    for end, kind, writer, content in chunks:  # noqa: B007  # the last end is wanted
+    for end, kind, writer, content in chunks:  # noqa: B007  # the last end is used below
         if kind == OPEN:
             counts, position = _OPEN.unpack(content)
             if counts and staged is not None:

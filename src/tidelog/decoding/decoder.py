@@ -83,7 +83,7 @@ def as_binary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def with_failures(source: pa.Array, column: pa.Array, failed: Iterable[int]) -> Decoded:
-    """Return `column` with the bytes of the rows that could not be decoded."""
+    """Return `column`, with the original bytes of the rows that could not be decoded beside it."""
     rows = sorted(failed)
     if not rows:
         return Decoded(column, pa.nulls(len(source), pa.binary()))

@@ -38,7 +38,7 @@ MAX_ANSWER_BYTES: Final = 16 << 20
 MAX_CACHED: Final = 2_000
 MAX_REFERENCES: Final = 500
 MAX_UNKNOWN: Final = 100
-"""After this many unknown ids, the registry is no longer asked: the bytes are probably no ids."""
+"""After this many unknown ids, the registry is no longer asked: the bytes are probably not ids."""
 
 _PREFIX: Final = "schema.registry."
 _OWN: Final = frozenset(

@@ -2,6 +2,10 @@
 
 A process that writes into a data folder holds the lock; readers ignore it. Kafka takes a POSIX record lock on the whole file,
 and Tidelog makes the same call, so each respects the other. The file stays after the lock is released, as in Kafka.
+
+A thread may be stuck on a disk that does not respond, and write when it responds again. Kafka's shutdown waits for its threads
+before it releases the lock, however long that takes. Tidelog's gives up after a time, so such threads hold the lock, too
+(`DirLock.shared`): no other process gets the folder until the last of them has ended, or the process has.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ import fcntl
 import os
 import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -51,6 +57,7 @@ class DirLock:
         self._fd = -1
         self._key = ""
         self._is_new = False
+        self._holders = 0
 
     def __enter__(self) -> DirLock:
         key = os.path.realpath(self.path)
@@ -60,14 +67,38 @@ class DirLock:
                 raise self._taken()
             self._fd = self._locked()
             self._key = key
+            self._holders = 1
             _held.add(key)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._leave()
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Hold the lock inside the `with` block, even if its owner releases it meanwhile: for other threads that write. Raises
+        StorageError if the lock was released before.
+        """
         with _held_guard:
-            _held.discard(self._key)
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
+            if not self._holders:
+                raise StorageError("the folder's lock has been released", path=self.path)
+            self._holders += 1
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another thread holds the lock besides its owner."""
+        return self._holders > 1
+
+    def _leave(self) -> None:
+        with _held_guard:
+            self._holders -= 1
+            if not self._holders:
+                _held.discard(self._key)
+                fd, self._fd = self._fd, -1
                 os.close(fd)
 
     def remove_if_new(self) -> None:

@@ -101,7 +101,7 @@ def parse_topic_partition_name(name: str | None) -> TopicPartition:
     """Read topic and partition from a partition folder's name.
 
     The part after the last dot of a ``-delete``, ``-stray`` or ``-future`` folder is removed first. Raises
-    InvalidArgumentError for an empty name, one without ``-``, an empty topic, or a partition that is no number.
+    InvalidArgumentError for an empty name, one without ``-``, an empty topic, or a partition that is not a number.
     """
     if not name or "-" not in name:
         raise _bad_dir_name(name)

@@ -209,7 +209,7 @@ class TimeMap:
 
 
 def size_bytes(header: bytes, path: PathLike = None) -> int:
-    """Return the length of the file that begins with `header`. Raises CorruptIndexError if it is no time map."""
+    """Return the length of the file that begins with `header`. Raises CorruptIndexError if it is not a time map."""
     if len(header) < HEADER.size:
         raise CorruptIndexError("a time map is cut off", path=path, found=f"{len(header)} bytes")
     magic, version = _BEGINNING.unpack_from(header)

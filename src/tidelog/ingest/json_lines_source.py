@@ -166,6 +166,6 @@ def _blocks(stream: BinaryIO, path: Path) -> Iterator[bytes]:
         else:
             rest += block
             if len(rest) > _MAX_LINE_BYTES:
-                raise CorruptDataError("a line is longer than 1 GiB; JSON Lines has one object a line", path=path)
+                raise CorruptDataError("a line is longer than 1 GiB; JSON Lines has one object per line", path=path)
     if rest:
         yield rest

@@ -200,7 +200,7 @@ class Segment:
     def times(self, position: int, end_position: int) -> Iterator[int]:
         """Yield the largest timestamp of each batch in [position, end_position). Both must be batch boundaries.
 
-        Raises CorruptBatchError, also if `end_position` is no boundary, SegmentChangedError.
+        Raises CorruptBatchError, also if `end_position` is not a batch boundary, SegmentChangedError.
         """
         return (timestamp for _, _, timestamp in batch_walk.iter_times(self._file, position, end_position, self.base_offset))
 

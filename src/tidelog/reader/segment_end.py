@@ -124,7 +124,7 @@ def torn_tail(file: ReadOnlyFile, position: int, size_bytes: int, next_offset: i
 
 
 def may_be_torn(file: ReadOnlyFile, position: int, size_bytes: int, next_offset: int) -> bool:
-    """Return whether the bytes from `position` on, which are no sound batch, may be an append torn by a crash."""
+    """Return whether the bytes from `position` on, which are not a sound batch, may be an append torn by a crash."""
     head = file.read(position, min(HEADER_BYTES, size_bytes - position))
     if len(head) < MIN_HEADER_BYTES:
         return True

@@ -75,9 +75,7 @@ class Transactions:
         stable = self._stable_below(mark)
         if mark is not None and stable < self._stable_below(None):
             because = "" if stable == mark else f"{stable}, before a transaction that ends at or past "
-            text = (
-                f"read_committed ends at {because}the checkpointed high watermark {mark}; the log goes on to {log.log_end_offset}"
-            )
+            text = f"read_committed ends at {because}the checkpointed high watermark {mark}; the log ends at {log.log_end_offset}"
             log.notices.note(log.directory, text)
         return stable
 

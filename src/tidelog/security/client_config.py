@@ -138,7 +138,7 @@ def client_config(properties: Mapping[str, Any]) -> ClientConfig:
 
 
 def is_of_security(name: str) -> bool:
-    """Whether a property concerns the security of connections, or its name begins like one that does."""
+    """Whether a property concerns the security of connections, judging by the beginning of its name."""
     return name in PROPERTIES or name in IGNORED or name.startswith(_BEGINNINGS)
 
 

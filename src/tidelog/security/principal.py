@@ -59,7 +59,7 @@ class _Rule(NamedTuple):
 
 
 class PrincipalRules:
-    """A listener's rules. Raises InvalidArgumentError for invalid ones."""
+    """A listener's ``ssl.principal.mapping.rules``. Raises InvalidArgumentError for an invalid rule."""
 
     def __init__(self, text: str = "DEFAULT") -> None:
         self._rules: list[_Rule | None] = []

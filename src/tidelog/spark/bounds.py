@@ -223,5 +223,5 @@ def _inside(options: ReadOptions, bound: Bound, held: Ends, partition: TopicPart
     if options.fail_on_data_loss:
         raise OffsetOutOfRangeError(f"{message}; failOnDataLoss=false reads what is left")
     inside = min(max(offset, first), end)
-    _log.warning("%s; %d is taken instead", message, inside)
+    _log.warning("%s; using %d instead", message, inside)
     return inside

@@ -53,7 +53,7 @@ def read_columns(spark: SparkSession) -> bool:
         if str(spark.conf.get(SETTING, "true")).lower() == "false":
             return False
         if not spark.version.startswith(SPARK_VERSIONS):
-            _warn(f"columns need Spark {SPARK_VERSIONS[0]}x, this is {spark.version}")
+            _warn(f"columns need Spark {SPARK_VERSIONS[0]}x; this is {spark.version}")
             return False
         _put_in(spark)
     except Exception as error:

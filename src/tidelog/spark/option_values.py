@@ -63,7 +63,7 @@ def is_of_connections(name: str) -> bool:
 def check_topic(option: str, topic: str) -> None:
     """Refuse an invalid topic name."""
     if not is_topic_name(topic):
-        raise InvalidArgumentError(f"option {option}: {topic!r} is no topic name (letters, digits, '.', '_', '-')")
+        raise InvalidArgumentError(f"option {option}: {topic!r} is not a topic name (letters, digits, '.', '_', '-')")
 
 
 def json_object(option: str, text: str, expected: str) -> dict[str, object]:

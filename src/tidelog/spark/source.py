@@ -189,8 +189,8 @@ class TidelogReader(DataSourceReader):
 def _warn_of_rows() -> None:
     if is_first("rows"):
         _log.warning(
-            "this session is not registered: Spark reads the source by rows, not columns: the same answers, more slowly; "
-            "tidelog.spark.register(spark) makes it ready, and each spark.newSession()"
+            "this session is not registered, so Spark reads rows instead of columns: the results are the same, but slower; "
+            "call tidelog.spark.register(spark), also for each spark.newSession()"
         )
 
 

@@ -4,7 +4,7 @@ A log with new records needs about ten waits for the disk, so ten thousand of th
 disk is faster with several at once. Logs without new records wait for the disk, too: an empty one is synced, and one that was
 flushed before may still have a snapshot of its producers to write. So the calling thread closes none of them, except where the
 program has no threads left. `Partitions` calls this at shutdown. If the disk does not respond for `STALLED_S`, waiting ends: the
-shutdown is unclean then, and the next start recovers.
+shutdown is unclean then, and the next start recovers. The threads that still wait for the disk keep the folder locked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -29,25 +29,31 @@ STALLED_S = 60.0
 _NAME = "tidelog-closing"
 
 
-def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = lambda: None) -> bool:
+def close_logs(
+    logs: Iterable[PartitionLog],
+    locked: Callable[[], AbstractContextManager[None]],
+    progress: Callable[[], object] = lambda: None,
+) -> bool:
     """Flush and close logs; return whether all were closed cleanly. A failure is logged and does not stop the others.
 
-    `progress` is called repeatedly, after one or several logs were closed. Raises StorageError if the disk does not respond.
+    `locked` keeps the logs' folder locked, and each thread enters it. `progress` is called repeatedly, after one or several logs
+    were closed. Raises StorageError if the disk does not respond.
     """
     waiting = deque(logs)
     closed: SimpleQueue[bool] = SimpleQueue()
 
     def close_some() -> None:
-        with suppress(IndexError):  # None is left.
+        with locked(), suppress(IndexError):  # None is left.
             while True:
                 closed.put(_close(waiting.popleft()))
 
     began = reported_at = moved = monotonic()
     is_clean, left = True, len(waiting)
     total = left
-    for number in range(min(THREADS, total)):
+    threads = [Thread(target=close_some, name=f"{_NAME}_{number}") for number in range(min(THREADS, total))]
+    for thread in threads:
         try:
-            Thread(target=close_some, name=f"{_NAME}_{number}").start()
+            thread.start()
         except RuntimeError:  # The program is ending, and has no threads left.
             close_some()
     while left:
@@ -66,6 +72,9 @@ def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = la
         if monotonic() - reported_at >= PROGRESS_S:
             reported_at = monotonic()
             logger.info("%d of %d logs are on the disk after %.0f s", total - left, total, reported_at - began)
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join()  # None has anything left to do.
     return is_clean
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, TypeVar
@@ -177,6 +177,7 @@ class LogManager:
         self._started = opened
 
     def _opened(self, owner: MetaProperties, source: MetadataSource) -> OpenedFolder:
+        assert self._lock is not None
         opened = OpenedFolder(
             self.directory,
             self.clock,
@@ -184,6 +185,7 @@ class LogManager:
             owner,
             source,
             self._configured,
+            self._lock,
             recovery_progress=self._recovery_progress,
             jitter=self._jitter,
         )
@@ -220,6 +222,10 @@ class LogManager:
     def tick(self) -> int:
         """Run the tasks that are due; return how many ran."""
         return self.scheduler.tick()
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Return a context in which the folder stays locked, even if a shutdown gives up waiting. Threads that write enter it."""
+        return nullcontext() if self._lock is None else self._lock.shared()
 
     # --- asking
 
@@ -431,4 +437,8 @@ class LogManager:
     def _unlock(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
+            if lock.is_shared:
+                logger.error(
+                    "%s stays locked until the disk responds or this process ends: threads may still write to it", self.directory
+                )
             lock.__exit__(None, None, None)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
+from tidelog.formats.dir_lock import DirLock
 from tidelog.storage.background_work import BackgroundWork
 from tidelog.storage.broker_settings import BrokerSettings, configured_by_log
 from tidelog.storage.folder.clean_shutdown import take_clean_shutdown, write_clean_shutdown
@@ -50,6 +51,7 @@ class OpenedFolder:
         owner: MetaProperties,
         source: MetadataSource,
         configured: ManagerConfig,
+        lock: DirLock,
         *,
         recovery_progress: Callable[[RecoveryProgress], None] | None,
         jitter: random.Random | None,
@@ -61,6 +63,7 @@ class OpenedFolder:
         self._clock = clock
         self._scheduler = scheduler
         self._configured = configured
+        self._lock = lock
         checkpoints = self._checkpoints = DirCheckpoints(directory)
         self.had_clean_shutdown = take_clean_shutdown(directory)
         self.partitions = Partitions(
@@ -106,7 +109,7 @@ class OpenedFolder:
         """Give up a start. If the last shutdown was clean, the folder stays clean, so that no recovery is needed."""
         if not self.had_clean_shutdown:
             self.partitions.close_handlers()
-        elif self.partitions.close_all():
+        elif self.partitions.close_all(self._lock.shared):
             with suppress(StorageError):
                 write_clean_shutdown(self.directory)
 
@@ -118,9 +121,11 @@ class OpenedFolder:
         self.work.stop()
         is_clean = False
         try:
-            is_clean = self.partitions.close_all(progress)
+            is_clean = self.partitions.close_all(self._lock.shared, progress)
             closed()
             self.work.finish()
+            if self._lock.is_shared:
+                raise StorageError("threads have not ended, and may still write")
             if is_clean:
                 write_clean_shutdown(self.directory, broker_epoch)
         except StorageError as error:

@@ -20,7 +20,7 @@ import logging
 import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -377,13 +377,15 @@ class Partitions:
 
     # --- the end
 
-    def close_all(self, progress: Callable[[], object] = lambda: None) -> bool:
+    def close_all(
+        self, locked: Callable[[], AbstractContextManager[None]], progress: Callable[[], object] = lambda: None
+    ) -> bool:
         """Flush and close every log; return whether all partitions, including those never loaded, ended cleanly.
 
-        Raises StorageError if the disk does not respond.
+        Raises StorageError if the disk does not respond. Threads that still wait for it stay in `locked`.
         """
         self.give_descriptors_back()  # Other threads cannot ask this one for descriptors.
-        return close_logs(self.logs.values(), progress) and not self.failed
+        return close_logs(self.logs.values(), locked, progress) and not self.failed
 
     def close_handlers(self) -> None:
         """Release the descriptors and leave the files unchanged."""

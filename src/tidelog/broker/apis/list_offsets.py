@@ -151,7 +151,7 @@ class _Lookups:
         return ListOffsetsResponse(0, done)
 
     def _names_each_once(self) -> bool:
-        """Whether the request is so small that a quick check shows that no partition is named twice. Otherwise
+        """Whether a quick check shows that the request names no partition twice; done only for small requests. If False,
         `_find_what_is_named_twice` must check.
         """
         topics = self._message.topics

@@ -336,7 +336,7 @@ class StateLog:
 
     def _configured(self, result: object) -> None:
         if isinstance(result, Exception):
-            logger.error("%s has no compaction and no retention: %s", self.topic, result)
+            logger.error("%s is neither compacted nor deleted, because its properties cannot be set: %s", self.topic, result)
 
     # --- loading
 

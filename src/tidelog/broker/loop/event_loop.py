@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from time import monotonic
 from typing import TypeVar
 
@@ -55,12 +55,22 @@ class LoopTimers:
 
 
 class LoopThreads:
-    """Implements `timers.Blocking` on an event loop. It starts no thread before the first call."""
+    """Implements `timers.Blocking` on an event loop. It starts no thread before the first call.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, count: int = THREADS, name: str = "tidelog-blocking") -> None:
+    Work runs inside `locked`, which keeps the data folder locked: a thread may outlast the broker.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        count: int = THREADS,
+        name: str = "tidelog-blocking",
+        locked: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._loop = loop
         self._count = count
         self._name = name
+        self._locked = locked
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
         self._under_way: dict[Future[None], str] = {}
@@ -80,7 +90,8 @@ class LoopThreads:
     def _work(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
         result: T | BaseException
         try:
-            result = work()
+            with self._locked():
+                result = work()
         except BaseException as error:
             result = error
         if not self._is_closed:

@@ -94,7 +94,7 @@ class TopicCreation:
             try:
                 answer = await send()
             except TidelogError as error:
-                self._log.failed("%d topics that clients use, %s among them, are not created: %s", len(names), first, error)
+                self._log.failed("%d topics that clients use, such as %s, cannot be created: %s", len(names), first, error)
                 return
             finally:
                 self._asked.difference_update(names)

@@ -268,7 +268,7 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
 @click.argument("group", metavar="GROUP", shell_complete=suggest("groups"))
 @time_zone_option
 @click.option(
-    "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log without one."
+    "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log if there is none."
 )
 @click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="This offset, or the nearest in the log.")
 @click.option("--by", "duration", metavar="TIME", help="This long before now: 90m, 3d. The same as --to -90m.")

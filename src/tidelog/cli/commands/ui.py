@@ -29,7 +29,7 @@ def _all_reached(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 @click.option(
     "--allow-remote",
     is_flag=True,
-    help="Allow a --host that other machines can reach: anybody with the address sees all records.",
+    help="Allow a --host that other machines can reach: anyone with the address sees all records.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.pass_context
@@ -60,7 +60,7 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     def ready() -> None:
         print_lines([server.url])
         if not server.is_loopback:
-            notices.note("the page is not encrypted, and anybody with its address can read everything")
+            notices.note("the page is not encrypted, and anyone with its address can read everything")
         if opens:
             webbrowser.open(server.url)
 

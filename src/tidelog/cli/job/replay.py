@@ -47,7 +47,9 @@ def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 @click.option(
     "--map", "map_dir", metavar="DIR", required=True, type=LocalPath(), help="Folder for the offset map and the progress."
 )
-@click.option("--shift-times", "shift_ms", metavar="[-]DURATION", callback=_shift_ms, help="Move all timestamps: 7d, -1h30m.")
+@click.option(
+    "--shift-times", "shift_ms", metavar="[-]DURATION", callback=_shift_ms, help="Shift all timestamps by this much: 7d, -1h30m."
+)
 @click.option(
     "--times",
     "times",

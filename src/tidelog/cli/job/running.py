@@ -145,11 +145,11 @@ _OPTIONS = (
         callback=_key_value,
         help="A Spark property; may be repeated.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="The summary as JSON, one object a line, for scripts."),
+    click.option("--json", "as_json", is_flag=True, help="The summary as JSON, one object per line, for scripts."),
     click.option(
         "--rows",
         "rows_target",
         metavar="PATH",
-        help="Write every row: FILE.csv, FILE.json (a JSON object a line), or any other name for a folder of Parquet files.",
+        help="Write every row: FILE.csv, FILE.json (a JSON object per line), or any other name for a folder of Parquet files.",
     ),
 )

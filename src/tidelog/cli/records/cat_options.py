@@ -178,7 +178,10 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
             click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N records."),
             click.option("--follow", "follows", is_flag=True, help="Continue with records that arrive. Ctrl-C ends it."),
             click.option(
-                "--sort", "order", type=click.Choice(["time"]), help="Records of all partitions by time. [default: offset order]"
+                "--sort",
+                "order",
+                type=click.Choice(["time"]),
+                help="Sort the records of all partitions by time. [default: by offset]",
             ),
             click.option("--count", "counts", is_flag=True, help="Count the records instead of writing them."),
             click.option("--every", metavar="SPAN", help="With --count: in each interval of this length, 1m or 1h or 1d."),

@@ -96,7 +96,7 @@ class Appender:
         return partitions[at % len(partitions)]
 
     def take_turns(self) -> None:
-        """Send the next records without key to the next partition."""
+        """Send the next records that have no key to the next partition."""
         self._turn += 1
 
     def append(

@@ -31,7 +31,7 @@ _PRIMITIVES: Final = {"string": pa.string(), "integer": pa.int64(), "number": pa
 
 
 def json_schema_type(text: str, references: Iterable[tuple[str, str]] = (), *, path: str | None = None) -> pa.DataType:
-    """Return the Arrow type of a schema's values. Raises InvalidArgumentError if it is no JSON Schema."""
+    """Return the Arrow type of a schema's values. Raises InvalidArgumentError if it is not a JSON Schema."""
     try:
         documents = {name: json.loads(content) for name, content in references}
         schema = json.loads(text)

@@ -173,7 +173,7 @@ def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Plac
 
 
 def _answered(asked: DataFrame, tasks: int, directory: Path, starts: dict[_Place, int]) -> DataFrame:
-    """Return the questions with answers, in ms, and with the internal columns."""
+    """Return the rows of `asked` with their answers (times in ms) and the internal columns."""
     from pyspark.sql.types import BinaryType, DoubleType, LongType, StructField, StructType
 
     added = [(_OFFSET, LongType()), (_FOUND, LongType()), (_SECONDS, DoubleType()), (_FAULT, BinaryType())]

@@ -314,7 +314,12 @@ class _Mirror:
                     found=f"the log starts at {planned.start_offset}",
                     expected=position,
                 )
-            _log.warning("%s: offsets [%d, %d) are gone, they are not in the mirror", name, position, planned.start_offset)
+            _log.warning(
+                "%s: offsets [%d, %d) were deleted in the source and are missing from the mirror",
+                name,
+                position,
+                planned.start_offset,
+            )
         begin = planned.start_offset if position is None else position
         row = self._rows.setdefault(source, _Row(source, target, begin, begin, 0, 0))
         row.log_start_offset, row.end_offset = log_start_offset, planned.end_offset

@@ -152,7 +152,7 @@ def _refuse_unknown(given: Mapping[str, str], path: str | None) -> tuple[str, ..
     ignored, unknown = [], []
     for key in given:
         if key in REFUSED_OF_PRODUCERS:
-            raise InvalidArgumentError(f"option {key}: keys and values are written as they are, cast them to string or binary")
+            raise InvalidArgumentError(f"option {key}: keys and values are written as they are: cast them to string or binary")
         if path is not None and key == BROKERS:
             ignored.append(key)
         elif (

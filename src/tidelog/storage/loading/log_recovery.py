@@ -96,7 +96,7 @@ class LogRecovery:
             return None
         end = find_clean_end(last)
         if end is None:
-            logger.warning("%s: does not end with a whole batch, it is recovered", last.log.path)
+            logger.warning("%s does not end with a whole batch: recovering it", last.log.path)
             bases.add(last.base_offset)
             return None
         self._log.newest = end.newest
@@ -152,7 +152,10 @@ class LogRecovery:
             if not are_in_place(segment, following.base_offset):
                 return
             logger.warning(
-                "%s: is empty, and %s reaches offset %d: removed", following.log.path, segment.log.path.name, scanned.last_offset
+                "%s is empty, but %s reaches offset %d: removing it",
+                following.log.path,
+                segment.log.path.name,
+                scanned.last_offset,
             )
             self._log.delete_segments([following])
             following = segments.higher(segment.base_offset)
@@ -242,7 +245,7 @@ def _has_unfinished_index(segment: LogSegment) -> bool:
             with ReadOnlyFile(index.path, fallbacks=()) as file:
                 size = file.size_bytes()
                 if size % entry_bytes or (size and not any(file.read(size - entry_bytes, entry_bytes))):
-                    logger.warning("%s: is not complete, it is built from the log", index.path)
+                    logger.warning("%s is incomplete: rebuilding it from the log", index.path)
                     return True
         except SegmentChangedError:
             continue  # The index does not exist.

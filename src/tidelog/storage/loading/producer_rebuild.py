@@ -75,7 +75,7 @@ def _lacks_snapshots(segments: LogSegments) -> bool:
     first = next(iter(filled[-1].batches()), None) if filled else None
     if first is None or first.magic < 2:
         return False
-    logger.warning("%s: no producer snapshot is left, producers are taken from the log", filled[-1].log.path.parent)
+    logger.warning("%s: no producer snapshot is left: producers are read from the log", filled[-1].log.path.parent)
     return True
 
 

@@ -246,7 +246,7 @@ def write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
     while written < len(view):
         more = os.pwrite(fd, view[written:], position + written)
         if more <= 0:
-            raise OSError(f"{written} of {len(view)} bytes were taken")
+            raise OSError(f"{written} of {len(view)} bytes were written")
         written += more
 
 

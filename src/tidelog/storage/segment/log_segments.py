@@ -97,7 +97,9 @@ class LogSegments:
         first, end = 0, len(self._bases)
         if to_offset is not None:
             if from_offset is not None and to_offset < from_offset:
-                raise InvalidArgumentError("segments from an offset to a lower one", found=f"{from_offset} to {to_offset}")
+                raise InvalidArgumentError(
+                    "the end of a range of segments is below its start", found=f"{from_offset} to {to_offset}"
+                )
             if from_offset == to_offset:
                 return []
             end = bisect_left(self._bases, to_offset)

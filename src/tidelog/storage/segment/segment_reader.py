@@ -335,7 +335,7 @@ class SegmentReader(SegmentFiles):
 
     @property
     def searched(self) -> SearchedBatches:
-        """Searches within its batches. Raises NotSearchedError within `non_blocking`."""
+        """Searches for records inside the segment's batches. Inside `non_blocking`, a search raises NotSearchedError."""
         if self._searched is None:
             self._searched = SearchedBatches()
         return self._searched

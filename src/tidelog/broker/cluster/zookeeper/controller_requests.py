@@ -195,7 +195,7 @@ class ControllerRequests:
         partition, state = node.replicas.get(one.key), one.state
         log = node.manager.logs.get(one.key)
         if not is_partition(one.key):
-            self.retries.failed("%r-%d is no partition that could be led or followed here", *one.key)
+            self.retries.failed("%r-%d is not a partition that this broker can lead or follow", *one.key)
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         namesake = None if one.topic_id is None else self._image.topics_by_id.get(one.topic_id)
         if namesake is not None and namesake.name != one.key.topic:

@@ -247,7 +247,7 @@ class LeaderAnswers:
         """Handle epochs of the leader that contradict records that it has sent: do not truncate, and ask again later.
 
         Either its epochs are wrong, or it has lost records in the middle of its epoch. If it repeats the response, the log is
-        truncated, as in Kafka. If this goes on, the follower truncates and fetches the same records only once per backoff, and
+        truncated, as in Kafka. If this continues, the follower truncates and fetches the same records only once per backoff, and
         has the records in between.
         """
         one.is_contradicted = True
