@@ -29,7 +29,7 @@ class NamedGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class LazyGroup(NamedGroup):
+class LazyGroup(NamedGroup, click.Group):
     """A group of the commands `entries`, which its help lists in the same order."""
 
     entries: ClassVar[dict[str, Entry]]
