@@ -92,6 +92,9 @@ def test_properties_come_and_go_under_kafkas_names() -> None:
         ("min.cleanable.dirty.ratio", "1.5", "min.cleanable.dirty.ratio must be a ratio"),
         ("preallocate", "maybe", "preallocate must be true or false"),
         ("message.timestamp.type", "createtime", "message.timestamp.type has an unknown value"),
+        ("log.retention.hours", "a week", "log.retention.hours (retention.ms) must be a whole number: found 'a week'"),
+        ("log.roll.hours", 0, "log.roll.hours (segment.ms) is out of range: found 0"),
+        ("message.max.bytes", "1m", "message.max.bytes (max.message.bytes) must be a whole number"),
         ("retention.bytez", 1, "unknown topic property: found retention.bytez"),
     ],
 )

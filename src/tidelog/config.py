@@ -369,15 +369,30 @@ BROKER_NAMES = frozenset(
 _warned: set[str] = set()
 
 
-def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True) -> dict[str, PropertyValue]:
-    """Return the properties under the topic's names. A property's own name wins over an alias. Each alias logs one notice."""
+def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True, checks: bool = True) -> dict[str, PropertyValue]:
+    """Return the properties under the topic's names. A property's own name wins over an alias. Each alias logs one notice.
+
+    With `checks`, raise InvalidArgumentError for a bad value of an alias: the message starts with the name that was given.
+    """
     if _ALIASES.keys().isdisjoint(properties):
         return dict(properties)
     found: dict[str, PropertyValue] = {}
     for alias, (name, convert) in _ALIASES.items():
         if alias in properties:
             found[name] = convert(properties[alias])
+            if checks:
+                _check_alias(alias, name, found[name])
             if warn and alias not in _warned:
                 _warned.add(alias)
                 logger.warning("%s is used as %s", alias, name)
     return {**found, **{name: value for name, value in properties.items() if name not in _ALIASES}}
+
+
+def _check_alias(alias: str, name: str, value: PropertyValue) -> None:
+    _, parse = _parsers()[_field_names()[name]]
+    try:
+        parse(value)
+    except InvalidArgumentError as error:
+        # The topic's name tells the unit: for log.retention.hours, the message has milliseconds.
+        message = error.message.replace(name, f"{alias} ({name})", 1)
+        raise InvalidArgumentError(message, found=error.found, expected=error.expected) from None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -56,6 +56,8 @@ def absolute_folders(address: Folders) -> str:
 
 def _folders(address: Folders) -> Iterator[Path]:
     if not isinstance(address, str | os.PathLike):
+        if not isinstance(address, Iterable):
+            raise InvalidArgumentError("not a folder or host:port", found=repr(address))
         for one in address:
             yield from _folders(one)
         return

@@ -256,6 +256,16 @@ def test_a_slow_command_says_that_its_kernel_is_interpreted(
         (["stat", "d", "t", "-p", "2147483648"], "one number from 0 to 2147483647"),
         (["find", "d"], "missing argument 'TOPIC'; tidelog ls lists the topics."),
         (["cat", "d", "t", "-o", "-5"], "which is --offset"),
+        (["cat", "d", "t", "-o", "s@2026-11-19T09:00"], "which is --offset"),
+        (["cat", "d", "t", "-o", "t.xlsx"], ".xlsx is the extension of no format"),
+        (["sql", "d", "select 1", "-o", "t.csv.gz"], ".gz is the extension of no format"),
+        (["cat", "d", "t", "-f", "--tail", "2"], "--follow waits for new records"),
+        (["cat", "d", "t", "--by", "1m"], "(did you mean --every?)"),
+        (["consume", "d", "t"], "no such command 'consume' (did you mean cat?)"),
+        (["tail", "d", "t"], "(did you mean cat --tail?)"),
+        (["-L", "-b", "localhost:9092"], "(did you mean tidelog ls?)"),
+        (["groups", "d"], "no such command 'd'; there are describe, lag, "),
+        (["index", "verfy"], "(did you mean verify?)"),
     ],
 )
 def test_options_of_other_tools_and_misspelt_ones(args: list[str], suggested: str) -> None:

@@ -45,8 +45,18 @@ def test_every_error_is_shown_at_once(tmp_path: Path) -> None:
     options = ("--property", "group.max", "--property", "num.partition=1", "--listen", "a:x", "--metrics", "0:")
     ran = check("--config", config, "--data", tmp_path / "new", *options)
     assert ran.exit_code == 1
-    begins = ["--property 'group.max' is not", "num.partitions must be", "group.max.size is out", "segment.bytes is out"]
-    begins += ["retention.ms is out", "--property: a broker has no num.partition (did you", "not an address", "not an address"]
+    begins = [
+        "--property 'group.max' is not",
+        "num.partitions must be",
+        "group.max.size is out",
+        "log.segment.bytes (segment.bytes) is out",
+    ]
+    begins += [
+        "log.retention.ms (retention.ms) is out",
+        "--property: a broker has no num.partition (did you",
+        "not an address",
+        "not an address",
+    ]
     assert len(errors(ran)) == len(begins), ran.stdout
     assert [any(line.startswith(begin) for line in errors(ran)) for begin in begins] == [True] * len(begins), ran.stdout
     assert "unknown, and ignored: no.such.property, retention.ms (did you mean log.retention.ms?)" in ran.stdout

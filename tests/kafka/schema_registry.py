@@ -22,14 +22,16 @@ def why_no_registry() -> str | None:
 
 @contextlib.contextmanager
 def schema_registry(
-    user_info: str | None = None, *, certificate: Path | None = None, clients: Path | None = None
+    user_info: str | None = None, *, bearer: str | None = None, certificate: Path | None = None, clients: Path | None = None
 ) -> Iterator[str]:
-    """Yield its URL. `user_info` is `user:password`; `certificate` has a certificate and its key; `clients` is the CA of clients'
-    certificates, which they must then have.
+    """Yield its URL. `user_info` is `user:password`; `bearer` is a token; `certificate` has a certificate and its key;
+    `clients` is the CA of clients' certificates, which they must then have.
     """
     mark = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(_FOLDER.iterdir()))).hexdigest()[:16]
     program = made_once(f"go-registry-{mark}", _build)
     options = [] if user_info is None else ["-auth", f"Basic {base64.b64encode(user_info.encode()).decode()}"]
+    if bearer is not None:
+        options = ["-auth", f"Bearer {bearer}"]
     if certificate is not None:
         options += ["-cert", str(certificate), "-key", str(certificate)]
     if clients is not None:

@@ -7,8 +7,6 @@ from typing import ClassVar, NamedTuple
 
 import click
 
-from tidelog.near_names import did_you_mean
-
 
 class Entry(NamedTuple):
     """One command of a group."""
@@ -19,7 +17,19 @@ class Entry(NamedTuple):
     """The command's line in the group's help."""
 
 
-class LazyGroup(click.Group):
+class NamedGroup(click.Group):
+    """A group that says which of its commands was probably meant by an unknown one."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            from tidelog.cli.option_names import no_such_command
+
+            ctx.fail(no_such_command(name, self, ctx))
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(NamedGroup, click.Group):
     """A group of the commands `entries`, which its help lists in the same order."""
 
     entries: ClassVar[dict[str, Entry]]
@@ -34,12 +44,6 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(entry.module).command
         return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            ctx.fail(f"No such command {name!r}{did_you_mean(name, self.entries, most=3)}.")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

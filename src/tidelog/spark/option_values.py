@@ -130,3 +130,19 @@ def joined(paths: str) -> str:
     if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
         raise InvalidArgumentError('option paths: a JSON list of folders expected, e.g. ["/d1", "/d2"]', found=paths[:100])
     return os.pathsep.join(found)
+
+
+_ELSEWHERE = {
+    **dict.fromkeys(("topic", "topics"), "subscribe"),
+    **dict.fromkeys(("from", "since"), "startTime"),
+    **dict.fromkeys(("to", "until"), "endTime"),
+    **dict.fromkeys(("servers", "brokers"), "kafka.bootstrap.servers"),
+    **dict.fromkeys(("format", "valueformat"), "decode"),
+    "keyformat": "keyDecode",
+}
+"""An option's name in the command line or in other tools → ours."""
+
+
+def ours_for(name: str) -> str:
+    """Return which option was probably meant by a name of the command line or of other tools; an empty string if none."""
+    return f" (did you mean {_ELSEWHERE[name]}?)" if name in _ELSEWHERE else ""

@@ -49,6 +49,7 @@ from tidelog.spark.option_values import (
     is_of_connections,
     joined,
     json_object,
+    ours_for,
     positive,
     time,
 )
@@ -285,7 +286,7 @@ def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tu
         elif key not in known:
             unknown.append(key)
     if unknown:
-        names = ", ".join(f"{key}{did_you_mean(key, OPTIONS | STREAM_OPTIONS)}" for key in sorted(unknown))
+        names = ", ".join(f"{key}{ours_for(key) or did_you_mean(key, OPTIONS | STREAM_OPTIONS)}" for key in sorted(unknown))
         raise InvalidArgumentError(
             f"format tidelog does not know the option{'s' if len(unknown) > 1 else ''} {names}; "
             f"it knows {', '.join(OPTIONS | STREAM_OPTIONS)}"

@@ -28,18 +28,29 @@ everything else that uses Arrow in that JVM, such as `applyInPandas` and a user'
 """
 
 
+_OF_OPTIONS = "spark.sql.redaction.options.regex"
+_SPARKS = "(?i)url"
+_REDACTED = _SPARKS + r"|[.]auth[.]|jaas|ssl[.].*key"
+"""Which options of a SQL statement plans and the UI do not show. Spark's own rules know `password`, `secret` and `token`, but not
+`schema.registry.basic.auth.user.info` and `kafka.ssl.keystore.key`.
+"""
+
+
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("tidelog")` known to a session.
 
     PySpark finds the source by itself if the Python that it starts (`PYSPARK_PYTHON`) has Tidelog. A registered source also knows
     the session's default parallelism and cuts at least that many splits, its scans are columnar (`tidelog.spark.columnar`), and
     several of its streams may be started concurrently. A local session for which no Python is configured runs its workers with
-    this process's Python from now on.
+    this process's Python from now on. Plans hide all secrets among the options in SQL, unless the session has its own
+    `spark.sql.redaction.options.regex`.
     """
     from tidelog.spark.columnar import read_columns
     from tidelog.spark.source import source_class
 
     _use_this_python(spark)
+    if spark.conf.get(_OF_OPTIONS) == _SPARKS:
+        spark.conf.set(_OF_OPTIONS, _REDACTED)
     read_columns(spark)
     with _environment_of_streams(spark):
         spark.dataSource.register(source_class(_default_parallelism(spark)))

@@ -139,7 +139,7 @@ class ManagerConfig:
 
     def topic_config(self, properties: Mapping[str, PropertyValue]) -> LogConfig:
         """Return a topic's configuration: its own `properties`, completed by the defaults."""
-        own = unaliased(properties, warn=not self.is_member)
+        own = unaliased(properties, warn=not self.is_member, checks=not self.is_member)
         if not self.is_member:
             return LogConfig.from_properties({**self.topic_defaults, **own})
         newest_magic = self.newest_magic if self.has_message_formats else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.near_names import did_you_mean
 from tidelog.wire.error_codes import ErrorCode
 
 
@@ -74,7 +75,8 @@ class Faults:
     def add(self, api: str, error: str | int | None, topic: str | None, times: int | None) -> Fault:
         """Add a fault. Raises InvalidArgumentError for one that can never occur."""
         if api not in self._with_topics:
-            raise InvalidArgumentError("not an API of this broker", found=api, expected=_some(self._with_topics))
+            meant = did_you_mean(api, self._with_topics)
+            raise InvalidArgumentError("not an API of this broker", found=f"{api}{meant}", expected=_some(self._with_topics))
         if topic is not None and not self._with_topics[api]:
             able = _some(name for name, is_able in self._with_topics.items() if is_able)
             raise InvalidArgumentError(f"{api} can only fail as a whole, not for one topic", found=topic, expected=able)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
+from tidelog.cli.lazy_group import NamedGroup
 from tidelog.cli.options import Decorated, brokers_argument, group_isolation_option, json_option, source_argument, suggest
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import Amount, json_line, one_line, show_count, show_span, show_time, table
@@ -43,7 +44,7 @@ _ENDS = ("earliest", "latest")
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d{1,10}(?:,\d{1,10})*))?")
 
 
-@click.group("groups")
+@click.group("groups", cls=NamedGroup)
 def command() -> None:
     """Consumer groups: which there are, how far behind they are in records and in time, and setting them to a time."""
 

@@ -26,6 +26,7 @@ from tidelog.check.partitions import (
     select_partitions,
 )
 from tidelog.cli.index_options import interval_option, jobs_option, out_option, processors, time_map_dir_option, time_maps_option
+from tidelog.cli.lazy_group import NamedGroup
 from tidelog.cli.options import directory_argument, json_option, optional_topic
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_count, table
@@ -40,7 +41,7 @@ FAULTS_FOUND = 1
 """The exit code of a run that found a fault."""
 
 
-@click.group("index")
+@click.group("index", cls=NamedGroup)
 def command() -> None:
     """Compare the indexes and time maps of a data folder with its logs, or rebuild them."""
 

@@ -28,15 +28,28 @@ BINARY_FORMATS = ("arrow", "parquet")
 SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".json": "jsonl",
     ".csv": "csv",
     ".arrow": "arrow",
     ".arrows": "arrow",
     ".parquet": "parquet",
+    ".txt": "text",
+    ".log": "text",
+    "": "text",
 }
 """An output file's extension → its format, unless --format is given."""
 
 
-_KCATS_OFFSET = re.compile(r"beginning|end|stored|earliest|latest|-?\d+|[se]@\d+")
+def format_of(output: str | None) -> str:
+    """Return the format of an output file. Raises UsageError if its extension names none, such as .xlsx or .gz."""
+    suffix = Path(output or "").suffix.lower()
+    if suffix not in SUFFIXES:
+        known = ", ".join(filter(None, SUFFIXES))
+        raise click.UsageError(f"--output: {suffix} is the extension of no format: name one by --format, or use {known}.")
+    return SUFFIXES[suffix]
+
+
+_KCATS_OFFSET = re.compile(r"beginning|end|stored|earliest|latest|-?\d+|[se]@.*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +86,9 @@ class CatOptions:
 
     def resolved_format(self) -> str:
         """Return the format's name: --json, --format, else by the output's extension, else text."""
-        return "jsonl" if self.as_json else self.format_name or SUFFIXES.get(Path(self.output or "").suffix.lower(), "text")
+        if self.format_string is not None and Path(self.output or "").suffix.lower() not in SUFFIXES:
+            return self.format_name or "text"
+        return "jsonl" if self.as_json else self.format_name or format_of(self.output)
 
     def check(self) -> None:
         """Raise UsageError for contradictory options."""
@@ -95,6 +110,10 @@ class CatOptions:
             (
                 (self.format_string is not None) + (self.format_name is not None) + self.as_json > 1,
                 "-f, --format and --json exclude each other.",
+            ),
+            (
+                (self.format_string or "").startswith("--"),
+                f"-f takes a format in kcat's letters, not {self.format_string}; --follow waits for new records.",
             ),
             (self.tail is not None and self.count is not None, "--tail and -n exclude each other."),
             (

@@ -17,7 +17,7 @@ from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import data_dir_of, isolation_option, json_option, source_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.output import STDOUT, open_output
-from tidelog.cli.records.cat_options import BINARY_FORMATS, FORMATS, SUFFIXES
+from tidelog.cli.records.cat_options import BINARY_FORMATS, FORMATS, format_of
 from tidelog.cli.time_options import run_clock, time_zone_option, zone_in_use
 from tidelog.sources.opening import kind_of
 
@@ -66,7 +66,7 @@ def command(
     input is read, or a shell starts if that is a terminal. Only --output writes a file. Exit code 3: offsets are missing from
     the folder; notes say which.
     """
-    format_name = format_name or ("jsonl" if as_json else SUFFIXES.get(Path(output or "").suffix.lower(), "text"))
+    format_name = format_name or ("jsonl" if as_json else format_of(output))
     if as_json and format_name != "jsonl":
         raise click.UsageError(f"--json and {format_name} exclude each other.")
     if not kind_of(source).reads_files and (time_map_dir is not None or until_high_watermark or skip_damaged):

@@ -95,12 +95,12 @@ class TopicSettings:
     def _taken(self, broker: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
         """Return the topic defaults in a broker's properties, under the topics' names."""
         wanted = {name: value for name, value in broker.items() if name in BROKER_NAMES}
-        return {name: value for name, value in unaliased(wanted, warn=False).items() if name in self._names}
+        return {name: value for name, value in unaliased(wanted, warn=False, checks=False).items() if name in self._names}
 
     def of(self, topic: str) -> Settings:
         """Return a topic's settings. Raises InvalidArgumentError for a value that Kafka does not accept."""
         properties, source = self._own.get(topic, ({}, Source.TOPIC))
-        own = {name: value for name, value in unaliased(properties, warn=False).items() if name in self._names}
+        own = {name: value for name, value in unaliased(properties, warn=False, checks=False).items() if name in self._names}
         config = LogConfig.from_properties({**self._values, **own})
         return Settings(config, {**self._defaults, **dict.fromkeys(own, source)}, topic in self._own, self._is_broker_known)
 
