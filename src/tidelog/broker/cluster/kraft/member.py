@@ -2,7 +2,7 @@
 
 | start | ends when |
 |---|---|
-| the folder is locked and its owner checked; the listeners' sockets listen, clients are not served yet | |
+| the folder is locked and its owner checked; the listeners' ports are bound, clients are refused | |
 | it registers and follows the metadata | the controller reports that it has caught up |
 | its logs are loaded according to the metadata, and recovered after an unclean shutdown; heartbeats continue | all are loaded |
 | it becomes a follower or leader of each of its partitions; its coordinators load what they lead | |
