@@ -5,8 +5,8 @@
 One controller and one leader, both Kafka 3.9.1, and two followers, Kafka's and ours, of the same six partitions. In turn, each
 follower is stopped, the leader gets the given MB of records of 1,000 bytes from librdkafka (acks=1), and the follower starts. The
 bench measures the time from the follower's first byte of records until it is in sync with all partitions, and its processor time
-in between. The time of the start is shown separately. Also shown: the follower's peak memory with mapped files, and the longest wait
-of a client that asks the follower for an offset of another partition every 5 ms, from when it serves clients. At the end the
+in between. The time of the start is shown separately. Also shown: the follower's peak memory with mapped files, and the longest
+wait of a client that asks the follower for an offset of another partition every 5 ms, from when it serves clients. At the end the
 replicas are compared, byte for byte. The page cache is warm for both.
 
 Needs Java and Maven.
