@@ -207,6 +207,9 @@ def checkpoints(folder: Path, partitions: int) -> dict[str, float]:
     with served(folder, replica_high_watermark_checkpoint_interval_ms=200) as client:
         client.create("t", partitions)
         client.fill("t", partitions, 1, 10)
+        # The first record of each partition begins a leader epoch, which is another task.
+        epochs = [folder / f"t-{partition}" / "leader-epoch-checkpoint" for partition in range(partitions)]
+        until(lambda: all(path.exists() and len(path.read_text().splitlines()) > 2 for path in epochs))
         clock = Clock()
         for round_number in range(2, 12):
             client.fill("t", partitions, 1, 10)
