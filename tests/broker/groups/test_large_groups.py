@@ -29,8 +29,8 @@ def test_no_step_of_a_large_group_keeps_the_loop_for_long(start_broker: StartBro
 
 
 def test_a_group_of_60_mb_is_written_and_loaded(start_broker: StartBroker) -> None:
-    """It is one record, much larger than `offsets.load.buffer.size`. Its write is one step, a quarter of a second, which only happens
-    if somebody has raised `message.max.bytes`; the load is in steps.
+    """It is one record, much larger than `offsets.load.buffer.size`. Its write is one step of a quarter of a second, which only
+    happens if somebody has raised `message.max.bytes`; the load is in steps.
     """
     broker = start_broker(**PROPERTIES, message_max_bytes=100_000_000)
     joined_and_assigned(broker, ErrorCode.NONE, longest_s=math.inf)
