@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.broker import group_cases
 from bench.broker.cases import Case
+from bench.broker.group_loading import loading
 from bench.broker.side_by_side import arguments_of, compare
 
 PROPERTIES = {
@@ -60,6 +61,7 @@ def catalogue(scale: float) -> list[Case]:
             True,
             group_cases.client_transactions(1000, max(10, int(100 * scale))),
         ),
+        ("start with 2,000 groups of 50 offsets, all fetched", "s", 1.0, False, loading(max(20, int(2000 * scale)), 50)),
     ]
     return [Case(*line) for line in lines]
 

@@ -1,9 +1,13 @@
 """Throughput over TLS compared with Apache Kafka 3.9.1: one raw client produces and fetches large batches, in turn; medians.
 
-    python -m bench.tls_bench [--mb 300] [--rounds 3]
+    python -m bench.tls_bench [--mb 300] [--rounds 3] [--shared-only]
 
 Both brokers have the same `server.properties`, certificate (P-256) and TLS versions. They use TLS 1.3 with AES-256-GCM on one
 connection. The plain port of both is measured too. Processor time is the broker's, in seconds per gigabyte of records.
+
+Then sixteen connections share a broker for `--seconds`: all produce, or half of them fetch. Each keeps five Produce of 1 MB or
+two Fetch of 4 MiB under way. The table shows MB/s, the p99 and the longest wait for a response, and the responses of the
+connection that got the fewest, in percent of those of the one that got the most; separately for producers and fetchers.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ import statistics
 import struct
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +41,8 @@ BATCH_BYTES = 1_000_000
 FETCHED_BYTES = 4 << 20
 FILLED_MB = 20
 IN_FLIGHT = 4
+SHARED, PRODUCES, FETCHES = 16, 5, 2
+"""Connections that share a broker, and the requests that each keeps under way."""
 TIMEOUT_S = 300
 _SIZE = struct.Struct(">i")
 _END = struct.Struct(">hq")
@@ -143,6 +151,72 @@ def fetch(client: Client, topic: str, megabytes: int) -> None:
     client.receive()
 
 
+class Share(NamedTuple):
+    """What one kind of connection got."""
+
+    mb_a_second: float
+    p99_ms: float
+    longest_ms: float
+    last_percent: float
+
+
+def shared(port: int, context: ssl.SSLContext | None, seconds: float, fetchers: int) -> dict[str, Share]:
+    """Keep `SHARED` connections busy, `fetchers` of them with Fetch, each on a thread: OpenSSL does not need Python's lock."""
+    produced = frame(produce_request("produce", batch(records_for(BATCH_BYTES, 1024), 1024), acks=1), PRODUCE_VERSION)
+    fetched = frame(fetch_request("fetch", 0, FETCHED_BYTES), FETCH_VERSION)
+    kinds = ["fetch"] * fetchers + ["produce"] * (SHARED - fetchers)
+    waits: list[list[float]] = [[] for _ in kinds]
+    ready = threading.Barrier(SHARED + 1)
+
+    def run(kind: str, mine: list[float]) -> None:
+        client = Client(port, context)
+        request, depth = (fetched, FETCHES) if kind == "fetch" else (produced, PRODUCES)
+        ready.wait()
+        until = time.monotonic() + seconds
+        sent: deque[float] = deque()
+        while sent or time.monotonic() < until:
+            while len(sent) < depth and time.monotonic() < until:
+                sent.append(time.monotonic())
+                client.send(request)
+            client.receive()
+            mine.append(time.monotonic() - sent.popleft())
+        client.close()
+
+    threads = [threading.Thread(target=run, args=one) for one in zip(kinds, waits, strict=True)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    began = time.monotonic()
+    for thread in threads:
+        thread.join()
+    took = time.monotonic() - began
+    found = {}
+    for kind, size in (("produce", len(produced)), ("fetch", FETCHED_BYTES)):
+        of_kind = [mine for one, mine in zip(kinds, waits, strict=True) if one == kind]
+        if of_kind:
+            together = sorted(wait for mine in of_kind for wait in mine)
+            fewest, most = min(map(len, of_kind)), max(map(len, of_kind))
+            p99 = together[len(together) * 99 // 100]
+            rate = len(together) * size / 1e6 / took
+            found[kind] = Share(rate, p99 * 1000, together[-1] * 1000, 100 * fewest / most)
+    return found
+
+
+def report_shared(sides: dict[str, Side], context: ssl.SSLContext, seconds: float, rounds: int) -> None:
+    print("16 connections                  MB/s   p99 ms   longest ms   the last's share %", flush=True)
+    for fetchers in (0, SHARED // 2):
+        for port, used in (("TLS", context), ("plain", None)):
+            turns: dict[str, list[dict[str, Share]]] = {name: [] for name in sides}
+            for _ in range(rounds):
+                for name, side in sides.items():
+                    turns[name].append(shared(side.tls if used else side.plain, used, seconds, fetchers))
+            for kind in turns["kafka"][0]:
+                for name, rows in turns.items():
+                    row = [statistics.median(one[kind][column] for one in rows) for column in range(len(Share._fields))]
+                    what = f"{kind}{' beside fetch' if fetchers and kind == 'produce' else ''}, {port}, {name}"
+                    print(f"{what:36}", "".join(f"{value:10.0f}" for value in row), flush=True)
+
+
 def measured(side: Side, port: int, context: ssl.SSLContext | None, work: Callable[[Client], None], megabytes: int) -> Measure:
     client = Client(port, context)
     try:
@@ -157,6 +231,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="bytes over TLS beside Apache Kafka 3.9.1")
     parser.add_argument("--mb", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each run with sixteen connections")
+    parser.add_argument("--shared-only", action="store_true", help="only sixteen connections that share a broker")
     options = parser.parse_args(arguments)
     folder = OUT / "tls"
     shutil.rmtree(folder, ignore_errors=True)
@@ -173,7 +249,8 @@ def main(arguments: list[str] | None = None) -> int:
             topics = {"produce": {"segment.bytes": "100000000", "retention.bytes": "400000000"}, "fetch": {}}
             create_topics(f"127.0.0.1:{side.plain}", topics)
             measured(side, side.plain, None, lambda client: produce(client, "fetch", FILLED_MB), FILLED_MB)
-        for turn in range(options.rounds + 1):
+        report_shared(sides, context, options.seconds, options.rounds)
+        for turn in range(0 if options.shared_only else options.rounds + 1):
             for case, run in cases:
                 for port, used in (("TLS", context), ("plain", None)):
                     for name, side in sides.items():
@@ -184,7 +261,7 @@ def main(arguments: list[str] | None = None) -> int:
                         if turn:  # The first round warms up.
                             turns.setdefault((case, port, name), []).append(found)
     shutil.rmtree(folder, ignore_errors=True)
-    for case, _ in cases:
+    for case, _ in () if options.shared_only else cases:
         for port in ("TLS", "plain"):
             rate, cpu = (
                 {name: statistics.median(getattr(one, field) for one in turns[case, port, name]) for name in sides}

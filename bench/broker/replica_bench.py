@@ -5,8 +5,9 @@
 One controller and one leader, both Kafka 3.9.1, and two followers, Kafka's and ours, of the same six partitions. In turn, each
 follower is stopped, the leader gets the given MB of records of 1,000 bytes from librdkafka (acks=1), and the follower starts. The
 bench measures the time from the follower's first byte of records until it is in sync with all partitions, and its processor time
-in between. The time of the start is shown separately. At the end the replicas are compared, byte for byte. The page cache is warm
-for both.
+in between. The time of the start is shown separately. Also shown: the follower's peak memory with mapped files, and the longest
+wait of a client that asks the follower for an offset of another partition every 5 ms, from when it serves clients. At the end the
+replicas are compared, byte for byte. The page cache is warm for both.
 
 Needs Java and Maven.
 """
@@ -17,9 +18,12 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +31,17 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
-from tests.kafka.java import wait_until
+from tests.kafka.java import is_listening, wait_until
 from tests.kafka.members import TidelogMember
 
 from bench.broker.processor_time import own_seconds
+from bench.broker.requests import LIST_OFFSETS_VERSION, frame, list_offsets_request
 from tidelog.check.replicas.replicas_verify import verify_replicas
 
 LEADER, THEIRS, OURS = 1, 2, 3
 TOPIC, PARTITIONS = "orders", 6
-PATIENCE_S = 120
+PROBED = "probed-{}"
+PATIENCE_S = 600
 MIN_RATIO = 1.0
 
 Figures = dict[str, float]
@@ -71,7 +77,8 @@ def measure(folder: Path, megabytes: int, rounds: int) -> dict[str, list[Figures
         admin = AdminClient({"bootstrap.servers": leader.bootstrap, "log_level": 0})
         try:
             topic = NewTopic(TOPIC, PARTITIONS, replica_assignment=[[LEADER, THEIRS, OURS]] * PARTITIONS)
-            make_topics(leader.bootstrap, [topic])
+            probed = [NewTopic(PROBED.format(node_id), 1, replica_assignment=[[node_id]]) for node_id in (THEIRS, OURS)]
+            make_topics(leader.bootstrap, [topic, *probed])
             for node_id, _ in nodes.values():
                 wait_until(lambda node_id=node_id: in_sync(admin, node_id), "all in sync", PATIENCE_S)  # type: ignore[misc]
             for _ in range(rounds):
@@ -111,10 +118,35 @@ def caught_up(admin: AdminClient, node_id: int, node: Any) -> Figures:
     while stored(node.data) == before:
         time.sleep(0.01)
     first, spent = time.monotonic(), own_seconds(pid)
-    while not in_sync(admin, node_id):
-        time.sleep(0.02)
-    end = time.monotonic()
-    return {"start_s": first - began, "catch_up_s": end - first, "processor_s": own_seconds(pid) - spent}
+    with prober(node_id, node.port) as stalls:
+        while not in_sync(admin, node_id):
+            time.sleep(0.02)
+        end = time.monotonic()
+    return {
+        "start_s": first - began,
+        "catch_up_s": end - first,
+        "processor_s": own_seconds(pid) - spent,
+        "peak_mb": peak_mb(pid),
+        "longest_wait_ms": stalls["longest_ms"],
+    }
+
+
+@contextmanager
+def prober(node_id: int, port: int) -> Iterator[Figures]:
+    """Ask a broker for an offset every 5 ms, once it serves clients; the figures are complete at the end."""
+    found: Figures = {}
+    wait_until(lambda: is_listening(port), "clients to be served", PATIENCE_S)
+    asked = frame(list_offsets_request(PROBED.format(node_id), {0: -1}), LIST_OFFSETS_VERSION)
+    command = [sys.executable, "-m", "bench.broker.prober", str(port), asked.hex()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield found
+        printed, _ = process.communicate(timeout=PATIENCE_S)
+        found |= json.loads(printed.splitlines()[-1])
+
+
+def peak_mb(pid: int) -> float:
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) / 1024
 
 
 def stored(data: Path) -> int:

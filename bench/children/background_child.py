@@ -45,9 +45,13 @@ class Client:
         names = {name.replace("_", "."): value for name, value in config.items()}
         self.admin.create_topics([NewTopic(topic, partitions, 1, config=names)])[topic].result(PATIENCE_S)
 
-    def fill(self, topic: str, partitions: int, records: int, value_bytes: int, keys: int = 1000) -> None:
+    def fill(
+        self, topic: str, partitions: int, records: int, value_bytes: int, keys: int = 1000, *, is_idempotent: bool = False
+    ) -> None:
         batch_bytes = max(12_000, value_bytes + 500)  # Batches are smaller than a segment, so that segments are rolled.
-        producer = Producer({**self._settings, "linger.ms": 20, "batch.size": batch_bytes, "acks": "all"})
+        producer = Producer(
+            {**self._settings, "linger.ms": 20, "batch.size": batch_bytes, "acks": "all", "enable.idempotence": is_idempotent}
+        )
         errors = []
 
         def delivered(error: object, _: object) -> None:
@@ -135,6 +139,36 @@ def retention(folder: Path, partitions: int, segments: int) -> dict[str, float]:
         return clock.read()
 
 
+def records_deletion(folder: Path, partitions: int, segments: int) -> dict[str, float]:
+    """From DeleteRecords up to the ends until the segments before the active ones are gone."""
+    with served(folder, log_retention_check_interval_ms=200) as client:
+        client.create("t", partitions, segment_bytes="20000", file_delete_delay_ms="0", retention_ms="-1")
+        client.fill("t", partitions, segments, 15_000)
+        clock = Clock()
+        wanted = [TopicPartition("t", partition, segments) for partition in range(partitions)]
+        for future in client.admin.delete_records(wanted).values():
+            future.result(PATIENCE_S)
+        until(lambda: sum(1 for _ in folder.glob("t-*/*.log")) <= partitions)
+        return clock.read()
+
+
+def snapshots(folder: Path, partitions: int, segments: int) -> dict[str, float]:
+    """From the first record of an idempotent producer until each rolled segment has a snapshot of producers at its end."""
+    with served(folder) as client:
+        client.create("t", partitions, segment_bytes="20000", retention_ms="-1")
+        clock = Clock()
+        client.fill("t", partitions, segments, 15_000, is_idempotent=True)
+
+        def are_taken() -> bool:
+            logs = {path.with_suffix("") for path in folder.glob("t-*/*.log") if int(path.stem)}
+            return len(logs) == (segments - 1) * partitions and logs <= {
+                path.with_suffix("") for path in folder.glob("t-*/*.snapshot")
+            }
+
+        until(are_taken)
+        return clock.read()
+
+
 def deletion(folder: Path, partitions: int) -> dict[str, float]:
     with served(folder) as client:
         client.create("t", partitions, file_delete_delay_ms="0")
@@ -173,6 +207,9 @@ def checkpoints(folder: Path, partitions: int) -> dict[str, float]:
     with served(folder, replica_high_watermark_checkpoint_interval_ms=200) as client:
         client.create("t", partitions)
         client.fill("t", partitions, 1, 10)
+        # The first record of each partition begins a leader epoch, which is another task.
+        epochs = [folder / f"t-{partition}" / "leader-epoch-checkpoint" for partition in range(partitions)]
+        until(lambda: all(path.exists() and len(path.read_text().splitlines()) > 2 for path in epochs))
         clock = Clock()
         for round_number in range(2, 12):
             client.fill("t", partitions, 1, 10)
@@ -223,6 +260,8 @@ ROWS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "compaction, 60 small partitions": lambda folder, scale: compaction(folder, max(3, int(60 * scale)), 600, 20_000),
     "compaction, one log of 60 MB": lambda folder, scale: compaction(folder, 1, max(9000, int(500_000 * scale)), 1 << 20),
     "retention, 200 partitions": lambda folder, scale: retention(folder, max(3, int(200 * scale)), 8),
+    "DeleteRecords of 200 partitions": lambda folder, scale: records_deletion(folder, max(3, int(200 * scale)), 8),
+    "snapshots of producers at 400 rolls": lambda folder, scale: snapshots(folder, 40, max(2, int(11 * scale))),
     "deletion of 500 partitions": lambda folder, scale: deletion(folder, max(5, int(500 * scale))),
     "time maps of 216 segments of 1 MB": lambda folder, scale: time_maps(folder, max(10, int(216 * scale))),
     "flushes of 400 rolled segments": lambda folder, scale: flushes(folder, 40, max(2, int(10 * scale))),

@@ -12,7 +12,7 @@ import pytest
 import tidelog
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
-from tidelog.broker.server import event_loop
+from tidelog.broker.loop import event_loop
 from tidelog.errors import StorageError
 from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.names import CLEAN_SHUTDOWN_FILE

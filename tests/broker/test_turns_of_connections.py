@@ -21,14 +21,18 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidelog.broker.net.read_buffers import LARGE_BYTES, ReadBuffers
+from tidelog.broker.net.tls_socket import RECORD_BYTES, RECORDS_A_TURN, RECORDS_AT_ONCE
 from tidelog.broker.net.turns import ROUND_BYTES, Turns
 from tidelog.broker.requests.request import Outcome
 from tidelog.broker.server.connection import Connection
+from tidelog.broker.server.secured.tls_connection import TlsConnection
 
 KIB, MIB = 1024, 1024 * 1024
 TURN_BYTES = 2 * MIB
 WINDOW = 4 * MIB
 """What the system keeps of what a peer has sent, or is to get."""
+NONE, ODD, ALL = range(0), range(1, 99, 2), range(99)
+"""Connections that use TLS."""
 
 
 class Loop:
@@ -55,6 +59,9 @@ class Loop:
 
     def remove_writer(self, fd: int) -> None:
         self._writers.pop(fd, None)
+
+    def call_reader(self, fd: int) -> None:
+        self._readers[fd]()
 
     def round(self) -> None:
         ready = [fd for fd in self.sockets if fd in self._readers or fd in self._writers]
@@ -125,10 +132,45 @@ class Socket:
         return size
 
 
+class TlsPeer(Socket):
+    """A socket with TLS whose handshake is over: a read may leave decrypted bytes, of which the system knows nothing."""
+
+    is_stepping = False
+
+    def __init__(self, loop: Loop, fd: int, sizes: Iterator[int]) -> None:
+        super().__init__(loop, fd, sizes)
+        self._decrypted = 0
+
+    @property
+    def pending(self) -> bool:
+        return self._decrypted > 0
+
+    def recv_into(self, buffer: memoryview) -> int:
+        self.incoming += self._decrypted  # What is left of the last read comes first.
+        received = super().recv_into(buffer[: RECORDS_A_TURN * RECORD_BYTES])
+        self._decrypted = min(self.incoming, RECORDS_AT_ONCE * RECORD_BYTES)
+        self.incoming -= self._decrypted
+        return received
+
+    def step(self) -> None:
+        """Nothing is left of the handshake."""
+
+    def stepped(self) -> bool:
+        return True
+
+    def peer_certificate(self) -> None:
+        """It has none."""
+
+
 class House:
     """A server with connections, as far as they need one. `answer` makes the answer to a request of some size."""
 
-    def __init__(self, loop: Loop, answer: Callable[[int], list[bytes] | Outcome], max_bytes: int = -1) -> None:
+    def __init__(
+        self, loop: Loop, answer: Callable[[int], list[bytes] | Outcome], max_bytes: int = -1, *, secured: range = NONE
+    ) -> None:
+        self.secured = secured
+        self.shaking: set[object] = set()
+        self.handshakes = SimpleNamespace(run=lambda step, stepped: stepped(step()))
         self.loop = loop
         self.buffers = ReadBuffers(max_bytes)
         self.turns = Turns(loop.call_soon)
@@ -142,7 +184,12 @@ class House:
         self.node = SimpleNamespace(metrics=SimpleNamespace(counters=counters), slices=quiet, unsent=unsent)
 
     def connect(self, fd: int, sizes: Iterator[int]) -> None:
-        Connection(cast("Any", self), cast("Any", Socket(self.loop, fd, sizes)), fd, "127.0.0.1", cast("Any", None))
+        me, none = cast("Any", self), cast("Any", None)
+        if fd in self.secured:
+            TlsConnection(me, cast("Any", TlsPeer(self.loop, fd, sizes)), fd, "127.0.0.1", none, none)
+            self.loop.call_reader(fd)  # The handshake.
+        else:
+            Connection(me, cast("Any", Socket(self.loop, fd, sizes)), fd, "127.0.0.1", none)
 
     def _handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[bytes] | Outcome:
         self.answers[connection.connection_id] += 1
@@ -175,13 +222,16 @@ orders = st.one_of(
 )
 
 
+secured_ones = st.sampled_from([NONE, ODD, ALL])
+
+
 @examples(30)
-@given(st.integers(2, 30), st.integers(LARGE_BYTES, 3 * MIB), orders, st.booleans())
+@given(st.integers(2, 30), st.integers(LARGE_BYTES, 3 * MIB), orders, st.booleans(), st.sampled_from([NONE, ALL]))
 def test_equal_requests_get_equal_service(
-    connections: int, size: int, order: Callable[[list[int]], None], answered: bool
+    connections: int, size: int, order: Callable[[list[int]], None], answered: bool, secured: range
 ) -> None:
     """acks=1 or acks=0: nobody is two answers ahead of anybody else."""
-    house = House(Loop(order), lambda _: [b"answer"] if answered else Outcome.NOTHING)
+    house = House(Loop(order), lambda _: [b"answer"] if answered else Outcome.NOTHING, secured=secured)
     for fd in range(connections):
         house.connect(fd, repeated(size))
     turns_a_request = -(-size // (2 * MIB)) + 1
@@ -192,11 +242,24 @@ def test_equal_requests_get_equal_service(
 
 
 @examples(30)
+@given(st.integers(12, 30), st.integers(MIB, 3 * MIB), orders)
+def test_tls_gets_as_much_as_plain_text(connections: int, size: int, order: Callable[[list[int]], None]) -> None:
+    """A connection with TLS is called for its decrypted bytes, too; this is no second turn where others wait for one."""
+    house = House(Loop(order), lambda _: [b"answer"], secured=ODD)
+    for fd in range(connections):
+        house.connect(fd, repeated(size))
+    for _ in house.run(8 * connections):
+        counts = [house.answers[fd] for fd in range(connections)]
+        assert max(counts) - min(counts) <= 2
+    assert min(house.answers[fd] for fd in range(connections)) >= 3
+
+
+@examples(30)
 @given(st.data())
 def test_requests_of_all_sizes(data: st.DataObject) -> None:
     """Whoever has sent something gets on once all others had a turn, however large their requests are."""
     sizes = st.lists(st.sampled_from([200, 20 * KIB, 60 * KIB, 200 * KIB, MIB, 6 * MIB]), min_size=1, max_size=4)
-    house = House(Loop(data.draw(orders)), lambda _: [b"answer"])
+    house = House(Loop(data.draw(orders)), lambda _: [b"answer"], secured=data.draw(secured_ones))
     for fd, mine in enumerate(data.draw(st.lists(sizes, min_size=2, max_size=24))):
         house.connect(fd, repeated(*mine))
     sockets = [*house.loop.sockets.values()]
@@ -211,9 +274,10 @@ def test_requests_of_all_sizes(data: st.DataObject) -> None:
         before = now
 
 
+@pytest.mark.parametrize("secured", [NONE, ODD, ALL])
 @pytest.mark.parametrize("order", [list.sort, lambda fds: fds.sort(reverse=True)])
-def test_small_requests_beside_bulk_are_answered_in_each_round(order: Callable[[list[int]], None]) -> None:
-    house = House(Loop(order), lambda _: [b"answer"])
+def test_small_requests_beside_bulk_are_answered_in_each_round(order: Callable[[list[int]], None], secured: range) -> None:
+    house = House(Loop(order), lambda _: [b"answer"], secured=secured)
     for fd in range(30):
         house.connect(fd, repeated(900 * KIB) if fd % 2 else repeated(100))
     before = Counter[int]()
@@ -226,11 +290,11 @@ def test_small_requests_beside_bulk_are_answered_in_each_round(order: Callable[[
 
 
 @examples(30)
-@given(orders, st.integers(1, 5))
-def test_large_responses(order: Callable[[list[int]], None], mebibytes: int) -> None:
+@given(orders, st.integers(1, 5), secured_ones)
+def test_large_responses(order: Callable[[list[int]], None], mebibytes: int, secured: range) -> None:
     """Answers that do not fit in what the system keeps, beside producers."""
     response = bytes(mebibytes * 3 * MIB)
-    house = House(Loop(order), lambda size: [response] if size < KIB else [b"answer"])
+    house = House(Loop(order), lambda size: [response] if size < KIB else [b"answer"], secured=secured)
     for fd in range(24):
         house.connect(fd, repeated(200) if fd % 3 else repeated(MIB))
     for _ in house.run(100):
@@ -243,10 +307,12 @@ def test_large_responses(order: Callable[[list[int]], None], mebibytes: int) -> 
 
 
 @examples(30)
-@given(orders, st.integers(1, 20), st.integers(LARGE_BYTES, 3 * MIB))
-def test_memory_that_is_scarce_is_shared_in_turns(order: Callable[[list[int]], None], mebibytes: int, size: int) -> None:
+@given(orders, st.integers(1, 20), st.integers(LARGE_BYTES, 3 * MIB), secured_ones)
+def test_memory_that_is_scarce_is_shared_in_turns(
+    order: Callable[[list[int]], None], mebibytes: int, size: int, secured: range
+) -> None:
     """`queued.max.request.bytes`: who has waited for room longest has it first."""
-    house = House(Loop(order), lambda _: [b"answer"], mebibytes * MIB)
+    house = House(Loop(order), lambda _: [b"answer"], mebibytes * MIB, secured=secured)
     for fd in range(20):
         house.connect(fd, repeated(size))
     for _ in house.run(150):

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tests.cli.test_serve import serving
 from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster, KafkaNode
-from tests.kafka.java import free_port, wait_until
+from tests.kafka.java import free_port, is_listening, wait_until
 from tests.kafka.members import TidelogMember
 from tests.patience import PATIENCE_S
 
@@ -254,6 +254,7 @@ def test_controllers_that_cannot_be_reached(cluster: Cluster) -> None:
     lonely.properties["controller.quorum.voters"] = f"3000@127.0.0.1:{free_port()}"
     lonely.begin()
     lonely.wait_for("waiting for the controllers")
+    assert not is_listening(lonely.port), "clients are refused, and try another broker"
     assert lonely.stop() == 0, "a signal ends the wait"
 
 

@@ -52,9 +52,9 @@ class TidelogMember:
         outputs.note(self.output)
 
     def start(self) -> None:
-        before = self.said().count("is RUNNING")
+        before = self.said().count("serving at")
         self.begin()
-        wait_until(lambda: self.is_over() or self.said().count("is RUNNING") > before, f"broker {self.node_id}", PATIENCE_S)
+        wait_until(lambda: self.is_over() or self.said().count("serving at") > before, f"broker {self.node_id}", PATIENCE_S)
         assert not self.is_over(), self.said()
 
     def is_over(self) -> bool:

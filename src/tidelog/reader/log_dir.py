@@ -381,7 +381,6 @@ def _partitions_in(folder: FilePath) -> bool:
 
 def _holds_a_log(folder: FilePath) -> bool:
     try:
-        with os.scandir(folder) as files:
-            return any(file.name == names.PARTITION_METADATA or names.is_log_file(file.name) for file in files)
+        return any(file.name == names.PARTITION_METADATA or names.is_log_file(file.name) for file in folder.iterdir())
     except OSError:
         return False  # No folder, or gone since it was listed.

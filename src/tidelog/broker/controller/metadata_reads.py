@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.reader.metadata_log import SnapshotFile, list_segments, list_snapshots
 from tidelog.records.batch import iter_headers
 
@@ -34,7 +34,7 @@ class MetadataReads:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._waiting: set[Callable[[object], None]] = set()
-        self._last = Path(), 0, 0
+        self._last: tuple[FilePath | None, int, int] = None, 0, 0
         """The segment that was read last, the offset up to which, and the position there."""
         loop = asyncio.get_running_loop()
         store.on_written = lambda: loop.call_soon_threadsafe(self._grown)
@@ -72,7 +72,7 @@ class MetadataReads:
                 return MetadataRead(end, data[begin:stop])
         return MetadataRead(end, memoryview(b""))
 
-    def _position(self, path: Path, offset: int) -> int:
+    def _position(self, path: FilePath, offset: int) -> int:
         """Return a position in a segment before the batch with `offset`: brokers that follow continue where they were."""
         known, last, position = self._last
         return position if known == path and offset >= last else 0

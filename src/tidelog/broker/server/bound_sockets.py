@@ -1,6 +1,7 @@
-"""Listening sockets that are bound before the broker serves: a cluster member registers its ports long before it can serve.
+"""Sockets that are bound before the broker serves, since a cluster member registers its ports long before it can serve.
 
-Connections that arrive meanwhile wait in the kernel's accept queue.
+They only listen once it serves, as in Kafka: until then clients are refused, and try another broker. A connection that is
+accepted, but not answered, costs a client its request timeout, and librdkafka then takes the broker for release 0.10.
 """
 
 from __future__ import annotations
@@ -13,33 +14,44 @@ from tidelog.errors import InvalidArgumentError
 
 
 class BoundSockets:
-    """Listening sockets with their listeners, which hold the actual ports. `close` closes the sockets that nobody has taken."""
+    """Bound sockets with their listeners, which hold the actual ports. `close` closes the sockets that nobody has taken."""
 
-    def __init__(self, sockets: list[tuple[socket.socket, Listener]]) -> None:
+    def __init__(self, sockets: list[tuple[socket.socket, Listener]], backlog: int) -> None:
         self._sockets = sockets
+        self._backlog = backlog
         self.listeners = tuple(listener for _, listener in sockets)
 
     def take(self) -> list[tuple[socket.socket, Listener]]:
-        """Return the sockets. The caller must then close them."""
+        """Listen, and return the sockets. The caller must then close them.
+
+        Raises InvalidArgumentError if another process has begun to listen on such a port since `bind`.
+        """
+        for sock, listener in self._sockets:
+            try:
+                sock.listen(self._backlog)
+            except OSError as error:
+                self.close()
+                raise _cannot_listen(listener, error) from error
         sockets, self._sockets = self._sockets, []
         return sockets
 
     def close(self) -> None:
         """Close the sockets that nobody has taken. Idempotent."""
-        for sock, _ in self.take():
+        sockets, self._sockets = self._sockets, []
+        for sock, _ in sockets:
             sock.close()
 
 
 def bind(config: BrokerConfig) -> BoundSockets:
-    """Listen on all of a configuration's listeners. Raise InvalidArgumentError, and leave nothing open, if that fails."""
+    """Bind all of a configuration's listeners. Raise InvalidArgumentError, and leave nothing open, if that fails."""
     sockets: list[tuple[socket.socket, Listener]] = []
     try:
         for listener in config.listeners:
             sockets.append(_bound(listener, config))  # noqa: PERF401  # those before one that fails are closed
     except BaseException:
-        BoundSockets(sockets).close()
+        BoundSockets(sockets, 0).close()
         raise
-    return BoundSockets(sockets)
+    return BoundSockets(sockets, config.socket_listen_backlog_size)
 
 
 def _bound(listener: Listener, config: BrokerConfig) -> tuple[socket.socket, Listener]:
@@ -60,7 +72,6 @@ def _bound(listener: Listener, config: BrokerConfig) -> tuple[socket.socket, Lis
             # Set before listening: accepted connections inherit it, and their TCP windows depend on it.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
         sock.bind(address)
-        sock.listen(config.socket_listen_backlog_size)
     except OSError as error:
         sock.close()
         raise _cannot_listen(listener, error) from error

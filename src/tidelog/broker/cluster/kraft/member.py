@@ -2,11 +2,12 @@
 
 | start | ends when |
 |---|---|
-| the folder is locked and its owner checked; the listeners' sockets listen, clients are not served yet | |
+| the folder is locked and its owner checked; the listeners' ports are bound, clients are refused | |
 | it registers and follows the metadata | the controller reports that it has caught up |
 | its logs are loaded according to the metadata, and recovered after an unclean shutdown; heartbeats continue | all are loaded |
 | it becomes a follower or leader of each of its partitions; its coordinators load what they lead | |
-| clients are served, and it asks to be unfenced | the controller has done that |
+| it asks to be unfenced; as in Kafka, clients are still refused | the controller has done that, and the metadata here says so |
+| clients are served | |
 
 At shutdown the controller moves the leaders to other brokers and completes the controlled shutdown. The rest is as for a
 standalone broker.
@@ -17,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from time import monotonic
 
 from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
@@ -73,22 +73,35 @@ async def joined(
             log_loaded(manager, monotonic() - began)
 
             async def take_up(node: Node) -> None:
-                """Apply the current metadata, and follow it from then on."""
+                """Apply the current metadata, follow it from then on, and wait until clients may see this broker.
+
+                A client that was served earlier could get metadata without any broker, and librdkafka then asks again only
+                after `topic.metadata.refresh.interval.ms`.
+                """
                 stack.push_async_callback(_stop_replicas, node)
-                plane.publish = partial(_published, node)
+                visible: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+                async def published(delta: MetadataDelta) -> None:
+                    await _published(node, delta)
+                    if plane.is_alive(plane.node_id) and not visible.done():
+                        visible.set_result(None)
+
+                plane.publish = published
                 assert node.replicas is not None
                 plane.lifecycle.unwritable = node.replicas.unwritable
                 node.replicas.on_placed = plane.assignments.placed
                 await plane.publish(difference(MetadataImage(), plane.image))
                 _start_replicas(node)
                 await holding.aclose()
+                plane.lifecycle.ready_to_unfence()
+                await plane.until(plane.lifecycle.unfenced)
+                await plane.until(visible)
 
             serving = running(
                 manager, config, clock, grace_s=grace_s, apis=apis, plane=plane, bound=bound, before_serving=take_up
             )
             broker = await stack.enter_async_context(serving)
             broker.failure = plane.failure
-            plane.lifecycle.ready_to_unfence()
             try:
                 yield broker
             finally:

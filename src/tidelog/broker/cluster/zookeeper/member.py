@@ -2,7 +2,7 @@
 
 | start | ends when |
 |---|---|
-| the folder is locked; the sockets listen, but no client is served yet | |
+| the folder is locked; the listeners' ports are bound, clients are refused | |
 | the cluster id is read from ZooKeeper; a new folder is assigned to that cluster | |
 | logs are loaded according to ZooKeeper's assignments and properties | all are loaded |
 | clients are served; they get retriable errors | |
