@@ -4,7 +4,7 @@
 |---|---|
 | an index, a time map, a checkpoint, a log up to WHOLE_BYTES | whole, once |
 | a few bytes of a larger log | a block at least (HEAD_BYTES, BLOCK_BYTES, FAR_BYTES); twice as many after each read in order |
-| a few bytes near its end | up to its end |
+| a few bytes of its last two blocks | both of them |
 | a large part | in one request |
 | what `will_read` announced, or what follows many reads in order | ahead, several requests at a time (`read_ahead`) |
 
@@ -16,14 +16,26 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Protocol
 
-from tidelog.objects.listing import ObjectFacts
+from tidelog.objects.disk_cache import DiskCache
+from tidelog.objects.listing import ObjectFacts, ObjectStore
 from tidelog.objects.read_ahead import ReadAhead
 
-if TYPE_CHECKING:
-    from tidelog.objects.object_path import ObjectPath
+
+class Source(Protocol):
+    """What a file uses of its bucket (`object_path.ObjectSource`)."""
+
+    @property
+    def store(self) -> ObjectStore: ...
+    @property
+    def cache(self) -> DiskCache: ...
+    def prefetch(self, key: str, fetch: Callable[[], memoryview], size_bytes: int) -> None: ...
+    def fetched(self, key: str) -> Future[memoryview] | None: ...
+
 
 HEAD_BYTES = 4 * 1024
 """How much of a log's head is read at first: its first header is looked at in many segments of which no more is needed."""
@@ -50,17 +62,20 @@ class ObjectFile:
     fd = -1
     is_constant = True
 
-    def __init__(self, path: ObjectPath, facts: ObjectFacts, stat: os.stat_result) -> None:
-        self._path = path
+    def __init__(self, source: Source, key: str, facts: ObjectFacts, stat: os.stat_result) -> None:
+        self._source = source
+        self._object = key
         self._size = facts.size_bytes
         self._facts = facts
         self._stat = stat
-        self._store = path.source.store
-        self._is_whole = self._size <= (WHOLE_BYTES if path.suffix == ".log" else WHOLE_INDEX_BYTES)
+        self._store = source.store
+        self._is_whole = self._size <= (WHOLE_BYTES if key.endswith(".log") else WHOLE_INDEX_BYTES)
         self._parts: deque[tuple[int, memoryview]] = deque(maxlen=_KEPT_PARTS)
         """The parts read last, the newest first: position and bytes."""
         self._ahead: ReadAhead | None = None
+        self._told: Sequence[tuple[int, int]] = ()
         self._block = FAR_BYTES if self._size >= BIG_BYTES else BLOCK_BYTES
+        self._tail = max(0, (self._size - 1) // self._block - 1) * self._block
         self._start, self._next, self._in_order = 0, -1, 0
         """Where the last request began and ended, and how many were in order until then."""
 
@@ -86,13 +101,15 @@ class ObjectFile:
         return max(count, 0)
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Begin to fetch ranges that are about to be read, in order."""
-        if not self._is_whole:
+        """Begin to fetch ranges that are about to be read, in order. Does nothing if it was told before."""
+        if not self._is_whole and ranges != self._told:
             self._stop()
+            self._told = ranges
             self._ahead = ReadAhead(self._fetch, ranges)
 
     def close(self) -> None:
         self._stop()
+        self._told = ()
         self._parts.clear()
 
     def _some(self, position: int, buffer: memoryview) -> int:
@@ -120,11 +137,22 @@ class ObjectFile:
             self._start, self._next = position, position + len(buffer)
             return _copy(self._fetch(position, self._next), buffer)
         block = HEAD_BYTES if position + len(buffer) <= HEAD_BYTES else self._block
-        self._start = start = position // block * block
+        start = position // block * block
         end = -(-max(position + len(buffer), start + (block << self._in_order)) // block) * block
-        part = self._kept(start, self._size if end > self._size - self._block else end, position)
+        if start >= self._tail:
+            start, end = self._tail, self._size
+        self._start = start
+        part = self._kept(start, min(end, self._size), position)
         self._next = start + len(part)
         return _copy(part[position - start :], buffer)
+
+    def prefetch(self) -> None:
+        """Begin to fetch what a search will need: all of an index, the head and the last blocks of a log."""
+        if self._is_whole:
+            self._source.prefetch(self._key(0), partial(self._cached, 0, self._size), self._size)
+            return
+        self._source.prefetch(self._key(0), partial(self._cached, 0, HEAD_BYTES), HEAD_BYTES)
+        self._source.prefetch(self._key(self._tail), partial(self._cached, self._tail, self._size), self._size - self._tail)
 
     def _stop(self) -> None:
         ahead, self._ahead = self._ahead, None
@@ -132,18 +160,26 @@ class ObjectFile:
             ahead.close()
 
     def _fetch(self, start: int, end: int) -> memoryview:
-        return self._store.read(self._path.key, self._facts, start, end)
+        return self._store.read(self._object, self._facts, start, end)
 
     def _kept(self, start: int, end: int, position: int) -> memoryview:
         """Return the bytes from `start` on, past `position`, from the disk if they are kept there."""
-        cache, key = self._path.source.cache, f"{self._path}\n{self._facts}\n{start}"
-        kept = cache.get(key)
-        if kept is not None and len(kept) > position - start:
-            part = memoryview(kept)
-        else:
-            part = self._fetch(start, end)
-            cache.put(key, part)
+        pending = self._source.fetched(self._key(start))
+        part = None if pending is None else pending.result()
+        if part is None or len(part) <= position - start:
+            part = self._cached(start, end, position)
         self._parts.appendleft((start, part))
+        return part
+
+    def _key(self, start: int) -> str:
+        return f"{self._source}\n{self._object}\n{self._facts}\n{start}"
+
+    def _cached(self, start: int, end: int, position: int = 0) -> memoryview:
+        kept = self._source.cache.get(self._key(start))
+        if kept is not None and len(kept) > position - start:
+            return memoryview(kept)
+        part = self._fetch(start, end)
+        self._source.cache.put(self._key(start), part)
         return part
 
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.objects.address import ObjectAddress, Place, options_of, parse
 from tidelog.objects.disk_cache import DiskCache, open_cache
 from tidelog.objects.listing import Listing, ObjectFacts, ObjectStore
+from tidelog.objects.object_file import ObjectFile
+from tidelog.objects.read_ahead import executor
 
-if TYPE_CHECKING:
-    from tidelog.formats.paths.file_path import Handle
+MOST_PREFETCHED_BYTES = 32 * 1024 * 1024
+"""At most so many bytes are fetched before a reader asks for them."""
 
 _DEVICE = 1 << 40
 """The device number of all objects; no disk has it."""
@@ -35,10 +39,15 @@ class ObjectSource:
         """The folder of which everything was listed. None: folders are listed one by one."""
         self._store = store
         self._listings: dict[str, Listing] = {}
+        self._waiting: dict[str, tuple[Future[memoryview] | None, int]] = {}
+        self._waiting_bytes = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle no listing: a process that is given a path rarely needs more than that object."""
         return (ObjectSource, (self.place, self.options))
+
+    def __str__(self) -> str:
+        return f"{self.place.scheme}://{self.place.bucket}"
 
     @property
     def store(self) -> ObjectStore:
@@ -54,6 +63,18 @@ class ObjectSource:
         """The parts of objects on this machine's disk."""
         return open_cache(self.options)
 
+    def prefetch(self, key: str, fetch: Callable[[], memoryview], size_bytes: int) -> None:
+        """Begin to fetch a part of an object, unless too much is waiting for its reader."""
+        if key not in self._waiting and self._waiting_bytes + size_bytes <= MOST_PREFETCHED_BYTES:
+            self._waiting[key] = executor().submit(fetch), size_bytes
+            self._waiting_bytes += size_bytes
+
+    def fetched(self, key: str) -> Future[memoryview] | None:
+        """Take a part that was prefetched, None if it was not."""
+        future, size_bytes = self._waiting.pop(key, (None, 0))
+        self._waiting_bytes -= size_bytes
+        return future
+
     def listing(self, folder: str) -> Listing:
         """Return a listing that has a folder."""
         root = folder if self.root is None or not _is_below(folder, self.root) else self.root
@@ -65,6 +86,7 @@ class ObjectSource:
     def forget(self) -> None:
         """List again when something is looked for."""
         self._listings = {}
+        self._waiting, self._waiting_bytes = {}, 0
 
 
 class ObjectPath:
@@ -174,13 +196,11 @@ class ObjectPath:
     def is_symlink(self) -> bool:
         return False
 
-    def open_handle(self) -> Handle:
-        from tidelog.objects.object_file import ObjectFile
-
+    def open_handle(self) -> ObjectFile:
         facts = self.facts()
         if facts is None:
             raise self._missing(errno.EISDIR if self.is_dir() else errno.ENOENT)
-        return ObjectFile(self, facts, _stat(stat.S_IFREG, self.identity(facts), facts))
+        return ObjectFile(self.source, self.key, facts, _stat(stat.S_IFREG, self.identity(facts), facts))
 
     def refresh(self) -> None:
         """Look at the bucket again at the next question."""
@@ -203,6 +223,13 @@ def object_folder(address: str | os.PathLike[str], store: ObjectStore | None = N
     source = ObjectSource(place, options_of(address), store)
     source.root = place.prefix
     return ObjectPath(source, place.prefix)
+
+
+def prefetch(paths: Iterable[FilePath]) -> None:
+    """Begin to fetch what a search will need of some files. Does nothing about local ones."""
+    for path in paths:
+        if isinstance(path, ObjectPath) and path.is_file():
+            path.open_handle().prefetch()
 
 
 def _is_below(key: str, root: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 from tidelog.folder_list import Folders, list_folders
 from tidelog.folder_path import folder_path
@@ -19,9 +20,14 @@ def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
 
     Raises InvalidArgumentError for a mangled address and an unknown scheme.
     """
-    if isinstance(address, Path) or not isinstance(address, str | os.PathLike) or hasattr(address, "iterdir"):
-        return folder_path(address) if isinstance(address, Path) else address  # type: ignore[return-value]
-    return object_folder(address) if is_object_address(address) else folder_path(address)
+    if hasattr(address, "iterdir") and not isinstance(address, Path):
+        return cast("FilePath", address)
+    return object_folder(address) if is_object_address(address) else local_folder(address)
+
+
+def local_folder(address: str | os.PathLike[str]) -> FilePath:
+    """Return the path of a local folder. Raises InvalidArgumentError for an unknown scheme."""
+    return folder_path(address)
 
 
 def folders_at(address: Folders) -> list[FilePath]:

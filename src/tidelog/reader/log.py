@@ -29,6 +29,7 @@ from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.paths.file_path import AnyPath, as_path
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
+from tidelog.objects.object_path import prefetch
 from tidelog.reader import transactions
 from tidelog.reader.log_segments import LogSegments
 from tidelog.reader.missing.claims import Claims, newest_epoch
@@ -152,6 +153,7 @@ class Log(LogSegments):
         if self._names_are_checked:
             return
         before: Segment | None = None
+        prefetch(segment.log_path for segment in self.segments)
         for segment in self.segments:
             try:
                 if not (segment.size_bytes and segment.check_name()) and before is not None:
@@ -179,6 +181,11 @@ class Log(LogSegments):
         if batch is not None and batch.leader_epoch >= 0 and batch.last_offset < begin:
             text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
             self.notices.note(self.directory, text)
+
+    def expect_search(self) -> None:
+        """Tell that the segments' largest timestamps are about to be looked up, one after the other."""
+        suffixes = (names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX)
+        prefetch(segment.index_path(suffix) for segment in self.segments for suffix in suffixes)
 
     def headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False

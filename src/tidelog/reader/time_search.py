@@ -91,6 +91,7 @@ def _find(log: Log, timestamp: int, isolation: Isolation, trace: Trace | None) -
 
 def _find_time(log: Log, timestamp: int, trace: Trace | None, start: int) -> FoundRecord | None:
     found = None
+    log.expect_search()
     for segment in log.segments:
         found, verdict, largest = _search(segment, timestamp, start, trace)
         if trace is not None:
@@ -118,6 +119,7 @@ def _search(
 def _find_max(log: Log, trace: Trace | None) -> FoundRecord | None:
     """Return the first record with the largest timestamp, at or above the log start."""
     candidates: list[tuple[Segment, LargestTimestamp]] = []
+    log.expect_search()
     for segment in log.segments_from(log.log_start_offset):
         largest = segment_time.largest_timestamp(segment)
         if segment.base_offset < log.log_start_offset:

@@ -77,6 +77,10 @@ class Split(ABC):
 
         return read_split(self, columns, batch_rows=batch_rows, views=views, report=report, reading=reading)
 
+    def announce(self, reading: ReaderResources) -> int:
+        """Be told that the split is read soon. Return how many bytes are then fetched ahead; 0 if that is of no use."""
+        return 0
+
     def pin(self, reading: ReaderResources) -> None:
         """Open the split's file now, if an open file outlives its deletion. Raises SegmentChangedError."""
         return

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.formats import names
@@ -81,6 +82,14 @@ class FolderSplit(Split):
 
     def pin(self, reading: ReaderResources) -> None:
         reading.pin(self._pin, self.open())
+
+    def announce(self, reading: ReaderResources) -> int:
+        if isinstance(self.log_path, Path):
+            return 0
+        file = self.open()
+        file.will_read([(run.start_position, run.end_position) for run in self.runs])
+        reading.pin(self._pin, file)
+        return self.size_bytes
 
     @property
     def _pin(self) -> tuple[str, int]:
