@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -102,12 +103,15 @@ def listing(objects: Iterable[tuple[str, int]]) -> Fault:
     """Return a fault that answers listings of any bucket with these keys and sizes, a thousand a page as S3 does."""
     every = sorted(objects)
 
+    @cache
+    def below(prefix: str, after: str) -> list[tuple[str, int]]:
+        return [one for one in every if one[0].startswith(prefix) and one[0] > after]
+
     def answer(request: Request) -> Answer:
         prefix = request.query.get("prefix", "")
         begin = int(request.query.get("continuation-token", 0))
         page = min(int(request.query.get("max-keys", 1000)), 1000)
-        after = request.query.get("start-after", "")
-        found = [one for one in every if one[0].startswith(prefix) and one[0] > after] if prefix or after else every
+        found = below(prefix, request.query.get("start-after", ""))
         shown = found[begin : begin + page]
         rows = "".join(
             f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"

@@ -93,6 +93,8 @@ class ObstoreStore:
                 pages = iter(self._store.list(f"{prefix}/" if prefix else None, offset=last, chunk_size=1000))
             try:
                 return next(pages, None)
+            except FileNotFoundError:
+                raise StorageError("no such bucket", path=self._address) from None
             except BaseException:
                 pages = None
                 raise
