@@ -83,6 +83,8 @@ class ObstoreStore:
         self._pause = pause
 
     def list(self, prefix: str) -> Iterable[tuple[str, ObjectFacts]]:
+        from obstore import exceptions
+
         at = f"{self._address}/{prefix}" if prefix else self._address
         pages: Iterator[Any] | None = None
         last: str | None = None
@@ -93,7 +95,7 @@ class ObstoreStore:
                 pages = iter(self._store.list(f"{prefix}/" if prefix else None, offset=last, chunk_size=1000))
             try:
                 return next(pages, None)
-            except FileNotFoundError:
+            except (exceptions.NotFoundError, FileNotFoundError):
                 raise StorageError("no such bucket", path=self._address) from None
             except BaseException:
                 pages = None

@@ -11,8 +11,8 @@ from glob import has_magic
 from pathlib import Path
 from typing import cast
 
-from tidelog.errors import DataDirNotFoundError
-from tidelog.folder_list import Folders, list_folders
+from tidelog.errors import DataDirNotFoundError, InvalidArgumentError
+from tidelog.folder_list import Folders, are_several, list_folders
 from tidelog.folder_path import folder_path
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.objects.address import ObjectAddress, Place, addresses_in, are_several_objects, is_object_address
@@ -23,10 +23,12 @@ from tidelog.objects.object_path import ObjectPath, object_folder
 def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
     """Return the folder that an address names, local or in object storage; it need not exist.
 
-    Raises InvalidArgumentError for a mangled address and an unknown scheme.
+    Raises InvalidArgumentError for a mangled address, an unknown scheme, and several folders.
     """
     if hasattr(address, "iterdir") and not isinstance(address, Path):
         return cast("FilePath", address)
+    if isinstance(address, str) and (are_several_objects(address) or are_several(address)):
+        raise InvalidArgumentError("this needs one data folder, not several", found=str(address))
     return object_folder(address) if is_object_address(address) else local_folder(address)
 
 
