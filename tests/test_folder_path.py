@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,7 @@ from tidelog.sources.opening import kind_of, open_source, settled
 from tidelog.storage.log_manager import LogManager
 
 FOREIGN = [
-    "s3://bucket/x",
-    "s3:/bucket/x",
-    "s3a://b",
-    "gs://b/x",
-    "hdfs://n:1/x",
+    "s4://bucket/x",
     "kafka://h:9092",
     "http://h:80",
     "file://host/x",
@@ -49,7 +46,7 @@ def test_folders(address: str | Path, path: str) -> None:
 @pytest.mark.parametrize("address", FOREIGN)
 def test_other_schemes_are_refused_and_leave_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = "are not supported: found .* expected a data folder"
+    said = "are not supported.*: found .* expected a data folder"
     for take in (folder_path, kind_of, open_source, settled, LogDir, tidelog.Broker, lambda one: LogManager(one, ManualClock(0))):
         with pytest.raises(InvalidArgumentError, match=said):
             take(address)
@@ -60,9 +57,36 @@ def test_other_schemes_are_refused_and_leave_nothing(address: str, tmp_path: Pat
 
 
 def test_a_folder_whose_name_has_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened as `./s3:/…` only: a mistake in an address must not read or make another folder."""
     monkeypatch.chdir(tmp_path)
     Path("s3:/bucket").mkdir(parents=True)
-    assert folder_path("s3:/bucket") == Path("s3:/bucket")
+    with pytest.raises(InvalidArgumentError, match="s3:// addresses are not supported"):
+        folder_path("s3:/bucket")
+    assert folder_path("./s3:/bucket") == Path("s3:/bucket")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("s3:/bucket/x", "did you mean s3://bucket/x?"),
+        (Path("s3://bucket/x"), "did you mean s3://bucket/x?"),
+        ("s3://", "no bucket in an address"),
+        ("s3:///x", "did you mean s3://x?"),
+        ("s3://bu cket/x", "not the name of a bucket"),
+        ("S33://bucket", "did you mean s3"),
+        ("abfs:/c", "did you mean abfs://c?"),
+    ],
+)
+def test_a_mistaken_address_is_one_error(address: str | Path, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s3:" / "bucket" / "x").mkdir(parents=True)
+    for take in (kind_of, open_source, LogDir):
+        with pytest.raises(InvalidArgumentError, match=re.escape(said)):
+            take(address)
+    for command in (["stat"], ["verify"], ["cat", "--", str(address), "t"]):
+        if isinstance(address, str):
+            ran = run(*command, *(() if address in command else (address,)))
+            assert ran.exit_code == 1 and said in ran.error, (command, ran)
 
 
 def test_urls_of_files_are_read(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 |---|---|
 | `/backup/kafka`, `logs`, `./host:9092` | a path |
 | `file:///backup/kafka`, `file:/backup/kafka` | the same path; percent-encoding such as `%20` is decoded |
-| `s3://bucket/x`, `hdfs://…`, and any other scheme | refused, unless a folder of that name exists |
+| `s3://bucket/x`, `hdfs://…`, and any other scheme | refused: a folder of that name is written `./s3:/bucket/x` |
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ import re
 from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.near_names import did_you_mean
 
-UNDERSTOOD = "a data folder (a path, or file:///path), or brokers (host:port)"
+UNDERSTOOD = "a data folder (a path, file:///path or s3://bucket/prefix), or brokers (host:port)"
+
+KNOWN_SCHEMES = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "az", "hdfs")
+"""Those of `objects/address.py`."""
 
 # `Path` collapses the two slashes of a URL into one.
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -26,11 +30,12 @@ def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> 
     """Return the path for a folder's address; the folder need not exist. Raises InvalidArgumentError for another scheme."""
     text = os.fspath(address)
     match = SCHEME.match(text)
-    if match is None or Path(text).exists():
+    if match is None:
         return Path(text)
     local = _FILE.match(text)
     if local is None:
-        raise InvalidArgumentError(f"{match[1]}:// addresses are not supported", found=text, expected=expected)
+        meant = did_you_mean(match[1], KNOWN_SCHEMES)
+        raise InvalidArgumentError(f"{match[1]}:// addresses are not supported{meant}", found=text, expected=expected)
     from urllib.parse import unquote  # Imported here because the import takes a few milliseconds.
 
     return Path(unquote(text[local.end() :]))

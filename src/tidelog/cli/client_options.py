@@ -1,4 +1,4 @@
-"""Options for secured brokers: `--config FILE` and `-X NAME=VALUE`, besides the argument that names the brokers.
+"""Options for secured brokers and for object storage, `--config FILE` and `-X NAME=VALUE`, besides the argument that names them.
 
 FILE is a `client.properties` as for Kafka's tools (`--command-config`). `-X` takes precedence over the file. Other users can see
 a command line (`ps`), so passwords belong in the file.
@@ -34,7 +34,7 @@ def client_options(function: Decorated) -> Decorated:
             is_eager=True,
             expose_value=False,
             callback=_keep_given,
-            help="A client property, as in --config; may be repeated. Other users can see it: no passwords.",
+            help="A property, as in --config; may be repeated. Other users can see it: no passwords.",
         ),
         click.option(
             "--config",
@@ -43,7 +43,7 @@ def client_options(function: Decorated) -> Decorated:
             is_eager=True,
             expose_value=False,
             callback=_keep_file,
-            help="client.properties, to connect to the brokers: security.protocol, ssl.*, sasl.*",
+            help="client.properties, to connect to the brokers: security.protocol, ssl.*, sasl.*; or a bucket's options",
         ),
     ):
         function = option(function)

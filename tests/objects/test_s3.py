@@ -1,0 +1,137 @@
+"""Folders in S3Proxy, a server with S3's API: the answers of the local folder, few requests, and faults that never cost rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tests.cli.conftest import run
+from tests.s3.requests import Fault, error, half_body, listing, reset, short_answer
+from tests.s3.server import S3Server
+from tests.sources.logs import rows_of
+from tests.sources.test_golden import GOLDEN
+from tidelog.errors import AuthenticationError, SegmentChangedError, StorageError, TidelogError
+from tidelog.model import TopicPartition
+from tidelog.objects import object_store
+from tidelog.objects.address import with_options
+from tidelog.sources.opening import open_source
+
+pytestmark = pytest.mark.interop
+LOCAL = GOLDEN / "kafka-3.9.1" / "log"
+TOPICS = sorted(tidelog.LogDir(LOCAL).topics())
+TOPIC = "v2-none-ct"
+COLUMNS = ["partition", "offset", "timestamp", "key", "value"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as running:
+        running.upload(LOCAL, "golden")
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _environment(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.front.clear()
+    monkeypatch.setenv("TIDELOG_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(object_store, "RETRY_S", 20)
+
+
+def address(server: S3Server, prefix: str = "golden") -> str:
+    return with_options(server.url(prefix), server.options)
+
+
+def rows(place: object, topic: str) -> list[tuple[object, ...]]:
+    return rows_of(tidelog.scan(place, topic, columns=COLUMNS))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_bucket_answers_as_the_folder(server: S3Server, topic: str) -> None:
+    place = address(server)
+    assert rows(place, topic) == rows(LOCAL, topic)
+    with open_source(place) as bucket, open_source(LOCAL) as folder:
+        known = [TopicPartition(topic, number) for number in folder.partitions(topic)]
+        assert bucket.ends(known) == folder.ends(known)
+        for time in (0, 1_500_000_000_000, *(row[2] for row in rows(LOCAL, topic)[::7] if row[2] is not None)):
+            targets = dict.fromkeys(known, int(str(time)))
+            assert bucket.find(targets) == folder.find(targets)
+
+
+def test_commands_take_a_bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    for command in (["stat"], ["verify"], ["retention"], ["groups", "list"]):
+        there, here = run(*command, server.url("golden")), run(*command, str(LOCAL))
+        assert (there.exit_code, there.stdout.replace(server.url("golden"), str(LOCAL))) == (here.exit_code, here.stdout), command
+
+
+def test_a_search_needs_few_requests(server: S3Server) -> None:
+    with server.front.measured() as front:
+        for most in (6, 0):
+            with open_source(address(server)) as source:
+                key = TopicPartition(TOPIC, 0)
+                front.clear()
+                source.find({key: 0})
+                assert front.count("GET", f"{TOPIC}-0/") <= most
+
+
+def test_a_hundred_thousand_objects_are_listed_a_thousand_at_a_time(server: S3Server) -> None:
+    with server.front.measured() as front:
+        every = [(f"big/t-{number // 400}/{number % 400:020d}.log", 1 << 30) for number in range(100_000)]
+        front.fail(listing(every), "LIST")
+        with open_source(address(server, "big")) as source:
+            assert len(source.topics()["t"]) == 250
+        assert front.count() <= 110
+
+
+@pytest.mark.parametrize("fault", [error(500, "InternalError"), error(503, "SlowDown"), reset, half_body, short_answer])
+def test_a_passing_fault_costs_only_time(server: S3Server, fault: Fault) -> None:
+    with server.front.measured() as front:
+        front.fail(fault, "GET", key=".log", times=2)
+        assert rows(address(server), TOPIC) == rows(LOCAL, TOPIC)
+
+
+@pytest.mark.parametrize("fault", [half_body, short_answer])
+def test_a_lasting_fault_is_one_error_that_names_the_object(
+    server: S3Server, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "RETRY_S", 1)
+    object_store_again = with_options(server.url("golden"), server.options | {"cache_bytes": "0"})
+    with server.front.measured() as front:
+        front.fail(fault, "GET", key=".log")
+        with pytest.raises(StorageError, match=r"s3://backup/golden/.*\.log"):
+            rows(object_store_again, TOPIC)
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, "ExpiredToken"), (403, "AccessDenied")])
+def test_refused_credentials_are_an_error_at_once(server: S3Server, status: int, code: str) -> None:
+    with server.front.measured() as front:
+        front.fail(error(status, code), "GET", key=".log")
+        with pytest.raises(AuthenticationError, match=code) as caught:
+            rows(address(server), TOPIC)
+        assert server.options["secret_access_key"] not in str(caught.value)
+        assert front.count("GET") < 60
+
+
+def test_an_object_that_changes_or_vanishes_is_an_error(server: S3Server) -> None:
+    for change in ("replaced", "gone"):
+        server.upload(LOCAL / f"{TOPIC}-0", f"live/{TOPIC}-0")
+        with open_source(address(server, "live")) as source:
+            source.topics()
+            (log, *_) = sorted((LOCAL / f"{TOPIC}-0").glob("*.log"))
+            key = f"live/{TOPIC}-0/{log.name}"
+            if change == "gone":
+                server.delete(key)
+            else:
+                server.put(key, bytes(reversed(log.read_bytes())))
+            with pytest.raises(SegmentChangedError, match=change):
+                rows(source.log_dir, TOPIC)  # type: ignore[attr-defined]
+
+
+def test_a_bucket_that_is_not_there_is_one_error(server: S3Server) -> None:
+    for place in ("s3://nowhere/x", server.url("other")):
+        with pytest.raises(TidelogError, match=place):
+            open_source(with_options(place, server.options))

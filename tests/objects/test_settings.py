@@ -1,0 +1,98 @@
+"""How object storage is reached: options, the environment, AWS's files; and no secret in a text."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tidelog.errors import AuthenticationError, InvalidArgumentError
+from tidelog.objects.address import options_of, with_options
+from tidelog.objects.object_path import object_folder
+from tidelog.objects.settings import s3_settings
+
+SECRET = "very-secret"
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PROFILE", "REGION", "DEFAULT_REGION", "ENDPOINT_URL", "ENDPOINT_URL_S3", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+
+def settings(address: str) -> dict[str, object]:
+    return s3_settings(options_of(address), "bucket")[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endpoint_url": "http://h:1", "access_key_id": "k", "secret_access_key": SECRET, "region": "eu-west-1"},
+        {"AWS_ENDPOINT_URL": "http://h:1", "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu-west-1"},
+        {
+            "fs.s3a.endpoint": "http://h:1",
+            "fs.s3a.access.key": "k",
+            "fs.s3a.secret.key": SECRET,
+            "fs.s3a.endpoint.region": "eu-west-1",
+        },
+    ],
+)
+def test_options_have_three_spellings(options: dict[str, object]) -> None:
+    found = settings(with_options("s3://bucket", options))
+    assert found == {"endpoint": "http://h:1", "region": "eu-west-1", "access_key_id": "k", "secret_access_key": SECRET}
+
+
+def test_the_environment_counts_where_no_option_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all:1")
+    monkeypatch.setenv("AWS_REGION", "eu-west-2")
+    assert settings("s3://bucket") == {"endpoint": "http://all:1", "region": "eu-west-2"}
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3:1")
+    assert settings("s3://bucket")["endpoint"] == "http://s3:1"
+    assert settings(with_options("s3://bucket", {"endpoint_url": "http://own:1"}))["endpoint"] == "http://own:1"
+
+
+def test_a_profile_gives_keys_region_and_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text(
+        "[profile lab]\nregion = eu-north-1\nservices = local\n[services local]\ns3 =\n  endpoint_url = http://h:2\n"
+    )
+    (tmp_path / "credentials").write_text(f"[lab]\naws_access_key_id = a\naws_secret_access_key = {SECRET}\n")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    expected = {"endpoint": "http://h:2", "region": "eu-north-1", "access_key_id": "a", "secret_access_key": SECRET}
+    assert settings("s3://bucket") == expected
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of the environment")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    assert settings("s3://bucket")["access_key_id"] == "of the environment"
+    assert settings(with_options("s3://bucket", {"profile": "lab"})) == expected
+    with pytest.raises(AuthenticationError, match="no such AWS profile: found 'other'"):
+        settings(with_options("s3://bucket", {"profile": "other"}))
+
+
+def test_a_profile_with_a_role_is_left_to_boto3(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[profile role]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = default\n")
+    assert s3_settings({"profile": "role"}, "bucket") == ({"region": "us-east-1"}, "role")
+
+
+def test_anonymous_and_addressing() -> None:
+    assert settings(with_options("s3://bucket", {"anonymous": True})) == {"region": "us-east-1", "skip_signature": True}
+    found = settings(with_options("s3://bucket", {"path_style": "false", "endpoint_url": "http://h:1"}))
+    assert found == {"region": "us-east-1", "endpoint": "http://bucket.h:1", "virtual_hosted_style_request": True}
+
+
+def test_mistakes_name_the_option_and_never_its_value() -> None:
+    with pytest.raises(InvalidArgumentError, match="did you mean secret_access_key") as caught:
+        with_options("s3://bucket", {"secret_acces_key": SECRET})
+    assert SECRET not in str(caught.value)
+    with pytest.raises(InvalidArgumentError, match="anonymous"):
+        settings(with_options("s3://bucket", {"anonymous": "perhaps"}))
+
+
+def test_an_address_carries_its_options_and_shows_none() -> None:
+    address = with_options("s3://bucket/x", {"secret_access_key": SECRET})
+    path = object_folder(address)
+    for text in (str(address), f"{address!r}", str(path), repr(path), str(path.address)):
+        assert SECRET not in text
+    again = pickle.loads(pickle.dumps(address))
+    assert (again, options_of(again)) == ("s3://bucket/x", {"secret_access_key": SECRET})
