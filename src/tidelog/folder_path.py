@@ -34,7 +34,7 @@ def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> 
         return Path(text)
     local = _FILE.match(text)
     if local is None:
-        meant = did_you_mean(match[1], KNOWN_SCHEMES)
+        meant = "" if match[1] in KNOWN_SCHEMES else did_you_mean(match[1], KNOWN_SCHEMES)
         raise InvalidArgumentError(f"{match[1]}:// addresses are not supported{meant}", found=text, expected=expected)
     from urllib.parse import unquote  # Imported here because the import takes a few milliseconds.
 

@@ -101,7 +101,7 @@ class ObjectFile:
         return max(count, 0)
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Begin to fetch ranges that are about to be read, in order. Does nothing if it was told before."""
+        """Begin to fetch ranges that are about to be read, in order. A repetition has no effect."""
         if not self._is_whole and ranges != self._told:
             self._stop()
             self._told = ranges

@@ -53,7 +53,7 @@ class ObjectSource:
     def store(self) -> ObjectStore:
         """The bucket's requests."""
         if self._store is None:
-            from tidelog.objects.opening import open_store
+            from tidelog.objects.stores import open_store
 
             self._store = open_store(self.place, tuple(sorted(self.options.items())))
         return self._store

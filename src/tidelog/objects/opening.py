@@ -1,4 +1,4 @@
-"""Opens addresses: as folders for readers, and their buckets."""
+"""Opens addresses as folders for readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from glob import has_magic
 from pathlib import Path
 from typing import cast
@@ -15,8 +14,7 @@ from tidelog.errors import DataDirNotFoundError, InvalidArgumentError
 from tidelog.folder_list import Folders, are_several, list_folders
 from tidelog.folder_path import folder_path
 from tidelog.formats.paths.file_path import FilePath
-from tidelog.objects.address import ObjectAddress, Place, addresses_in, are_several_objects, is_object_address
-from tidelog.objects.listing import ObjectStore
+from tidelog.objects.address import ObjectAddress, addresses_in, are_several_objects, is_object_address
 from tidelog.objects.object_path import ObjectPath, object_folder
 
 
@@ -84,17 +82,3 @@ def refresh(folder: FilePath) -> None:
     """Forget what was listed of a folder in object storage, so that it is listed again."""
     if isinstance(folder, ObjectPath):
         folder.refresh()
-
-
-@lru_cache(maxsize=32)
-def open_store(place: Place, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    """Return a bucket's requests, shared by all sources with the same options. Raises InvalidArgumentError, AuthenticationError,
-    MissingPackageError.
-    """
-    if place.service == "hdfs":
-        from tidelog.objects.arrow_store import ArrowStore, open_hdfs
-
-        return ArrowStore(open_hdfs(place, dict(options)), str(place._replace(prefix="")))
-    from tidelog.objects.object_store import open_object_store
-
-    return open_object_store(place, dict(options))
