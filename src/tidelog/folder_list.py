@@ -49,11 +49,6 @@ def list_folders(address: Folders) -> list[Path]:
     return list(dict.fromkeys(_folders(address)))
 
 
-def absolute_folders(address: Folders) -> str:
-    """Return an address of the same folders with absolute paths, for a process with another working folder."""
-    return os.pathsep.join(os.fspath(folder.absolute()) for folder in list_folders(address))
-
-
 def _folders(address: Folders) -> Iterator[Path]:
     if not isinstance(address, str | os.PathLike):
         if not isinstance(address, Iterable):

@@ -7,11 +7,11 @@ encrypts. Commands, scans and Spark write this address from their option ``tier`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.folder_list import absolute_folders
 from tidelog.folder_path import SCHEME as URL
 
 SCHEME = "tiered:"
@@ -56,12 +56,12 @@ def parse_tiered(address: str) -> TieredAddress:
     return TieredAddress(unquote(folders), Tier(tiers[0], tuple(value for name, value in options if name == "key")))
 
 
-def absolute_tiered(address: str) -> str:
-    """Return an address with absolute paths, for a process with another working folder."""
+def absolute_tiered(address: str, absolute: Callable[[str], str]) -> str:
+    """Return an address with absolute paths, for a process with another working folder. `absolute` is that of its folders."""
     folders, tier = parse_tiered(address)
     place = tier.address if URL.match(tier.address) else str(Path(tier.address).absolute())
     keys = []
     for key in tier.key_files:
         key_id, equals, file = key.partition("=")
         keys.append(f"{key_id}={Path(file).absolute()}" if equals else str(Path(key).absolute()))
-    return str(TieredAddress(absolute_folders(folders), Tier(place, tuple(keys))))
+    return str(TieredAddress(absolute(folders), Tier(place, tuple(keys))))

@@ -141,9 +141,12 @@ class Front:
         if isinstance(decision, Answer):
             fields = {**decision.headers, "content-length": str(len(decision.body))}
             lines = [f"HTTP/1.1 {decision.status} X", *(f"{name}: {value}" for name, value in fields.items())]
-            writer.write("\r\n".join((*lines, "", "")).encode() + decision.body)
-            request.status, request.sent_bytes = decision.status, len(decision.body)
+            body = decision.body[: len(decision.body) // 2] if decision.is_cut else decision.body
+            writer.write("\r\n".join((*lines, "", "")).encode() + body)
+            request.status, request.sent_bytes = decision.status, len(body)
             await writer.drain()
+            if decision.is_cut:
+                raise ResetError
             return
         upstream = (
             self._idle.pop() if self._idle else await asyncio.open_connection("127.0.0.1", self._upstream, limit=_CHUNK_BYTES)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -48,6 +50,8 @@ class Answer:
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+    is_cut: bool = False
+    """Whether the connection is reset after half of the body."""
 
 
 class ResetError(Exception):
@@ -99,15 +103,19 @@ def listing(objects: Iterable[tuple[str, int]]) -> Fault:
     """Return a fault that answers listings of any bucket with these keys and sizes, a thousand a page as S3 does."""
     every = sorted(objects)
 
+    @cache
+    def below(prefix: str, after: str) -> list[tuple[str, int]]:
+        return [one for one in every if one[0].startswith(prefix) and one[0] > after]
+
     def answer(request: Request) -> Answer:
         prefix = request.query.get("prefix", "")
         begin = int(request.query.get("continuation-token", 0))
         page = min(int(request.query.get("max-keys", 1000)), 1000)
-        found = [one for one in every if one[0].startswith(prefix)] if prefix else every
+        found = below(prefix, request.query.get("start-after", ""))
         shown = found[begin : begin + page]
         rows = "".join(
             f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-            f"<ETag>&quot;{hash(key) & 0xFFFFFFFF:032x}&quot;</ETag><Size>{size}</Size></Contents>"
+            f"<ETag>&quot;{_tag(key)}&quot;</ETag><Size>{size}</Size></Contents>"
             for key, size in shown
         )
         more = begin + page < len(found)
@@ -120,3 +128,30 @@ def listing(objects: Iterable[tuple[str, int]]) -> Fault:
         return Answer(200, body.encode(), {"content-type": "application/xml"})
 
     return answer
+
+
+def served(folder: Path, prefix: str) -> Fault:
+    """Return a fault that answers listings and reads below a prefix from a folder, at once: uploading thousands of files takes
+    minutes.
+    """
+    files = {f"{prefix}/{file.relative_to(folder).as_posix()}": file for file in folder.rglob("*") if file.is_file()}
+    list_them = listing((key, file.stat().st_size) for key, file in files.items())
+
+    def answer(request: Request) -> Answer | Body | None:
+        if request.kind == "LIST":
+            return list_them(request)
+        if request.key not in files:
+            return error(404, "NoSuchKey")(request)
+        size = files[request.key].stat().st_size
+        start, end = request.range or (0, size)
+        with files[request.key].open("rb") as file:
+            file.seek(start)
+            data = file.read(min(end, size) - start)
+        fields = {"etag": f'"{_tag(request.key)}"', "last-modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        return Answer(206, data, fields | {"content-range": f"bytes {start}-{start + len(data) - 1}/{size}"})
+
+    return answer
+
+
+def _tag(key: str) -> str:
+    return f"{hash(key) & 0xFFFFFFFF:032x}"

@@ -16,7 +16,7 @@ import click
 from tidelog.cli.local_path import LocalPath
 from tidelog.client.connections.addresses import secured
 from tidelog.folder_path import folder_path
-from tidelog.sources.opening import OBJECTS, kind_of, tiered
+from tidelog.sources.opening import kind_of, takes_options, tiered
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -90,7 +90,7 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     kind = kind_of(value)
     if file is None and not given:
         return str(folder_path(value)) if kind.is_local else value
-    if kind is OBJECTS:
+    if takes_options(value):
         return _with_options(value, file, given)
     if not kind.is_cluster:
         raise click.UsageError(f"--config and -X are for brokers and object storage, not for {kind.name}: {value!r}.", ctx)

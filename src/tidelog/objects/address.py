@@ -35,6 +35,8 @@ SCHEMES = {
 """The service of each scheme."""
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/*)(.*)", re.DOTALL)
+_BETWEEN = re.compile(r"[:,](?=[A-Za-z][A-Za-z0-9+.-]*://|/(?!/))")
+"""What separates several addresses in one text."""
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9._-]+)?(:\d+)?")
 
 
@@ -69,9 +71,21 @@ class ObjectAddress(str):
         return ObjectAddress, (str(self), dict(self.options))
 
 
+def addresses_in(text: str | os.PathLike[str]) -> list[str]:
+    """Return the addresses in a text such as `s3://bucket/a,s3://bucket/b`, or the only one. Each has the text's options."""
+    options, parts = options_of(text), _BETWEEN.split(os.fspath(text))
+    return [ObjectAddress(part, options) if options and is_object_address(part) else part for part in parts]
+
+
+def are_several_objects(address: object) -> bool:
+    """Return whether a text names several folders, of which one is in object storage."""
+    parts = addresses_in(address) if isinstance(address, str | os.PathLike) else []
+    return len(parts) > 1 and any(map(is_object_address, parts))
+
+
 def is_object_address(address: object) -> bool:
-    """Return whether a text names object storage, rightly or not: `parse` reports what is wrong with it."""
-    if not isinstance(address, str | os.PathLike):
+    """Return whether a text names a folder in object storage, rightly or not: `parse` reports what is wrong with it."""
+    if not isinstance(address, str | os.PathLike) or _BETWEEN.search(os.fspath(address)):
         return False
     match = _ADDRESS.fullmatch(os.fspath(address))
     return match is not None and match[1].lower() in SCHEMES and bool(match[2])
@@ -97,10 +111,17 @@ def parse(address: str | os.PathLike[str]) -> Place:
 
 
 def with_options(address: str | os.PathLike[str], options: Mapping[str, object]) -> str:
-    """Return an address with options. Raises InvalidArgumentError for a name that is no option, without showing its value."""
+    """Return an address, or several in one text, with options. Raises InvalidArgumentError for a name that is no option, without
+    showing its value.
+    """
     from tidelog.objects.settings import named_options
 
-    return ObjectAddress(os.fspath(address), named_options(options, parse(address).service))
+    return ObjectAddress(os.fspath(address), named_options(options, service_of(address)))
+
+
+def service_of(address: str | os.PathLike[str]) -> str:
+    """Return the service of an address, of the first one if there are several. Raises InvalidArgumentError for a mangled one."""
+    return parse(next(filter(is_object_address, addresses_in(address)), address)).service
 
 
 def options_of(address: object) -> Mapping[str, str]:

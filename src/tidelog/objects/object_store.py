@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -83,12 +83,29 @@ class ObstoreStore:
         self._pause = pause
 
     def list(self, prefix: str) -> Iterable[tuple[str, ObjectFacts]]:
+        from obstore import exceptions
+
         at = f"{self._address}/{prefix}" if prefix else self._address
-        pages = iter(self._store.list(f"{prefix}/" if prefix else None, chunk_size=1000))
-        while (page := self._tried(lambda: next(pages, None), at)) is not None:
-            for one in page:
+        pages: Iterator[Any] | None = None
+        last: str | None = None
+
+        def page() -> Any:
+            nonlocal pages
+            if pages is None:  # After an error the listing would seem to end here: it goes on behind the last key in a new one.
+                pages = iter(self._store.list(f"{prefix}/" if prefix else None, offset=last, chunk_size=1000))
+            try:
+                return next(pages, None)
+            except (exceptions.NotFoundError, FileNotFoundError):
+                raise StorageError("no such bucket", path=self._address) from None
+            except BaseException:
+                pages = None
+                raise
+
+        while (found := self._tried(page, at)) is not None:
+            for one in found:
                 modified: datetime = one["last_modified"]
-                yield one["path"], ObjectFacts(one["size"], _ns(modified), (one["e_tag"] or "").strip('"'))
+                last = one["path"]
+                yield last, ObjectFacts(one["size"], _ns(modified), (one["e_tag"] or "").strip('"'))
 
     def read(self, key: str, facts: ObjectFacts, start: int, end: int) -> memoryview:
         at = f"{self._address}/{key}"

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from glob import has_magic
 from pathlib import Path
 from typing import cast
 
-from tidelog.folder_list import Folders, list_folders
+from tidelog.errors import DataDirNotFoundError, InvalidArgumentError
+from tidelog.folder_list import Folders, are_several, list_folders
 from tidelog.folder_path import folder_path
 from tidelog.formats.paths.file_path import FilePath
-from tidelog.objects.address import is_object_address
+from tidelog.objects.address import ObjectAddress, addresses_in, are_several_objects, is_object_address
 from tidelog.objects.object_path import ObjectPath, object_folder
 
 
 def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
     """Return the folder that an address names, local or in object storage; it need not exist.
 
-    Raises InvalidArgumentError for a mangled address and an unknown scheme.
+    Raises InvalidArgumentError for a mangled address, an unknown scheme, and several folders.
     """
     if hasattr(address, "iterdir") and not isinstance(address, Path):
         return cast("FilePath", address)
+    if isinstance(address, str) and (are_several_objects(address) or are_several(address)):
+        raise InvalidArgumentError("this needs one data folder, not several", found=str(address))
     return object_folder(address) if is_object_address(address) else local_folder(address)
 
 
@@ -34,14 +41,41 @@ def folders_at(address: Folders) -> list[FilePath]:
     """
     if not isinstance(address, str | os.PathLike):
         return list(dict.fromkeys(folder for one in address for folder in folders_at(one)))
-    if is_object_address(address) or (hasattr(address, "iterdir") and not isinstance(address, Path)):
+    if hasattr(address, "iterdir") and not isinstance(address, Path):
         return [folder_at(address)]
-    return list(list_folders(address))
+    if are_several_objects(address):
+        return folders_at(addresses_in(address))
+    return list(_matching(address)) if is_object_address(address) else list(list_folders(address))
 
 
-def address_of(folder: FilePath) -> str:
-    """Return the text by which another process can open a folder. For object storage it carries the options."""
-    return folder.address if isinstance(folder, ObjectPath) else str(folder)
+def _matching(address: str | os.PathLike[str]) -> Iterator[FilePath]:
+    """Yield the folders that an address in object storage names; its last part may be a pattern. They share one listing."""
+    folder = object_folder(address)
+    if not has_magic(folder.name):
+        yield folder
+        return
+    place = folder.source.place
+    parent = object_folder(ObjectAddress(str(place._replace(prefix=folder.parent.key)), folder.source.options))
+    found: list[ObjectPath] = []
+    with suppress(FileNotFoundError):
+        found = sorted(one for one in parent.iterdir() if fnmatchcase(one.name, folder.name) and one.is_dir())
+    if not found:
+        raise DataDirNotFoundError("no folder matches the pattern", path=folder)
+    yield from found
+
+
+def address_of(*folders: FilePath) -> str:
+    """Return the text by which another process can open folders. For object storage it carries the options, of the first if
+    they differ.
+    """
+    text = os.pathsep.join(map(str, folders))
+    options = next((one.source.options for one in folders if isinstance(one, ObjectPath)), None)
+    return text if options is None else ObjectAddress(text, options)
+
+
+def absolute_address(address: Folders) -> str:
+    """Return an address of the same folders for a process with another working folder. Raises as `folders_at`."""
+    return address_of(*(folder.absolute() for folder in folders_at(address)))
 
 
 def refresh(folder: FilePath) -> None:

@@ -8,7 +8,7 @@
 | `access_key_id` | `fs.s3a.access.key` | `AWS_ACCESS_KEY_ID` |
 | `secret_access_key` | `fs.s3a.secret.key` | `AWS_SECRET_ACCESS_KEY` |
 | `session_token` | `fs.s3a.session.token` | `AWS_SESSION_TOKEN` |
-| `anonymous` | | `AWS_SKIP_SIGNATURE` |
+| `anonymous` | `fs.s3a.aws.credentials.provider` | `AWS_SKIP_SIGNATURE` |
 | `path_style` | `fs.s3a.path.style.access` | |
 | `cache_dir`, `cache_bytes` | | `TIDELOG_CACHE_DIR`, `TIDELOG_CACHE_BYTES` |
 
@@ -20,6 +20,7 @@ either, roles are used: of an instance, a container, or a web identity. For Goog
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from configparser import ConfigParser
 from pathlib import Path
@@ -47,7 +48,10 @@ _HADOOP = {
     "fs.s3a.secret.key": "secret_access_key",
     "fs.s3a.session.token": "session_token",
     "fs.s3a.path.style.access": "path_style",
+    "fs.s3a.aws.credentials.provider": "anonymous",
 }
+HADOOP_NAMES = tuple(_HADOOP)
+
 _CACHE = {"cache_dir": ("TIDELOG_CACHE_DIR",), "cache_bytes": ("TIDELOG_CACHE_BYTES",)}
 _OTHERS = {
     "gs": ("service_account_path", "service_account_key", "application_credentials", "base_url", "skip_signature"),
@@ -58,21 +62,33 @@ _OTHERS = {
     "hdfs": ("user", "kerb_ticket", "replication"),
 }  # fmt: skip
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
+_PREFIX = re.compile("^(aws|google|azure)_")
 _SECRET = ("access_key_id", "secret_access_key", "session_token")
+
+
+def option_name(given: str, service: str) -> str | None:
+    """Return an option's name in this module, None if it is no option of a service."""
+    name = (_HADOOP if service == "s3" else {}).get(given.lower(), given.lower().replace("-", "_"))
+    if name == "endpoint" and service == "s3":
+        name = "endpoint_url"
+    return next((one for one in (name, _PREFIX.sub("", name)) if one in _known(service)), None)
+
+
+def _known(service: str) -> list[str]:
+    return [*(_S3 if service == "s3" else _OTHERS[service]), *_CACHE]
 
 
 def named_options(options: Mapping[str, object], service: str) -> dict[str, str]:
     """Return options under the names of this module. Raises InvalidArgumentError for an unknown name; no value is shown."""
-    known = [*(_S3 if service == "s3" else _OTHERS[service]), *_CACHE]
     found = {}
     for given, value in options.items():
-        name = _HADOOP.get(given, given.lower().replace("-", "_"))
-        name = name if name in known else name.removeprefix("aws_").removeprefix("google_").removeprefix("azure_")
-        if name == "endpoint" and service == "s3":
-            name = "endpoint_url"
-        if name not in known:
+        name = option_name(given, service)
+        if name == "anonymous" and "." in given:  # A list of Hadoop's classes.
+            value = "Anonymous" in str(value)
+        if name is None:
+            known = _known(service)
             raise InvalidArgumentError(
-                f"no option for object storage{did_you_mean(name, known)}", found=repr(given), expected=", ".join(known)
+                f"no option for object storage{did_you_mean(given.lower(), known)}", found=repr(given), expected=", ".join(known)
             )
         if value is not None:
             found[name] = str(value).lower() if isinstance(value, bool) else str(value)

@@ -321,6 +321,8 @@ class LogDir:
             if names.is_log_file(self.path.name):
                 hint = " but a segment's file: the data folder is the one above its folder, and tidelog dump shows a single file"
             raise DataDirNotFoundError(f"not a folder{hint}", path=self.path) from None
+        except StorageError:
+            raise  # Object storage says what is wrong by itself.
         except OSError as error:
             raise StorageError(f"cannot list a folder: {error.strerror}", path=self.path) from error
 

@@ -14,7 +14,6 @@ not read, and a notice names it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +24,7 @@ from tidelog.formats import names
 from tidelog.formats.files import Notices
 from tidelog.formats.paths.file_path import AnyPath, FilePath
 from tidelog.model import METADATA_TOPIC, TopicPartition
+from tidelog.objects.opening import address_of
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.claims import Claims, newest_epoch
@@ -83,7 +83,7 @@ class LogDirs(LogDir):
     @property
     def address(self) -> str:
         """The folders' paths, separated by colons. Another process can open the folders with this address."""
-        return os.pathsep.join(str(folder.path) for folder in self.folders)
+        return address_of(*(folder.path for folder in self.folders))
 
     def directory(self, topic: str, partition: int) -> FilePath:
         return self.home(TopicPartition(topic, partition)).directory(topic, partition)

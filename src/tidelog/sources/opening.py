@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.client.connections.addresses import is_address, with_config
 from tidelog.errors import InvalidArgumentError
-from tidelog.folder_list import absolute_folders, are_several
+from tidelog.folder_list import are_several
 from tidelog.folder_path import folder_path
-from tidelog.objects.address import is_object_address, parse, with_options
+from tidelog.objects.address import are_several_objects, is_object_address, parse, with_options
+from tidelog.objects.opening import absolute_address
 from tidelog.tier import Tier, TieredAddress, absolute_tiered, is_tiered
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ OBJECTS = Kind(
 )
 FOLDERS = Kind(
     "data folders",
-    are_several,
+    lambda address: are_several_objects(address) or are_several(address),
     "tidelog.sources.files.folder_source:FolderSource",
     reads_files=True,
-    settled=absolute_folders,
+    settled=absolute_address,
 )
 
 TIERED = Kind(
@@ -82,7 +83,7 @@ TIERED = Kind(
     is_tiered,
     "tidelog.sources.files.folder_source:FolderSource",
     reads_files=True,
-    settled=absolute_tiered,
+    settled=lambda address: absolute_tiered(address, absolute_address),
 )
 
 KINDS: list[Kind] = [BROKERS, TIERED, OBJECTS, FOLDERS, FOLDER]
@@ -117,14 +118,21 @@ def open_source(address: Address, *, skip_damaged: bool = False, timeout_ms: int
     return make(address, timeout_ms) if kind.is_cluster and timeout_ms is not None else make(address)
 
 
+def takes_options(address: Address) -> bool:
+    """Return whether an address, or one of several in a text, is in object storage."""
+    return is_object_address(address) or are_several_objects(address)
+
+
 def configured(address: Address, config: Mapping[str, object] | None) -> Address:
     """Return an address that carries Kafka's client properties, or object storage's options; without any, the address itself.
     Raises InvalidArgumentError for a local folder.
     """
     if not config:
         return address
+    if not isinstance(address, str | os.PathLike) and isinstance(address, Sequence):
+        return [with_options(one, config) if takes_options(one) else one for one in address]
     kind = kind_of(address)
-    if kind is OBJECTS:
+    if takes_options(address):
         assert isinstance(address, str | os.PathLike)
         return with_options(address, config)
     if not isinstance(address, str) or not kind.is_cluster:

@@ -53,11 +53,12 @@ from tidelog.spark.option_values import (
     positive,
     time,
 )
+from tidelog.spark.storage_options import storage_options, with_storage
 from tidelog.times import MAX_TIME_MS, doubtful_unit
 from tidelog.zones import find_zone
 
 OPTIONS: dict[str, str] = {
-    "path": "the Kafka data folder (log.dirs) with the partitions' folders, or several such folders; or a broker's host:port",
+    "path": "the Kafka data folder (log.dirs) with the partitions' folders, or several, also in buckets; or a broker's host:port",
     "kafka.bootstrap.servers": "brokers to read from, where no path is given: host:port, or several separated by commas",
     "subscribe": "topics, separated by commas",
     "subscribePattern": "a Java regular expression to find in topic names",
@@ -255,7 +256,7 @@ def _source(given: Mapping[str, str], kind: Kind) -> str:
         raise InvalidArgumentError(
             'option path is missing: .option("path", the Kafka data folder), or .load(folder), or kafka.bootstrap.servers'
         )
-    return folder(given, "path") if kind.is_local else kind.settled(path)
+    return folder(given, "path") if kind.is_local else kind.settled(with_storage(path, given))
 
 
 def _brokers(given: Mapping[str, str]) -> str:
@@ -273,10 +274,12 @@ class _NoClock:
 def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tuple[str, ...]:
     known = {name.lower() for name in (OPTIONS | STREAM_OPTIONS if is_stream else OPTIONS)}
     harmless = {name.lower(): name for name in (_IGNORED_EVERYWHERE if is_stream else IGNORED)}
+    of_storage = storage_options(given, given.get("path", "").strip())
     ignored, unknown = [], []
     for key in given:
         if (
             key == _ISOLATION_OF_CLIENT
+            or key in of_storage
             or key.startswith(REGISTRY)
             or (kind.is_cluster and (key == BROKERS or is_of_connections(key)))
         ):

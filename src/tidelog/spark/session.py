@@ -53,7 +53,7 @@ def register(spark: SparkSession) -> None:
         spark.conf.set(_OF_OPTIONS, _REDACTED)
     read_columns(spark)
     with _environment_of_streams(spark):
-        spark.dataSource.register(source_class(_default_parallelism(spark)))
+        spark.dataSource.register(source_class(_default_parallelism(spark), _storage_settings(spark)))
 
 
 def _use_this_python(spark: SparkSession) -> None:
@@ -191,6 +191,17 @@ def _default_parallelism(spark: SparkSession) -> int | None:
         return int(spark.sparkContext.defaultParallelism)
     except _not_at_hand():
         return None
+
+
+def _storage_settings(spark: SparkSession) -> dict[str, str]:
+    """Return the session's settings for S3 (`spark.hadoop.fs.s3a.…`); none if they are not at hand."""
+    from tidelog.spark.storage_options import settings_of
+
+    try:
+        context: Any = spark.sparkContext._jsc
+        return settings_of(context.hadoopConfiguration())
+    except _not_at_hand():
+        return {}
 
 
 def _not_at_hand() -> tuple[type[Exception], ...]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.errors import InvalidArgumentError
@@ -24,6 +24,7 @@ from tidelog.extras import imported_from
 from tidelog.spark.once import is_first
 from tidelog.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
 from tidelog.spark.short_errors import short_errors
+from tidelog.spark.storage_options import with_settings
 
 with imported_from("spark", "PySpark"):
     from pyspark.sql.datasource import (
@@ -50,6 +51,9 @@ class TidelogDataSource(DataSource):
 
     default_parallelism: int | None = None
     """How many tasks the session runs in parallel; None if unknown."""
+
+    storage: Mapping[str, str] = {}
+    """The session's settings for object storage, by Hadoop's names. Options take precedence."""
 
     is_registered = False
     """Whether the session was registered; otherwise PySpark has found the source by itself, and reads rows."""
@@ -93,7 +97,7 @@ class TidelogDataSource(DataSource):
         from tidelog.spark.typed_columns import typed_columns
 
         try:
-            options = parse_stream_options(self.options)
+            options = parse_stream_options(self._given())
             columns = typed_columns(schema, options.read, self._readers)
         except InvalidArgumentError as error:
             return refused_stream(error)
@@ -111,6 +115,10 @@ class TidelogDataSource(DataSource):
 
         return stream_writer(self.options, schema)
 
+    def _given(self) -> Mapping[str, str]:
+        """Return the options, and those of the session's settings that they do not replace."""
+        return with_settings(self.options, self.storage)
+
     def _read_options(self) -> ReadOptions:
         """Return the options of the load. It is unknown here whether this is a batch or a stream, so an option is refused only
         if neither accepts it.
@@ -121,7 +129,7 @@ class TidelogDataSource(DataSource):
             return self._options()
         except InvalidArgumentError as error:
             try:
-                return parse_stream_options(self.options).read
+                return parse_stream_options(self._given()).read
             except InvalidArgumentError as other:
                 is_stream = any(name.lower() in map(str.lower, self.options) for name in STREAM_OPTIONS)
                 raise (other if is_stream else error) from None
@@ -131,7 +139,7 @@ class TidelogDataSource(DataSource):
         if self._parsed is None:
             from tidelog.clock import SystemClock
 
-            self._parsed = parse_options(self.options, SystemClock())
+            self._parsed = parse_options(self._given(), SystemClock())
         return self._parsed
 
 
@@ -194,10 +202,10 @@ def _warn_of_rows() -> None:
         )
 
 
-def source_class(default_parallelism: int | None) -> type[TidelogDataSource]:
+def source_class(default_parallelism: int | None, storage: Mapping[str, str] | None = None) -> type[TidelogDataSource]:
     """Return the source class for a registered session that runs `parallelism` tasks in parallel.
 
     The class is pickled by value, because its name refers to another object, `TidelogDataSource`.
     """
-    known = {"default_parallelism": default_parallelism, "is_registered": True}
+    known = {"default_parallelism": default_parallelism, "is_registered": True, "storage": dict(storage or {})}
     return type(TidelogDataSource.__name__, (TidelogDataSource,), known)

@@ -1,0 +1,46 @@
+"""Options and settings for object storage: those of a load, and those that the session has for Hadoop's own client.
+
+The names are those of `tidelog.objects.settings`, Hadoop's `fs.s3a.…` among them. Values travel with the address
+(`ObjectAddress`), which shows none of them. Nothing here imports PySpark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidelog.objects.address import service_of, with_options
+from tidelog.objects.settings import HADOOP_NAMES, option_name
+from tidelog.sources.opening import takes_options
+
+
+def storage_options(given: Mapping[str, str], path: str) -> dict[str, str]:
+    """Return those of a load's options that configure the object storage of its path."""
+    if not takes_options(path):
+        return {}
+    service = service_of(path)
+    return {name: value for name, value in given.items() if option_name(name, service) is not None}
+
+
+def with_storage(path: str, given: Mapping[str, str]) -> str:
+    """Return a load's path with its options for object storage."""
+    return with_options(path, storage_options(given, path)) if takes_options(path) else path
+
+
+def with_settings(options: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a load's options with a session's settings, if it reads from S3. An option replaces the same setting."""
+    path = next((value for name, value in options.items() if name.lower() in ("path", "paths")), "")
+    if not settings or "s3" not in path:
+        return options
+    named = {option_name(name, "s3") for name in options}
+    return {name: value for name, value in settings.items() if option_name(name, "s3") not in named} | dict(options)
+
+
+def settings_of(hadoop: Any) -> dict[str, str]:
+    """Return the settings for S3 in a Hadoop `Configuration`, a Java object, without Hadoop's defaults."""
+    found = {}
+    for name in HADOOP_NAMES:
+        value = hadoop.get(name)
+        if value and list(hadoop.getPropertySources(name) or ()) != ["core-default.xml"]:
+            found[name] = str(value)
+    return found
