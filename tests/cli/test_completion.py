@@ -51,7 +51,7 @@ def bash(environment: dict[str, str], tmp_path: Path, line: str) -> list[str]:
 
 def test_bash(shells: dict[str, str], tmp_path: Path) -> None:
     assert bash(shells, tmp_path, f"tidelog cat {KAFKA_3} two") == ["two-partitions"]
-    assert bash(shells, tmp_path, f"tidelog find {KAFKA_3} two-partitions --at la") == ["latest"]
+    assert bash(shells, tmp_path, f"tidelog find {KAFKA_3} two-partitions --at la") == ["latest", "latest-tiered"]
     assert bash(shells, tmp_path, f"tidelog cat {KAFKA_3} two-partitions --form") == ["--format"]
     assert bash(shells, tmp_path, "tidelog cat some") == ["compopt", "dirnames"]
 

@@ -598,7 +598,7 @@ MUTANTS = [
         "reader/time_search.py",
         (
             (
-                'lambda: log.last_stable_offset if isolation == "read_committed" else log.log_end_offset',
+                '(lambda: log.last_stable_offset) if isolation == "read_committed" else (lambda: log.log_end_offset)',
                 "lambda: log.log_end_offset",
             ),
         ),

@@ -15,8 +15,8 @@ from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.model import TopicPartition
-from tidelog.reader.log_dirs import open_log_dir
 from tidelog.reader.metadata_log import read_metadata_log
+from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.storage.folder.meta_properties import read_meta_properties

@@ -73,8 +73,16 @@ class ObjectAddress(str):
 
 def addresses_in(text: str | os.PathLike[str]) -> list[str]:
     """Return the addresses in a text such as `s3://bucket/a,s3://bucket/b`, or the only one. Each has the text's options."""
-    options, parts = options_of(text), _BETWEEN.split(os.fspath(text))
+    options, parts = options_of(text), _parts(os.fspath(text))
     return [ObjectAddress(part, options) if options and is_object_address(part) else part for part in parts]
+
+
+def _parts(text: str) -> list[str]:
+    """Return the addresses in a text. The colon of a scheme that begins it separates nothing, even before a single slash."""
+    match = _ADDRESS.match(text)
+    begin = match.start(3) if match is not None and match[1].lower() in SCHEMES else 0
+    first, *others = _BETWEEN.split(text[begin:])
+    return [text[:begin] + first, *others]
 
 
 def are_several_objects(address: object) -> bool:
@@ -85,7 +93,7 @@ def are_several_objects(address: object) -> bool:
 
 def is_object_address(address: object) -> bool:
     """Return whether a text names a folder in object storage, rightly or not: `parse` reports what is wrong with it."""
-    if not isinstance(address, str | os.PathLike) or _BETWEEN.search(os.fspath(address)):
+    if not isinstance(address, str | os.PathLike) or len(_parts(os.fspath(address))) > 1:
         return False
     match = _ADDRESS.fullmatch(os.fspath(address))
     return match is not None and match[1].lower() in SCHEMES and bool(match[2])

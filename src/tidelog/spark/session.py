@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from tidelog.extras import imported_from
@@ -49,8 +49,9 @@ def register(spark: SparkSession) -> None:
     from tidelog.spark.source import source_class
 
     _use_this_python(spark)
-    if spark.conf.get(_OF_OPTIONS) == _SPARKS:
-        spark.conf.set(_OF_OPTIONS, _REDACTED)
+    if spark.conf.get(_OF_OPTIONS, _SPARKS) == _SPARKS:
+        with suppress(Exception):  # A platform may forbid it, with any error of Py4J.
+            spark.conf.set(_OF_OPTIONS, _REDACTED)
     read_columns(spark)
     with _environment_of_streams(spark):
         spark.dataSource.register(source_class(_default_parallelism(spark), _storage_settings(spark)))

@@ -250,6 +250,8 @@ _BROKER_LISTS = {"log.cleanup.policy": _DEFAULTS["cleanup.policy"], "metric.repo
 
 
 def _change_broker(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
+    if resource.name:
+        check_broker_id(broker, resource.name)
     settings = broker.dynamic_settings
     before = settings.of(resource.name)
     after = broker_settings(broker, resource, before, incremental=incremental)

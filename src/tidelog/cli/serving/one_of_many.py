@@ -8,6 +8,7 @@ import sys
 import threading
 
 from tidelog.cli.app import cli
+from tidelog.cli.serving import process
 
 
 def _watch() -> None:
@@ -18,5 +19,6 @@ def _watch() -> None:
 
 
 if __name__ == "__main__":
+    process.announces_metrics = True
     threading.Thread(target=_watch, name="parent-watch", daemon=True).start()
     cli.main(["serve", *sys.argv[1:]], prog_name="tidelog")

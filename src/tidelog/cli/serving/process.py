@@ -53,6 +53,9 @@ WIND_UP_S = 1.0
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+announces_metrics = False
+"""Whether stdout gets a line with the address of the metrics: for the process that starts several (`one_of_many`)."""
+
 # Nearly all of a broker's garbage is freed by reference counting; a collection every 700 objects would cost more than it frees.
 # A collection of younger objects (up to the product of the first two numbers) blocks the interpreter for about ten
 # milliseconds.
@@ -215,7 +218,7 @@ class _Scraped:
         self._server = MetricsServer(host, port, self.health)
         stack.callback(self._server.close)
         logger.info("metrics at http://%s/metrics", joined(*self._server.address))
-        if not port:
+        if announces_metrics:
             print(f"metrics={joined(*self._server.address)}", flush=True)
 
     def report(self, broker: ServingBroker, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:

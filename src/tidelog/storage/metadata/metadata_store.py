@@ -141,12 +141,11 @@ class MetadataStore:
         if state is not None:
             log.epoch = max(log.epoch, state.leader_epoch)
             voters |= set(state.voters or ())
-        # A start that was interrupted after it wrote quorum-state: the log still names the node before.
         is_heir = state is not None and list(state.voters or ()) == [node_id] and len(log.voters) <= 1
-        if len(voters) > 1 and not is_heir:
+        if len(voters) > 1 and not is_heir:  # After an interrupted start the log still names the node before.
             raise InvalidArgumentError(
-                "this folder's metadata log is that of a quorum, and only its members may write it. To serve a copy of it "
-                "without topics' settings, move __cluster_metadata-0 away",
+                "this folder's metadata log is a quorum's, which only its members may write. Move __cluster_metadata-0 away to "
+                "serve a copy without topics' settings",
                 path=log.directory,
                 found=f"voters {', '.join(map(str, sorted(voters)))}",
                 expected=f"{node_id} alone",
