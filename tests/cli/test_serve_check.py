@@ -13,7 +13,10 @@ import pytest
 
 import tidelog
 from tests.cli.conftest import KAFKA_3, Ran, run
+from tidelog.clock import ManualClock
 from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.folder.process_folders import place
+from tidelog.storage.log_manager import LogManager
 
 BAD = """
 num.partitions=x
@@ -142,3 +145,40 @@ def test_before_a_restart(tmp_path: Path) -> None:
         running.communicate("")
     assert ran.exit_code == 0, ran.stdout
     assert "note: a broker is running on this folder: ports are not checked" in ran.stdout.splitlines()
+
+
+def test_several_processes(tmp_path: Path) -> None:
+    """All ports and folders are checked; a folder of several brokers is not one broker's."""
+    folder = tmp_path / "data"
+    fine = check("--data", folder, "--listen", "0", "--processes", 2)
+    assert (fine.exit_code, fine.stdout.count("would listen")) == (0, 2) and not folder.exists(), fine.stdout
+    with LogManager(folder, ManualClock()) as manager:
+        manager.create_topic("orders", 3)
+    place(folder, ManualClock(), 2)
+    before = entries(folder)
+    assert (
+        "would serve 3 partitions of 1 topics with 2 processes"
+        in check("--data", folder, "--processes", 2, "--listen", "0").stdout
+    )
+    assert "move 1 partitions" in check("--data", folder, "--processes", 1, "--listen", "0").stdout
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for begin in (("--check",), ()):
+            ran = run("serve", *begin, "--data", folder, "--processes", 2, "--listen", port - 1)
+            assert ran.exit_code == 1 and f"cannot listen on 127.0.0.1:{port}:" in ran.stdout + ran.stderr
+    for listen, processes in (("65535", 2), ("0", 65)):
+        assert check("--data", folder, "--processes", processes, "--listen", listen).exit_code
+    two = ("--property", "listeners=A://127.0.0.1:4,B://127.0.0.1:5")
+    two += ("--property", "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT")
+    assert any("same port: found 5" in error for error in errors(check("--data", folder, "--processes", 2, *two)))
+    assert errors(check("--data", folder, "--listen", "0")) == [
+        f"{folder} is divided between several brokers: serve it with --processes."
+    ]
+    for ran in (check("--data", folder / "process1", "--listen", "0"), run("serve", "--data", folder / "process1")):
+        assert ran.exit_code and f"one broker's part of {folder}" in ran.stdout + ran.stderr
+    assert entries(folder) == before
+    (folder / "process2").rename(tmp_path / "elsewhere")
+    (error,) = errors(check("--data", folder, "--processes", 2, "--listen", "0"))
+    assert error.startswith("a broker's folder is missing")

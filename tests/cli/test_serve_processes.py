@@ -84,7 +84,7 @@ def test_a_folder_with_more_and_fewer_processes(tmp_path: Path) -> None:
         assert [(one["topic"], one["offsets"]) for one in listed if one["topic"] == "orders"] == [("orders", written)]
         assert int(run_ok("cat", folder, "orders", "--count").stdout.split()[-1].replace(",", "")) == written
     refused = run("serve", "--data", folder)
-    assert refused.exit_code == 2 and "--processes serves it" in refused.stderr
+    assert refused.exit_code == 2 and "serve it with --processes" in refused.stderr
 
 
 def test_its_parts_as_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.storage.folder.meta_properties import read_meta_properties
-from tidelog.storage.folder.process_folders import CONTROLLER_ID, place, process_folder
+from tidelog.storage.folder.process_folders import CONTROLLER_ID, divided_folder, place, process_folder
 from tidelog.storage.log_manager import LogManager
 
 TOPICS = {"orders": 4, "payments": 2, "one": 1}
@@ -43,11 +43,7 @@ def places(folder: Path) -> dict[TopicPartition, int]:
     """Return the broker of each partition, by the metadata, after comparing it with the folders."""
     log = read_metadata_log(folder)
     assert log is not None
-    found = {
-        TopicPartition(name, number): partition.replicas[0]
-        for name, topic in log.image.topics.items()
-        for number, partition in topic.partitions.items()
-    }
+    found = places_in_metadata(folder)
     for (name, number), broker in found.items():
         record = log.image.partition(name, number)
         owner = read_meta_properties(process_folder(folder, broker))
@@ -55,6 +51,21 @@ def places(folder: Path) -> dict[TopicPartition, int]:
         assert record.isr == [broker] and record.directories == [owner.directory_uuid]
         assert (process_folder(folder, broker) / names.log_dir_name(name, number)).is_dir()
     return found
+
+
+def places_in_metadata(folder: Path) -> dict[TopicPartition, int]:
+    log = read_metadata_log(folder)
+    assert log is not None
+    return {
+        TopicPartition(name, number): partition.replicas[0]
+        for name, topic in log.image.topics.items()
+        for number, partition in topic.partitions.items()
+    }
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return all files but the lock."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 def check(folder: Path, ends: dict[TopicPartition, int], count: int) -> None:
@@ -128,14 +139,55 @@ def test_what_cannot_be_divided(tmp_path: Path) -> None:
         place(tmp_path / "running", clock, 2)
     written(tmp_path / "backup", clock)
     shutil.rmtree(tmp_path / "backup" / "__cluster_metadata-0")
-    before = sorted(path.name for path in (tmp_path / "backup").iterdir())
-    with pytest.raises(InvalidArgumentError, match="cannot be divided"):
-        place(tmp_path / "backup", clock, 2)
-    assert sorted({*before, ".lock"}) == sorted(path.name for path in (tmp_path / "backup").iterdir())
+    for _ in ("with an owner", "without"):
+        before = contents(tmp_path / "backup")
+        with pytest.raises(InvalidArgumentError, match="cannot be divided"):
+            place(tmp_path / "backup", clock, 2)
+        assert contents(tmp_path / "backup") == before
+        (tmp_path / "backup" / "meta.properties").unlink(missing_ok=True)
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to-a-friend.txt").write_text("hello")
     with pytest.raises(StorageError, match="not a data folder"):
         place(tmp_path / "letters", clock, 2)
+    assert not (tmp_path / "letters" / ".lock").exists()
     place(tmp_path / "mine", clock, 1)
     with pytest.raises(InvalidArgumentError, match="another node"):
         LogManager(tmp_path / "mine", clock, properties={"node.id": 1}).startup()
+
+
+@pytest.mark.parametrize("lost", ["process2", "meta.properties", "__cluster_metadata-0"])
+def test_a_missing_part_is_an_error(lost: str, tmp_path: Path) -> None:
+    """Otherwise partitions would begin anew, empty, or a controller without topics would govern the brokers."""
+    clock = ManualClock()
+    folder = tmp_path / "data"
+    ends = written(folder, clock)
+    place(folder, clock, 2)
+    (folder / lost).rename(tmp_path / lost)
+    for count in (1, 2, 3):
+        before = contents(folder)
+        with pytest.raises(InvalidArgumentError, match=r"missing.* restore") as raised:
+            place(folder, clock, count)
+        assert lost in str(raised.value)
+        assert contents(folder) == before
+    (tmp_path / lost).rename(folder / lost)
+    place(folder, clock, 2)
+    check(folder, ends, 2)
+
+
+def test_an_empty_folder_gives_up_a_brokers_records(tmp_path: Path) -> None:
+    clock = ManualClock()
+    written(tmp_path, clock)
+    place(tmp_path, clock, 2)
+    shutil.rmtree(tmp_path / "process2")
+    (tmp_path / "process2").mkdir()
+    place(tmp_path, clock, 2)
+    assert set(places_in_metadata(tmp_path).values()) == {1, 2}
+
+
+def test_a_brokers_folder_knows_its_whole(tmp_path: Path) -> None:
+    clock = ManualClock()
+    place(tmp_path / "data", clock, 2)
+    written(tmp_path / "alone" / "process1", clock)
+    assert divided_folder(tmp_path / "data" / "process2") == tmp_path / "data"
+    assert divided_folder(tmp_path / "data") is None
+    assert divided_folder(tmp_path / "alone" / "process1") is None

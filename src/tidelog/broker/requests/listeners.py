@@ -29,7 +29,7 @@ from tidelog.security.tls_settings import TLS_PROPERTIES
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 9092
 _WILDCARDS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
-_MAX_PORT = 65535
+MAX_PORT = 65535
 
 LISTENER_PROPERTIES = frozenset(
     {
@@ -99,7 +99,7 @@ def parse_address(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
     if not separator:
         host = default_host
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
-    if not (port.isascii() and port.isdigit()) or int(port) > _MAX_PORT:
+    if not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
         raise InvalidArgumentError("not an address", found=repr(text), expected="host:port, with a port of at most 65535")
     return host, int(port)
 
@@ -205,7 +205,7 @@ def _check_plain(name: str, protocols: Mapping[str, str]) -> None:
 
 def _port(name: str, value: PropertyValue) -> int:
     text = str(value).strip()
-    if not (text.isascii() and text.isdigit()) or int(text) > _MAX_PORT:
+    if not (text.isascii() and text.isdigit()) or int(text) > MAX_PORT:
         raise InvalidArgumentError(f"{name or 'advertised.port'} must be a port", found=repr(value), expected="0 to 65535")
     return int(text)
 

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,10 +25,15 @@ from tidelog.cli.app import EXIT_ERROR
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.log_lines import log_lines
-from tidelog.cli.serving.configuration import file_properties, single_properties, with_addresses
+from tidelog.cli.serving.configuration import (
+    file_properties,
+    one_folder,
+    process_count,
+    single_properties,
+    with_addresses,
+)
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import TidelogError
-from tidelog.folder_list import are_several
 
 logger = logging.getLogger("tidelog.serve")
 
@@ -90,7 +94,14 @@ def command(
         from tidelog.cli.serving.check import check_serving
 
         is_fine = check_serving(
-            config_file, properties, data_dir=data_dir, listen=listen, advertise=advertise, metrics=metrics, read_only=read_only
+            config_file,
+            properties,
+            data_dir=data_dir,
+            listen=listen,
+            advertise=advertise,
+            metrics=metrics,
+            read_only=read_only,
+            count=None if processes is None else process_count(processes),
         )
         ctx.exit(0 if is_fine else EXIT_ERROR)
     given = single_properties(properties)
@@ -106,9 +117,8 @@ def command(
         folder = data_dir or config.log_dir
         if folder is None:
             raise click.UsageError("--data is missing, and no configuration names a folder (log.dirs).")
-        if are_several(folder) and processes is None:
-            hint = "; --processes serves it" if Path(folder).is_dir() else ""
-            raise click.UsageError(f"a broker has one data folder, not several: {folder}{hint}.")
+        if processes is None:
+            one_folder(folder, config, read_only=read_only)
         clock: Clock = ctx.find_root().obj or SystemClock()
         if processes is not None:
             if read_only:
@@ -117,23 +127,12 @@ def command(
 
             log = ["--log-level", log_level, "--log-format", log_format]
             at = None if metrics is None else parse_address(metrics)
-            if not serve_processes(Path(folder), {**file, **given}, config, clock, _number_of(processes), log, at):
+            if not serve_processes(Path(folder), {**file, **given}, config, clock, process_count(processes), log, at):
                 ctx.exit(EXIT_ERROR)
             return
         metrics_at = None if metrics is None else parse_address(metrics)
         if not serve(folder, wanted.manager, config, clock, metrics_at, read_only=read_only):
             ctx.exit(EXIT_ERROR)
-
-
-def _number_of(processes: str) -> int:
-    """Return the number of `--processes`. Raise UsageError."""
-    from tidelog.cli.serving.processes import MOST
-
-    if processes == "auto":
-        return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
-    if not processes.isdecimal() or not 1 <= int(processes) <= MOST:
-        raise click.UsageError(f"--processes {processes!r} is not a number from 1 to {MOST}, or auto.")
-    return int(processes)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,7 +26,9 @@ from tidelog.broker.server.bound_sockets import bind
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties, described, sort_properties
 from tidelog.cli.printing.layout import one_line
-from tidelog.cli.serving.configuration import effectless, single_property, with_addresses
+from tidelog.cli.serving.configuration import effectless, one_folder, single_property, with_addresses
+from tidelog.cli.serving.process_properties import all_listeners, members, shifted
+from tidelog.clock import SystemClock
 from tidelog.config import BROKER_NAMES, LogConfig
 from tidelog.errors import TidelogError
 from tidelog.folder_path import folder_path
@@ -33,8 +36,9 @@ from tidelog.formats.dir_lock import is_locked
 from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.properties_file import read_properties_file
 from tidelog.security.client_config import PLAINTEXT
-from tidelog.storage.folder import data_folder
+from tidelog.storage.folder import data_folder, process_folders
 from tidelog.storage.folder.meta_properties import read_meta_properties
+from tidelog.storage.folder.process_folders import process_folder
 from tidelog.storage.manager_config import ManagerConfig
 
 T = TypeVar("T")
@@ -49,8 +53,9 @@ def check_serving(
     advertise: str | None,
     metrics: str | None,
     read_only: bool,
+    count: int | None = None,
 ) -> bool:
-    """Print the findings for these options of `tidelog serve`; return whether the broker would start."""
+    """Print the findings for these options of `tidelog serve`; return whether the broker, or all `count` of them, would start."""
     found = _Findings()
     given = dict(filter(None, (found.tried(single_property, pair) for pair in pairs)))
     file = {} if config_file is None else found.tried(read_properties_file, config_file) or {}
@@ -79,16 +84,33 @@ def check_serving(
         return found.finish()
     if config.cluster is not None and read_only:
         found.error("a member of a cluster cannot be read-only")
-    is_served = _check_folder(found, folder_path(folder), config, properties, is_read_only=read_only)
+    is_served = False
+    if count is None:
+        path = found.tried(partial(one_folder, read_only=read_only), folder, config)
+        listeners = list(config.listeners)
+        is_served = path is not None and _check_folder(found, path, config, properties, is_read_only=read_only)
+    else:
+        path = folder_path(folder)
+        listeners = found.tried(all_listeners, config.listeners, count) or []
+        if read_only:
+            found.error("--processes and --read-only exclude each other: one process can read for all")
+        elif config.cluster is None:
+            is_served = _check_divided(found, path, count)
+        else:
+            for number in range(1, count + 1):
+                mine = process_folder(path, number)
+                given = members(left, shifted(config.listeners, number), number, config.cluster.node_id, mine)
+                wanted = sort_properties(given, topic_names=True)
+                is_served |= _check_folder(found, mine, config, wanted, is_read_only=False)
     if is_served:
         found.note("a broker is running on this folder: ports are not checked")
     else:
         extra = () if metrics_at is None else (Listener("metrics", *metrics_at, *metrics_at),)
-        for listener in (*config.listeners, *extra):
+        for listener in (*listeners, *extra):
             bound = found.tried(bind, replace(config, listeners=(listener,)))
             if bound is not None:
                 bound.close()
-    for listener in config.listeners:
+    for listener in listeners:
         at, advertised = (listener.host, listener.port), (listener.advertised_host, listener.advertised_port)
         text = f"would listen on {joined(at[0] or '*', at[1])} ({listener.protocol})"
         found.line(text if at == advertised else f"{text}, and send clients to {joined(*advertised)}")
@@ -99,6 +121,25 @@ def check_serving(
     if metrics_at is not None:
         found.line(f"would serve metrics and health at http://{joined(metrics_at[0] or '*', metrics_at[1])}/metrics and /healthz")
     return found.finish()
+
+
+def _check_divided(found: _Findings, folder: Path, count: int) -> bool:
+    """Report the state of the folder of several brokers; return whether they are running."""
+    if not folder.exists():
+        return _check_new(found, folder)
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        found.error(f"this user may not write to the data folder ({folder})")
+        return False
+    numbers = range(count + 1)
+    is_served = any(found.tried(is_locked, process_folder(folder, number)) for number in numbers)
+    places = found.tried(process_folders.check, folder, SystemClock())
+    if places is not None:
+        text = f"would serve {len(places)} partitions of {len({one.topic for one in places})} topics with {count} processes"
+        moving = sum(number not in numbers[1:] for number in places.values())
+        if moving:
+            text += f", and move {moving} partitions to other brokers first"
+        found.line(f"{text} ({folder})")
+    return is_served
 
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -174,19 +215,25 @@ def _cause(properties: Mapping[str, str], error: str) -> str | None:
     return None
 
 
+def _check_new(found: _Findings, folder: Path) -> bool:
+    """Report whether the folder can be created; return False: nothing runs on it."""
+    parent = next((one for one in folder.absolute().parents if one.exists()), Path("/"))
+    if not os.access(parent, os.W_OK | os.X_OK):
+        found.error(f"the data folder does not exist, and this user may not create it ({folder})")
+    else:
+        found.line(f"would create the data folder ({folder})")
+    return False
+
+
 def _check_folder(
     found: _Findings, folder: Path, config: BrokerConfig, properties: ServerProperties, *, is_read_only: bool
 ) -> bool:
     """Report the state of the data folder; return whether a broker is running on it."""
     if not folder.exists():
-        parent = next((one for one in folder.absolute().parents if one.exists()), Path("/"))
         if is_read_only or config.cluster is not None:
             found.error(f"the data folder does not exist ({folder})")
-        elif not os.access(parent, os.W_OK | os.X_OK):
-            found.error(f"the data folder does not exist, and this user may not create it ({folder})")
-        else:
-            found.line(f"would create the data folder ({folder})")
-        return False
+            return False
+        return _check_new(found, folder)
     if not os.access(folder, os.R_OK | os.X_OK | (0 if is_read_only else os.W_OK)):
         found.error(f"this user may not {'read' if is_read_only else 'write to'} the data folder ({folder})")
         return False

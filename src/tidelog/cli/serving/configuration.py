@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -13,10 +15,15 @@ from tidelog.broker.requests.listeners import Listener, joined, parse_address, p
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties, described, sort_properties
 from tidelog.broker.settings.unused_properties import GUARDS
+from tidelog.folder_list import are_several
+from tidelog.folder_path import folder_path
 from tidelog.properties_file import read_properties_file
 from tidelog.security.client_config import PLAINTEXT
+from tidelog.storage.folder.process_folders import divided_folder
 
 logger = logging.getLogger("tidelog.serve")
+
+MOST_PROCESSES = 64
 
 
 def single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -85,3 +92,24 @@ def with_addresses(config: BrokerConfig, listen: str | None, advertise: str | No
         return replace(config, listeners=(Listener(name, host, port, *advertised),))
     (one,) = parse_listeners({"listeners": f"{PLAINTEXT}://{joined(host, port)}"})
     return replace(config, listeners=(one._replace(name=name),))
+
+
+def process_count(processes: str) -> int:
+    """Return the number of `--processes`. Raises UsageError."""
+    if processes == "auto":
+        return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_PROCESSES)
+    if not (processes.isascii() and processes.isdecimal() and 1 <= int(processes) <= MOST_PROCESSES):
+        raise click.UsageError(f"--processes {processes!r} is not a number from 1 to {MOST_PROCESSES}, or auto.")
+    return int(processes)
+
+
+def one_folder(folder: str | Path, config: BrokerConfig, *, read_only: bool) -> Path:
+    """Return the data folder. Raises UsageError for one that one broker cannot serve, because several do."""
+    if are_several(folder):
+        if Path(folder).is_dir():
+            raise click.UsageError(f"{folder} is divided between several brokers: serve it with --processes.")
+        raise click.UsageError(f"a broker has one data folder, not several: {folder}.")
+    whole = None if config.cluster is not None or read_only else divided_folder(Path(folder))
+    if whole is not None:
+        raise click.UsageError(f"{folder} is one broker's part of {whole}: serve {whole} with --processes.")
+    return folder_path(folder)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tidelog.broker.requests.listeners import Listener, joined
+from tidelog.broker.requests.listeners import MAX_PORT, Listener, joined
 from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES
+from tidelog.errors import InvalidArgumentError
 from tidelog.storage.folder.process_folders import CONTROLLER_ID
 
 _USER = "broker"
@@ -99,6 +100,27 @@ def shifted(listeners: Iterable[Listener], number: int, ports: Sequence[int] = (
         one._replace(port=of(one.port, before), advertised_port=of(one.advertised_port, before))
         for one, before in zip(listeners, last, strict=False)
     ]
+
+
+def all_listeners(listeners: Iterable[Listener], count: int) -> list[Listener]:
+    """Return the listeners of brokers 1 to `count`. Raises InvalidArgumentError for a port above 65535, and for one of two
+    listeners.
+    """
+    result: list[Listener] = []
+    at: dict[int, tuple[str, int]] = {}
+    for number in range(1, count + 1):
+        for one in shifted(listeners, number):
+            port = max(one.port, one.advertised_port)
+            if port > MAX_PORT:
+                raise InvalidArgumentError(f"broker {number} has no port: found {port}, expected at most {MAX_PORT}")
+            name, other = at.setdefault(one.port, (one.name, number)) if one.port else (one.name, number)
+            if (name, other) != (one.name, number):
+                raise InvalidArgumentError(
+                    f"{one.name} of broker {number} and {name} of broker {other} have the same port: found {port}, expected "
+                    f"listeners whose ports are at least {count} apart"
+                )
+            result.append(one)
+    return result
 
 
 def _addresses(listeners: Iterable[Listener], *more: str) -> dict[str, str]:

@@ -21,16 +21,19 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tidelog.broker.controller.controller_node import ControllerNode
 from tidelog.broker.controller.serving import controlling
 from tidelog.broker.requests.listeners import joined
+from tidelog.broker.server.bound_sockets import bind
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.cli.serving import service_manager
-from tidelog.cli.serving.process_properties import as_text, brokers, controllers, members, shifted
+from tidelog.cli.serving.process_properties import all_listeners, as_text, brokers, controllers, members, shifted
 from tidelog.errors import StorageError
+from tidelog.formats.dir_lock import is_locked
 from tidelog.storage.folder.process_folders import CONTROLLER_ID, place, process_folder
 from tidelog.storage.log_manager import LogManager
 
@@ -39,9 +42,6 @@ if TYPE_CHECKING:
     from tidelog.clock import Clock
 
 logger = logging.getLogger("tidelog.serve")
-
-MOST = 64
-"""The most processes."""
 
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 30.0
@@ -70,8 +70,13 @@ def serve_processes(
     """Serve `folder` with `count` processes until a signal; return whether the shutdown was clean. `log` are the options of log
     lines.
 
-    Raises InvalidArgumentError for a folder that cannot be divided, what `LogManager.startup` raises.
+    Raises InvalidArgumentError for a folder that cannot be divided and for ports that are taken, before anything is written; what
+    `LogManager.startup` raises.
     """
+    every = all_listeners(config.listeners, count)
+    if not any(is_locked(process_folder(folder, number)) for number in range(count + 1)):  # Else they have the ports.
+        for one in every:
+            bind(replace(config, listeners=(one,))).close()
     with ExitStack() as stack:
         files = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidelog-processes-")))
         processes = Processes(count, files, log, [] if metrics_at is None else ["--metrics", "127.0.0.1:0"])

@@ -12,7 +12,8 @@ broker served before, and, if N has grown, as many as new brokers need for an eq
     2  the partition's folder is renamed
     3  when all are moved, the metadata name their new brokers
 
-A crash in between loses nothing: the next `place` finds each partition where its folder is.
+A crash in between loses nothing: the next `place` finds each partition where its folder is. A folder that cannot be divided is
+refused by `check`, before anything is written.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.metadata.records import NO_LEADER, PartitionChangeRecord
 from tidelog.model import TopicPartition
+from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.storage.folder import data_folder
 from tidelog.storage.folder.clean_shutdown import take_clean_shutdown, write_clean_shutdown
-from tidelog.storage.folder.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from tidelog.storage.folder.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 from tidelog.storage.metadata import takeover
 from tidelog.storage.metadata.metadata_store import MetadataStore
 
@@ -70,38 +72,99 @@ def process_folder(folder: Path, number: int) -> Path:
 def place(folder: Path, clock: Clock, count: int) -> None:
     """Prepare the folder, which is created if it is missing, for brokers 1 to `count`: see the module.
 
-    Raises InvalidArgumentError for a folder that cannot be divided, StorageError, also if something runs on it.
+    Raises what `check` raises, and StorageError if something runs on the folder.
     """
+    data_folder.check_is_data_folder(folder)
     data_folder.create(folder)
     with ExitStack() as stack:
         stack.enter_context(DirLock(folder))
+        found = check(folder, clock)
         before = _numbers_in(folder)
-        owner = _claimed(folder, clock)
+        owner = _claimed(folder)
         for number in range(1, count + 1):
             _format(process_folder(folder, number), number, owner)
         for number in {*before, *range(1, count + 1)}:
             stack.enter_context(DirLock(process_folder(folder, number)))
         store = MetadataStore.open(folder, CONTROLLER_ID, owner.directory_uuid, clock)
-        _Placement(folder, store, count).settle()
+        _Placement(folder, store, count).settle(found)
+
+
+def check(folder: Path, clock: Clock) -> Places:
+    """Return where the partitions are: 0 is `folder` itself. Nothing is written.
+
+    Raises InvalidArgumentError for a folder that cannot be divided, and for a divided one without one of its parts; StorageError.
+    """
+    data_folder.check_is_data_folder(folder)
+    owner = read_meta_properties(folder)
+    numbers = _numbers_in(folder)
+    for number in numbers:
+        _check_member(folder, number, owner)
+    node_id, directory_id = (CONTROLLER_ID, None) if owner is None else (owner.node_id, owner.directory_uuid)
+    store = MetadataStore.open(folder, node_id, directory_id, clock)
+    if takeover.is_old(folder) or (store.is_new and owner is not None and node_id != CONTROLLER_ID):
+        raise InvalidArgumentError(
+            "its topics have no metadata, so they cannot be divided: serve the folder with one process first", path=folder
+        )
+    found: Places = {}
+    for number in (_WHOLE, *numbers):
+        for key in data_folder.list_contents(process_folder(folder, number)).partitions if folder.exists() else ():
+            if store.image.partition(*key) is not None:
+                found[key] = number
+            elif number == _WHOLE:
+                raise InvalidArgumentError(
+                    "a topic has no metadata, so it cannot be divided: serve the folder with one process first, and adopt it",
+                    path=folder,
+                    found=repr(key.topic),
+                )
+            elif store.is_new:
+                raise InvalidArgumentError(
+                    "the metadata of its topics are missing: restore them", path=folder / METADATA_DIR, found="no records"
+                )
+    if node_id == CONTROLLER_ID:
+        _check_complete(folder, store, found, numbers)
+    return found
+
+
+def _check_complete(folder: Path, store: MetadataStore, found: Places, numbers: list[int]) -> None:
+    """Raise InvalidArgumentError if a broker that has partitions has no folder: its partitions would begin anew, empty."""
+    lost = Counter(
+        partition.replicas[0]
+        for name, topic in store.image.topics.items()
+        for number, partition in topic.partitions.items()
+        if partition.replicas and partition.replicas[0] not in numbers and TopicPartition(name, number) not in found
+    )
+    for number, count in sorted(lost.items()):
+        raise InvalidArgumentError(
+            "a broker's folder is missing: restore it, or create it empty to give up its records",
+            path=process_folder(folder, number),
+            found="no such folder",
+            expected=f"one with {count} partitions",
+        )
+
+
+def divided_folder(folder: Path) -> Path | None:
+    """Return the divided folder in which `folder` is a broker's, or None."""
+    absolute = folder.absolute()
+    if _NAME.fullmatch(absolute.name) is None:
+        return None
+    mine, owner = read_meta_properties(absolute), read_meta_properties(absolute.parent)
+    is_its = mine is not None and owner is not None and owner.node_id == CONTROLLER_ID and owner.cluster_id == mine.cluster_id
+    return folder.parent if is_its else None
 
 
 def _numbers_in(folder: Path) -> list[int]:
+    if not folder.exists():
+        return []
     return sorted(int(found[1]) for path in folder.iterdir() if (found := _NAME.fullmatch(path.name)) and path.is_dir())
 
 
-def _claimed(folder: Path, clock: Clock) -> MetaProperties:
+def _claimed(folder: Path) -> MetaProperties:
     """Return the owner of the folder, which becomes the controller: no broker starts on it alone from now on."""
     owner = read_meta_properties(folder)
     if owner is not None and owner.node_id == CONTROLLER_ID and owner.cluster_id is not None:
         return owner
     if owner is None:
-        data_folder.check_is_data_folder(folder)
         owner = MetaProperties(CONTROLLER_ID, None, format_topic_id(data_folder.new_topic_id()))
-    elif takeover.is_old(folder) or MetadataStore.open(folder, owner.node_id, owner.directory_uuid, clock).is_new:
-        raise InvalidArgumentError(
-            "its topics have no metadata, so they cannot be divided: serve the folder with one process first",
-            path=folder,
-        )
     owner = replace(
         owner, node_id=CONTROLLER_ID, cluster_id=owner.cluster_id or format_topic_id(data_folder.new_topic_id()), version=1
     )
@@ -111,13 +174,25 @@ def _claimed(folder: Path, clock: Clock) -> MetaProperties:
 
 def _format(folder: Path, number: int, owner: MetaProperties) -> None:
     data_folder.create(folder)
-    found = read_meta_properties(folder)
-    if found is None:
+    if read_meta_properties(folder) is None:
         write_meta_properties(folder, MetaProperties(number, owner.cluster_id, format_topic_id(data_folder.new_topic_id())))
-    elif (found.node_id, found.cluster_id) != (number, owner.cluster_id):
+
+
+def _check_member(folder: Path, number: int, owner: MetaProperties | None) -> None:
+    path = process_folder(folder, number)
+    found = read_meta_properties(path)
+    if found is None:
+        return
+    if owner is None:
+        raise InvalidArgumentError(
+            f"it is missing, but {path.name} belongs to a cluster: restore it",
+            path=folder / META_PROPERTIES,
+            expected=f"node {CONTROLLER_ID} of {found.cluster_id}",
+        )
+    if (found.node_id, found.cluster_id) != (number, owner.cluster_id):
         raise InvalidArgumentError(
             "the folder belongs to another node or cluster",
-            path=folder,
+            path=path,
             found=f"node {found.node_id} of {found.cluster_id}",
             expected=f"node {number} of {owner.cluster_id}",
         )
@@ -138,9 +213,8 @@ class _Placement:
         self._numbers = range(1, count + 1)
         self._directories = {number: [_directory_of(process_folder(folder, number))] for number in self._numbers}
 
-    def settle(self) -> None:
+    def settle(self, found: Places) -> None:
         """Move what has to move, and have the metadata say where each partition is."""
-        found = self._found()
         target = self._targets(found)
         moves = [(key, found[key], number) for key, number in target.items() if key in found and found[key] != number]
         self._move(moves)
@@ -157,22 +231,6 @@ class _Placement:
         self._store.commit(changes)
         if moves:
             logger.info("%s: %d partitions moved between brokers", self._folder, len(moves))
-
-    def _found(self) -> Places:
-        """Return where each partition's folder is. Raises InvalidArgumentError for partitions that the metadata lack."""
-        found: Places = {}
-        image = self._store.image
-        for number in (_WHOLE, *_numbers_in(self._folder)):
-            for key in data_folder.list_contents(process_folder(self._folder, number)).partitions:
-                if image.partition(*key) is not None:
-                    found[key] = number
-                elif number == _WHOLE:
-                    raise InvalidArgumentError(
-                        "a topic has no metadata, so it cannot be divided: serve the folder with one process first, and adopt it",
-                        path=self._folder,
-                        found=repr(key.topic),
-                    )
-        return found
 
     def _targets(self, found: Places) -> Places:
         target: Places = {}
