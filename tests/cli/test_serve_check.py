@@ -170,8 +170,8 @@ def test_several_processes(tmp_path: Path) -> None:
             assert ran.exit_code == 1 and f"cannot listen on 127.0.0.1:{port}:" in ran.stdout + ran.stderr
     for listen, processes in (("65535", 2), ("0", 65)):
         assert check("--data", folder, "--processes", processes, "--listen", listen).exit_code
-    two = ("--property", "listeners=A://127.0.0.1:4,B://127.0.0.1:5")
-    two += ("--property", "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT")
+    two = ["--property", "listeners=A://127.0.0.1:4,B://127.0.0.1:5"]
+    two += ["--property", "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"]
     assert any("same port: found 5" in error for error in errors(check("--data", folder, "--processes", 2, *two)))
     assert errors(check("--data", folder, "--listen", "0")) == [
         f"{folder} is divided between several brokers: serve it with --processes."

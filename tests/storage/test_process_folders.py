@@ -157,7 +157,7 @@ def test_what_cannot_be_divided(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["process2", "meta.properties", "__cluster_metadata-0"])
 def test_a_missing_part_is_an_error(lost: str, tmp_path: Path) -> None:
-    """Otherwise partitions would begin anew, empty, or a controller without topics would govern the brokers."""
+    """Otherwise partitions would be empty, or a controller without topics would govern the brokers."""
     clock = ManualClock()
     folder = tmp_path / "data"
     ends = written(folder, clock)

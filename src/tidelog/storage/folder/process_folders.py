@@ -126,7 +126,7 @@ def check(folder: Path, clock: Clock) -> Places:
 
 
 def _check_complete(folder: Path, store: MetadataStore, found: Places, numbers: list[int]) -> None:
-    """Raise InvalidArgumentError if a broker that has partitions has no folder: its partitions would begin anew, empty."""
+    """Raise InvalidArgumentError if a broker that has partitions has no folder: its partitions would be empty."""
     lost = Counter(
         partition.replicas[0]
         for name, topic in store.image.topics.items()
