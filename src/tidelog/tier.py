@@ -52,7 +52,7 @@ def parse_tiered(address: str) -> TieredAddress:
     tiers = [value for name, value in options if name == "tier"]
     unknown = sorted({name for name, _ in options} - {"tier", "key"})
     if not is_tiered(address) or not folders or len(tiers) != 1 or not tiers[0] or unknown:
-        raise InvalidArgumentError("a tiered address", found=address, expected=f"{SCHEME}DIR?tier=ADDRESS[&key=FILE]")
+        raise InvalidArgumentError("not a tiered address", found=address, expected=f"{SCHEME}DIR?tier=ADDRESS[&key=FILE]")
     return TieredAddress(unquote(folders), Tier(tiers[0], tuple(value for name, value in options if name == "key")))
 
 
