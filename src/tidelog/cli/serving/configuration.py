@@ -19,7 +19,6 @@ from tidelog.folder_list import are_several
 from tidelog.folder_path import folder_path
 from tidelog.properties_file import read_properties_file
 from tidelog.security.client_config import PLAINTEXT
-from tidelog.storage.folder.process_folders import divided_folder
 
 logger = logging.getLogger("tidelog.serve")
 
@@ -105,6 +104,8 @@ def process_count(processes: str) -> int:
 
 def one_folder(folder: str | Path, config: BrokerConfig, *, read_only: bool) -> Path:
     """Return the data folder. Raises UsageError for one that one broker cannot serve, because several do."""
+    from tidelog.storage.folder.process_folders import divided_folder  # Not to list the commands: it imports the storage engine.
+
     if are_several(folder):
         if Path(folder).is_dir():
             raise click.UsageError(f"{folder} is divided between several brokers: serve it with --processes.")
