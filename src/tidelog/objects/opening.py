@@ -78,6 +78,13 @@ def absolute_address(address: Folders) -> str:
     return address_of(*(folder.absolute() for folder in folders_at(address)))
 
 
+def log_sizes(folder: FilePath) -> dict[str, int]:
+    """Return the listed sizes of the logs below a folder in object storage, by address; nothing for a local folder."""
+    if not isinstance(folder, ObjectPath):
+        return {}
+    return {f"{folder.source}/{key}": size for key, size in folder.source.listing(folder.key).log_sizes().items()}
+
+
 def refresh(folder: FilePath) -> None:
     """Forget what was listed of a folder in object storage, so that it is listed again."""
     if isinstance(folder, ObjectPath):
