@@ -24,7 +24,7 @@ from tidelog.errors import TidelogError
 from tidelog.objects import object_store
 from tidelog.objects.address import with_options
 from tidelog.objects.opening import folder_at
-from tidelog.reader.log_dirs import open_log_dir
+from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 from tidelog.reader.time_search import find_offset
 
 START_MS = 1_700_000_000_000

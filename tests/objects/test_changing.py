@@ -5,7 +5,6 @@ names an object that changed. Never fewer rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
