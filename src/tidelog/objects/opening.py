@@ -65,12 +65,14 @@ def _matching(address: str | os.PathLike[str]) -> Iterator[FilePath]:
 
 
 def address_of(*folders: FilePath) -> str:
-    """Return the text by which another process can open folders. For object storage it carries the options, of the first if
-    they differ.
-    """
+    """Return the text by which another process can open folders. For object storage it carries the options."""
     text = os.pathsep.join(map(str, folders))
-    options = next((one.source.options for one in folders if isinstance(one, ObjectPath)), None)
-    return text if options is None else ObjectAddress(text, options)
+    options = [one.source.options for one in folders if isinstance(one, ObjectPath)]
+    if not options:
+        return text
+    are_equal = all(one == options[0] for one in options)
+    parts = () if are_equal else tuple(one.address if isinstance(one, ObjectPath) else str(one) for one in folders)
+    return ObjectAddress(text, options[0], parts)
 
 
 def absolute_address(address: Folders) -> str:
