@@ -188,9 +188,9 @@ class Log(LogSegments):
             text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
             self.notices.note(self.directory, text)
 
-    def expect_search(self) -> None:
-        """Tell that the segments' largest timestamps are about to be looked up, one after the other."""
-        suffixes = (names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX)
+    def expect_search(self, *, by_time: bool = True) -> None:
+        """Tell that all segments' ends, and `by_time` their largest timestamps, are about to be looked up, one by one."""
+        suffixes = (names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX) if by_time else (names.INDEX_SUFFIX,)
         prefetch(segment.index_path(suffix) for segment in self.segments for suffix in suffixes)
 
     def headers(

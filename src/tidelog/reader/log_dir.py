@@ -102,7 +102,7 @@ class LogDir:
         refresh(self.path)
 
     def look_again(self) -> bool:
-        """Update to the folder's current state after a file changed, and open every log anew.
+        """Update to the folder's current state after a file changed, and open every log again.
 
         Returns False if a log in object storage is gone or shorter. A broker that removes segments does so in a local folder; a
         bucket in which they vanish is being emptied or overwritten.
