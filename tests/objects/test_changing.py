@@ -18,7 +18,7 @@ from tidelog.objects.listing import ObjectFacts
 
 START_MS = 1_700_000_000_000
 RECORDS = 1_500
-BOUNDS = [(), (START_MS + RECORDS // 2, START_MS + RECORDS - 1)]
+BOUNDS: list[tuple[int | None, int | None]] = [(None, None), (START_MS + RECORDS // 2, START_MS + RECORDS - 1)]
 
 
 class Changing(Memory):
@@ -62,10 +62,10 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {f"copy/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files}
 
 
-def rows(store: Memory, bounds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def rows(store: Memory, bounds: tuple[int | None, int | None], monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(stores, "open_store", lambda place, options: store)
     address = with_options("s3://bucket/copy", {"cache_bytes": "0"})
-    found: list[int] = tidelog.scan(address, "events", *bounds, columns=["offset"]).read_all()["offset"].to_pylist()
+    found: list[int] = tidelog.scan(address, "events", bounds[0], bounds[1], columns=["offset"]).read_all()["offset"].to_pylist()
     return found
 
 
@@ -73,10 +73,10 @@ def rows(store: Memory, bounds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("kind", [".log", ".index", ".timeindex"])
 @pytest.mark.parametrize("change", ["replaced", "cut", "emptied", "longer", "deleted"])
 def test_no_change_costs_rows_in_silence(
-    objects: dict[str, bytes], bounds: tuple[int, ...], kind: str, change: str, monkeypatch: pytest.MonkeyPatch
+    objects: dict[str, bytes], bounds: tuple[int | None, int | None], kind: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = rows(Memory(objects), bounds, monkeypatch)
-    assert every == (list(range(RECORDS)) if not bounds else list(range(RECORDS // 2, RECORDS - 1)))
+    assert every == (list(range(RECORDS)) if bounds[0] is None else list(range(RECORDS // 2, RECORDS - 1)))
     keys = [key for key in sorted(objects) if key.endswith(kind)]
     assert len(keys) == 3
     for key in keys:
@@ -98,11 +98,11 @@ def test_a_log_that_grew_while_it_was_planned_is_read_again(objects: dict[str, b
     """As when a copy is brought up to date meanwhile."""
     key = max(key for key in objects if key.endswith(".log"))
     longer = objects[key] + batch(RECORDS, [START_MS])
-    assert rows(Changing(objects, key, longer, 1), (), monkeypatch) == list(range(RECORDS + 1))
+    assert rows(Changing(objects, key, longer, 1), (None, None), monkeypatch) == list(range(RECORDS + 1))
 
 
 def test_a_segment_in_the_middle_that_grew_is_opened_again(objects: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder has the same names, and the same last segment, as before."""
     key = min(key for key in objects if key.endswith(".log"))
     before = objects | {key: objects[key][: len(objects[key]) // 2]}
-    assert rows(Changing(before, key, objects[key], 1), (), monkeypatch) == list(range(RECORDS))
+    assert rows(Changing(before, key, objects[key], 1), (None, None), monkeypatch) == list(range(RECORDS))

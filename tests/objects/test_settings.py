@@ -102,7 +102,8 @@ def test_an_address_carries_its_options_and_shows_none() -> None:
 def test_several_buckets_keep_their_own_options(tmp_path: Path) -> None:
     """Another process opens them by one address."""
     a, b = with_options("s3://a/x", {"secret_access_key": SECRET}), with_options("s3://b/x", {"region": "eu-west-1"})
-    for places in ([a, b, tmp_path], [tmp_path, b, a]):
+    orders: list[list[str | Path]] = [[a, b, tmp_path], [tmp_path, b, a]]
+    for places in orders:
         address = pickle.loads(pickle.dumps(absolute_address(places)))
         assert SECRET not in f"{address}{address!r}"
         found = {str(one): one.source.options for one in folders_at(address) if isinstance(one, ObjectPath)}
