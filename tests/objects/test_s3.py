@@ -61,13 +61,29 @@ def test_a_bucket_answers_as_the_folder(server: S3Server, topic: str) -> None:
             assert bucket.find(targets) == folder.find(targets)
 
 
-def test_commands_take_a_bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    for command in (["stat"], ["verify"], ["groups", "list"]):
-        of_topic = (TOPIC,) if command == ["stat"] else ()  # Empty topics show the time of their file.
-        there, here = run(*command, server.url("golden"), *of_topic), run(*command, str(LOCAL), *of_topic)
+def test_commands_take_a_bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its options are in the environment, in the command line, or in a file."""
+    file = tmp_path / "bucket.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in server.options.items()))
+    given = [text for name, value in server.options.items() for text in ("-X", f"{name}={value}")]
+    limit = ["--retention", "1d"]
+    for number, command in enumerate(
+        (["stat"], ["verify"], ["groups", "list"], ["ls"], ["retention"], ["index", "verify"], ["sql"])
+    ):
+        if command == ["sql"]:
+            after = [f'select count(*), max("offset") from "{TOPIC}"']
+        else:  # Empty topics show the time of their file.
+            after = [TOPIC, *(limit if command == ["retention"] else [])] if command[0] in ("stat", "retention") else []
+        here = run(*command, str(LOCAL), *after)
+        with monkeypatch.context() as patched:
+            if number % 3 == 0:
+                for name, value in server.environment.items():
+                    patched.setenv(name, value)
+            options = [[], given, ["--config", str(file)]][number % 3]
+            there = run(*command, server.url("golden"), *after, *options)
         assert (there.exit_code, there.stdout.replace(server.url("golden"), str(LOCAL))) == (here.exit_code, here.stdout), command
+    both = [*limit, "--config", str(file)]
+    assert run("retention", server.url("golden"), TOPIC, *both).stdout == run("retention", str(LOCAL), TOPIC, *limit).stdout
 
 
 def test_a_search_asks_once_for_what_it_needs(server: S3Server) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from tidelog.errors import AuthenticationError, InvalidArgumentError
 from tidelog.objects.address import options_of, with_options
-from tidelog.objects.object_path import object_folder
+from tidelog.objects.object_path import ObjectPath, object_folder
+from tidelog.objects.opening import absolute_address, folders_at
 from tidelog.objects.settings import s3_settings
 
 SECRET = "very-secret"
@@ -96,3 +97,15 @@ def test_an_address_carries_its_options_and_shows_none() -> None:
         assert SECRET not in text
     again = pickle.loads(pickle.dumps(address))
     assert (again, options_of(again)) == ("s3://bucket/x", {"secret_access_key": SECRET})
+
+
+def test_several_buckets_keep_their_own_options(tmp_path: Path) -> None:
+    """Another process opens them by one address."""
+    a, b = with_options("s3://a/x", {"secret_access_key": SECRET}), with_options("s3://b/x", {"region": "eu-west-1"})
+    orders: list[list[str | Path]] = [[a, b, tmp_path], [tmp_path, b, a]]
+    for places in orders:
+        address = pickle.loads(pickle.dumps(absolute_address(places)))
+        assert SECRET not in f"{address}{address!r}"
+        found = {str(one): one.source.options for one in folders_at(address) if isinstance(one, ObjectPath)}
+        assert found == {"s3://a/x": {"secret_access_key": SECRET}, "s3://b/x": {"region": "eu-west-1"}}
+        assert [str(one) for one in folders_at(address)] == [str(one) for one in places]

@@ -9,6 +9,7 @@ The argument's value then carries the addresses with that configuration (`Secure
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -22,6 +23,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _FILE = "tidelog.client.file"
 _GIVEN = "tidelog.client.given"
+_BROKER_FILE = "tidelog.broker.file"
 _TIER = "tidelog.tier"
 _TIER_KEYS = "tidelog.tier.keys"
 
@@ -48,29 +50,40 @@ TIER_OPTIONS = (
 """`--tier` and `--tier-key`. `reached` reads them."""
 
 
+def given_option(function: Decorated) -> Decorated:
+    """Add the option -X NAME=VALUE. `reached` reads it."""
+    return click.option(
+        "-X",
+        metavar="NAME=VALUE",
+        multiple=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_given,
+        help="A property, as in --config; may be repeated. Other users can see it: no passwords.",
+    )(function)
+
+
+def _file_option(text: str) -> Callable[[Decorated], Decorated]:
+    return click.option(
+        "--config", metavar="FILE", type=LocalPath(), is_eager=True, expose_value=False, callback=_keep_file, help=text
+    )
+
+
+def bucket_options(function: Decorated) -> Decorated:
+    """Add the options --config FILE and -X NAME=VALUE of object storage. `reached` reads them."""
+    return _file_option("A properties file with a bucket's options.")(given_option(function))
+
+
+def keep_broker_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Keep a broker's configuration file, which may have a bucket's options, too. `reached` reads it."""
+    ctx.meta[_BROKER_FILE] = value
+    return value
+
+
 def client_options(function: Decorated) -> Decorated:
     """Add the client's options --config FILE and -X NAME=VALUE. `reached` reads them."""
-    for option in (
-        *TIER_OPTIONS,
-        click.option(
-            "-X",
-            metavar="NAME=VALUE",
-            multiple=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_keep_given,
-            help="A property, as in --config; may be repeated. Other users can see it: no passwords.",
-        ),
-        click.option(
-            "--config",
-            metavar="FILE",
-            type=LocalPath(),
-            is_eager=True,
-            expose_value=False,
-            callback=_keep_file,
-            help="client.properties, to connect to the brokers: security.protocol, ssl.*, sasl.*; or a bucket's options",
-        ),
-    ):
+    of_client = "client.properties, to connect to the brokers: security.protocol, ssl.*, sasl.*; or a bucket's options"
+    for option in (*TIER_OPTIONS, given_option, _file_option(of_client)):
         function = option(function)
     # Click's list of parameters, the last one first. These are the last ones in the help: what a command does comes before them.
     params: list[click.Parameter] = function.__click_params__  # type: ignore[attr-defined]
@@ -85,6 +98,8 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     file, given = ctx.meta.get(_FILE), ctx.meta.get(_GIVEN, {})
     if value is None:
         return None
+    if ctx.meta.get(_BROKER_FILE) is not None and takes_options(value):
+        given = _of_bucket(value, ctx.meta[_BROKER_FILE]) | given
     if ctx.meta.get(_TIER) or ctx.meta.get(_TIER_KEYS):
         return str(tiered(value, ctx.meta.get(_TIER), ctx.meta.get(_TIER_KEYS, ())))
     kind = kind_of(value)
@@ -127,6 +142,16 @@ def _with_options(value: str, file: str | None, given: dict[str, str]) -> str:
     from tidelog.properties_file import read_properties_file
 
     return with_options(value, {**({} if file is None else read_properties_file(file)), **given})
+
+
+def _of_bucket(value: str, file: Path) -> dict[str, str]:
+    """Return the options of object storage in a broker's configuration file."""
+    from tidelog.objects.address import service_of
+    from tidelog.objects.settings import option_name
+    from tidelog.properties_file import read_properties_file
+
+    service = service_of(value)
+    return {name: text for name, text in read_properties_file(file).items() if option_name(name, service) is not None}
 
 
 def _secured(value: str, file: str | None, given: dict[str, str]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tidelog.cli.client_options import TIER_OPTIONS, client_options, reached
+from tidelog.cli.client_options import TIER_OPTIONS, client_options, keep_broker_file, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.config import INT32_MAX
@@ -104,7 +104,10 @@ def broker_config_option(function: Decorated) -> Decorated:
         "config",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A broker's server.properties, for its topic defaults. [default: those that DIR was served with]",
+        is_eager=True,
+        callback=keep_broker_file,
+        help="A broker's server.properties, for its topic defaults; or a bucket's options. [default: those that DIR was served "
+        "with]",
     )(function)
 
 

@@ -54,25 +54,32 @@ class Place(NamedTuple):
 
 
 class ObjectAddress(str):
-    """An address that carries its options. Can be pickled; the text itself is only the address."""
+    """An address that carries its options. Can be pickled; the text itself is only the address. The address of several folders
+    carries each with its own options as `parts`, if these differ.
+    """
 
-    __slots__ = ("options",)
+    __slots__ = ("options", "parts")
     options: Mapping[str, str]
+    parts: tuple[str, ...]
 
-    def __new__(cls, text: str, options: Mapping[str, str]) -> ObjectAddress:
+    def __new__(cls, text: str, options: Mapping[str, str], parts: tuple[str, ...] = ()) -> ObjectAddress:
         made = super().__new__(cls, text)
-        made.options = options
+        made.options, made.parts = options, parts
         return made
 
     def __str__(self) -> str:
         return "".join(self)
 
-    def __reduce__(self) -> tuple[type[ObjectAddress], tuple[str, dict[str, str]]]:
-        return ObjectAddress, (str(self), dict(self.options))
+    def __reduce__(self) -> tuple[type[ObjectAddress], tuple[str, dict[str, str], tuple[str, ...]]]:
+        return ObjectAddress, (str(self), dict(self.options), self.parts)
 
 
 def addresses_in(text: str | os.PathLike[str]) -> list[str]:
-    """Return the addresses in a text such as `s3://bucket/a,s3://bucket/b`, or the only one. Each has the text's options."""
+    """Return the addresses in a text such as `s3://bucket/a,s3://bucket/b`, or the only one. Each has the text's options, or its
+    own.
+    """
+    if isinstance(text, ObjectAddress) and text.parts:
+        return list(text.parts)
     options, parts = options_of(text), _parts(os.fspath(text))
     return [ObjectAddress(part, options) if options and is_object_address(part) else part for part in parts]
 

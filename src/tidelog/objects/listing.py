@@ -105,6 +105,15 @@ class Listing:
         folder = self._folders[key]
         return [*(name for name in self.objects(key) if name not in folder.folders), *folder.folders]
 
+    def log_sizes(self) -> dict[str, int]:
+        """Return the sizes of all logs, by key."""
+        return {
+            f"{key}/{name}": size
+            for key, folder in self._folders.items()
+            for name, size in zip("\n".join(folder.names).split("\n"), folder.sizes, strict=False)
+            if name.endswith(".log")
+        }
+
     def objects(self, key: str) -> dict[str, ObjectFacts]:
         """Return a folder's objects by name; none if there is no such folder."""
         opened = self._opened.get(key)

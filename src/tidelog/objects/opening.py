@@ -65,17 +65,26 @@ def _matching(address: str | os.PathLike[str]) -> Iterator[FilePath]:
 
 
 def address_of(*folders: FilePath) -> str:
-    """Return the text by which another process can open folders. For object storage it carries the options, of the first if
-    they differ.
-    """
+    """Return the text by which another process can open folders. For object storage it carries the options."""
     text = os.pathsep.join(map(str, folders))
-    options = next((one.source.options for one in folders if isinstance(one, ObjectPath)), None)
-    return text if options is None else ObjectAddress(text, options)
+    options = [one.source.options for one in folders if isinstance(one, ObjectPath)]
+    if not options:
+        return text
+    are_equal = all(one == options[0] for one in options)
+    parts = () if are_equal else tuple(one.address if isinstance(one, ObjectPath) else str(one) for one in folders)
+    return ObjectAddress(text, options[0], parts)
 
 
 def absolute_address(address: Folders) -> str:
     """Return an address of the same folders for a process with another working folder. Raises as `folders_at`."""
     return address_of(*(folder.absolute() for folder in folders_at(address)))
+
+
+def log_sizes(folder: FilePath) -> dict[str, int]:
+    """Return the listed sizes of the logs below a folder in object storage, by address; nothing for a local folder."""
+    if not isinstance(folder, ObjectPath):
+        return {}
+    return {f"{folder.source}/{key}": size for key, size in folder.source.listing(folder.key).log_sizes().items()}
 
 
 def refresh(folder: FilePath) -> None:

@@ -44,7 +44,10 @@ from tidelog.records.batch import BatchHeader
 
 NEWEST_MESSAGE_FORMAT = 2
 ELSEWHERE_BYTES = 1024 * 1024
-"""How much of a log that is not on this machine is read to verify time indexes."""
+"""How much of a log that is not on this machine is read to verify time indexes: every header means every byte there,
+because requests for single headers take longer.
+"""
+ELSEWHERE = "checking every batch's time would fetch the log from its storage"
 
 
 class Log(LogSegments):
@@ -84,7 +87,7 @@ class Log(LogSegments):
         claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
-        budget = WalkBudget() if isinstance(path, Path) else WalkBudget(ELSEWHERE_BYTES)
+        budget = WalkBudget() if isinstance(path, Path) else WalkBudget(ELSEWHERE_BYTES, why=ELSEWHERE)
         kind = SalvagedSegment if skip_damaged else Segment
         segments: list[Segment] = [
             kind(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)
@@ -185,9 +188,9 @@ class Log(LogSegments):
             text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
             self.notices.note(self.directory, text)
 
-    def expect_search(self) -> None:
-        """Tell that the segments' largest timestamps are about to be looked up, one after the other."""
-        suffixes = (names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX)
+    def expect_search(self, *, by_time: bool = True) -> None:
+        """Tell that all segments' ends, and `by_time` their largest timestamps, are about to be looked up, one by one."""
+        suffixes = (names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX) if by_time else (names.INDEX_SUFFIX,)
         prefetch(segment.index_path(suffix) for segment in self.segments for suffix in suffixes)
 
     def headers(

@@ -36,7 +36,7 @@ from tidelog.formats.names import MAX_NAME_LENGTH
 from tidelog.formats.paths.file_path import AnyPath, FilePath
 from tidelog.model import METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
-from tidelog.objects.opening import address_of, folder_at, refresh
+from tidelog.objects.opening import address_of, folder_at, log_sizes, refresh
 from tidelog.reader.log import Log
 from tidelog.reader.missing.claims import Claims
 from tidelog.reader.missing.missing_offsets import MissingOffsets
@@ -100,6 +100,22 @@ class LogDir:
     def look(self) -> None:
         """Update to the folder's current state, if anything is kept between calls."""
         refresh(self.path)
+
+    def look_again(self) -> bool:
+        """Update to the folder's current state after a file changed, and open every log again.
+
+        Returns False if a log in object storage is gone or shorter. A broker that removes segments does so in a local folder; a
+        bucket in which they vanish is being emptied or overwritten.
+        """
+        before = self.log_sizes()
+        self.release(0)
+        self.look()
+        now = self.log_sizes()
+        return all(now.get(address, -1) >= size for address, size in before.items())
+
+    def log_sizes(self) -> dict[str, int]:
+        """The sizes of the logs in object storage, by address, as listed last."""
+        return log_sizes(self.path)
 
     def release(self, most: int) -> None:
         """Close all files that are kept open; keep at most that many logs."""

@@ -111,6 +111,9 @@ class LogDirs(LogDir):
         for cached in ("_partitions", "recovery_points", "cleaner_offsets", "log_start_offsets", "high_watermarks"):
             self.__dict__.pop(cached, None)
 
+    def log_sizes(self) -> dict[str, int]:
+        return {address: size for folder in self.folders for address, size in folder.log_sizes().items()}
+
     def release(self, most: int) -> None:
         for folder in self.folders:
             folder.release(most // len(self.folders))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import CorruptIndexError, StorageError
 from tidelog.formats.time_map import TimeMap
 from tidelog.model import NO_TIMESTAMP
-from tidelog.reader.time_map_file import is_bound, read_time_map, time_map_path
+from tidelog.reader.time_map_file import check_agrees, is_bound, read_time_map, time_map_path
 
 if TYPE_CHECKING:
     from tidelog.reader.segment import Segment
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 def bound_time_map(segment: Segment) -> TimeMap | None:
     """Return the map beside a segment's log, None if there is none that is bound to the log."""
     try:
-        found = read_time_map(time_map_path(segment.log_path))
+        path = time_map_path(segment.log_path)
+        found = read_time_map(path)
+        if found is None or not is_bound(found, segment.file):
+            return None
+        check_agrees(found, segment.file, segment.base_offset, segment.end_position, path)
+        return found
     except (CorruptIndexError, StorageError):
         return None  # The headers give the same answer.
-    is_its = found is not None and found.base_offset == segment.base_offset and is_bound(found, segment.file)
-    return found if is_its else None
 
 
 def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 * 1024 * 1024 * 1024
 MAX_BATCHES = 256 * 1024
+TOO_LARGE = "the log is too large to check every batch's time"
 
 _CHUNK = 512
 """Batches per kernel call."""
@@ -47,20 +48,25 @@ _SHARED_BYTES = 64 * 1024 * 1024
 
 
 class WalkBudget:
-    """How much of a log may still be walked to verify its time indexes."""
+    """How much of a log may still be walked to verify its time indexes. `why` says why not all of it, for the note."""
 
-    def __init__(self, max_bytes: int | None = None, max_batches: int | None = None) -> None:
+    def __init__(self, max_bytes: int | None = None, max_batches: int | None = None, why: str = TOO_LARGE) -> None:
+        self.why = why
         self.bytes = MAX_BYTES if max_bytes is None else max_bytes
         self.batches = MAX_BATCHES if max_batches is None else max_batches
         self._is_noted = False
+
+    def suffices(self, size_bytes: int) -> bool:
+        """Return whether so many bytes may be walked. The batches in them may still be too many."""
+        return size_bytes <= self.bytes and self.batches > 0
 
     def note_end(self, path: FilePath, notices: Notices) -> None:
         """Note, once per log, that an answer relies on unverified time index entries."""
         if not self._is_noted:
             self._is_noted = True
             text = (
-                "the log is too large to check every batch's time: from here on time index entries that agree with their "
-                "batches and with each other are trusted; `tidelog index verify` checks all"
+                f"{self.why}: from here on time index entries that agree with their batches and with each other are trusted; "
+                "`tidelog index verify` checks them, and time maps prove them (`tidelog index rebuild --time-map`)"
             )
             notices.note(path, text)
 

@@ -232,8 +232,11 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
 
 
 def _mapped(segment: Segment, position: int) -> int | None:
-    """Return the largest timestamp before a position from a time map, None if there is no map or the walk is short."""
-    if position - segment.head.walked_bytes < MAPPED_BYTES:
+    """Return the largest timestamp before a position from a time map, None if there is no map or the walk is short and within
+    the budget.
+    """
+    distance = position - segment.head.walked_bytes
+    if distance <= 0 or (distance < MAPPED_BYTES and segment.head.budget.suffices(distance)):
         return None
     from tidelog.reader import mapped_head  # A small log does not need it.
 

@@ -191,14 +191,20 @@ class Source(ABC):
                 return make()
             except SegmentChangedError:
                 # Compacted or deleted meanwhile.
-                if attempt == ATTEMPTS:
+                if attempt == ATTEMPTS or not self.renew():
                     raise
-                self.refresh()
         raise AssertionError("unreachable")
 
     def refresh(self) -> None:
         """Update to the log's current state. Without this call, a source may use what it has read before."""
         return
+
+    def renew(self) -> bool:
+        """Update to the log's current state after a file changed. Returns False if records may have vanished from object storage,
+        where nothing removes them in the course of things.
+        """
+        self.refresh()
+        return True
 
     def groups(self) -> Groups:
         """Return the consumer groups stored here. Raises InvalidArgumentError if there are none."""

@@ -25,6 +25,7 @@ from tidelog.check.partitions import (
     partitions_to_verify,
     select_partitions,
 )
+from tidelog.cli.client_options import bucket_options
 from tidelog.cli.index_options import interval_option, jobs_option, out_option, processors, time_map_dir_option, time_maps_option
 from tidelog.cli.lazy_group import NamedGroup
 from tidelog.cli.options import directory_argument, json_option, optional_topic
@@ -53,6 +54,7 @@ def command() -> None:
 @time_map_dir_option
 @jobs_option
 @json_option
+@bucket_options
 def verify(
     directory: str,
     topic: str | None,
@@ -95,6 +97,7 @@ def verify(
 @time_maps_option
 @jobs_option
 @json_option
+@bucket_options
 def rebuild(
     directory: str,
     topic: str | None,

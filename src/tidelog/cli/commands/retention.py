@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.client_options import given_option
 from tidelog.cli.options import (
     Decorated,
     broker_config_option,
@@ -66,6 +67,7 @@ _LIMITS = (
 @limit_options
 @broker_config_option
 @json_option
+@given_option
 @click.pass_context
 def command(
     ctx: click.Context,

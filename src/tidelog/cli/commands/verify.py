@@ -16,6 +16,7 @@ from tidelog.check.folder_indexes import VerifyOptions
 from tidelog.check.folder_verify import FolderReport, PartitionReport, verify_folder
 from tidelog.check.partitions import checked_time_map_dir
 from tidelog.check.remote_segments import verify_remote
+from tidelog.cli.client_options import bucket_options
 from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
 from tidelog.cli.options import folders_argument, json_option, suggest
 from tidelog.cli.printing import notices
@@ -48,6 +49,7 @@ from tidelog.tier import is_tiered, parse_tiered
 @time_map_dir_option
 @jobs_option
 @json_option
+@bucket_options
 def command(
     directory: str,
     rest: tuple[str, ...],

@@ -156,6 +156,9 @@ class TieredLogDir(LogDir):
         for cached in ("_partitions", "recovery_points", "cleaner_offsets", "log_start_offsets", "high_watermarks"):
             self.__dict__.pop(cached, None)
 
+    def log_sizes(self) -> dict[str, int]:
+        return self.folders.log_sizes()
+
     def release(self, most: int) -> None:
         self.folders.release(most)
 

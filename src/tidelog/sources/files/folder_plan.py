@@ -121,6 +121,8 @@ def _plan_partition(
     `known`.
     """
     time, isolation, wanted = request.time, request.isolation, request.offsets_of(log.partition)
+    if not time.is_empty:
+        log.expect_search(by_time=False)  # `missing` looks at the end of each segment.
     log.check_names()
     end_offset = log.log_end_offset
     if request.until == HIGH_WATERMARK and log.high_watermark is not None:

@@ -121,6 +121,9 @@ class FolderSource(Source):
     def refresh(self) -> None:
         self.log_dir.look()
 
+    def renew(self) -> bool:
+        return self.log_dir.look_again()
+
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
         found: dict[str, uuid.UUID] = {}
         for key in keys:
