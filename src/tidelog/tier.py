@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeGuard
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_path import SCHEME as URL
+from tidelog.objects.address import ObjectAddress, are_several_objects, is_object_address, options_of
 
 SCHEME = "tiered:"
 _SAFE = "/:,@=*?[]~ "
@@ -35,7 +36,16 @@ class TieredAddress(NamedTuple):
         from urllib.parse import quote  # Imported on use: it takes a few milliseconds.
 
         keys = "".join(f"&key={quote(key, _SAFE)}" for key in self.tier.key_files)
-        return f"{SCHEME}{quote(self.folders, _SAFE.replace('?', ''))}?tier={quote(self.tier.address, _SAFE)}{keys}"
+        return f"{SCHEME}{quote(str(self.folders), _SAFE.replace('?', ''))}?tier={quote(str(self.tier.address), _SAFE)}{keys}"
+
+    def with_options(self) -> str:
+        """Return the address. It carries the options for object storage that its parts carry."""
+        options = options_of(self.folders) or options_of(self.tier.address)
+        return ObjectAddress(str(self), options) if options else str(self)
+
+    def in_storage(self) -> str | None:
+        """Return the first part that is in object storage; None if there is none."""
+        return next((one for one in (self.folders, self.tier.address) if _is_in_storage(one)), None)
 
 
 def is_tiered(address: object) -> TypeGuard[str]:
@@ -44,7 +54,7 @@ def is_tiered(address: object) -> TypeGuard[str]:
 
 
 def parse_tiered(address: str) -> TieredAddress:
-    """Return the parts of an address. Raises InvalidArgumentError for anything else."""
+    """Return the parts of an address; those in object storage carry its options. Raises InvalidArgumentError."""
     from urllib.parse import parse_qsl, unquote
 
     folders, _, query = address.removeprefix(SCHEME).partition("?")
@@ -53,7 +63,14 @@ def parse_tiered(address: str) -> TieredAddress:
     unknown = sorted({name for name, _ in options} - {"tier", "key"})
     if not is_tiered(address) or not folders or len(tiers) != 1 or not tiers[0] or unknown:
         raise InvalidArgumentError("not a tiered address", found=address, expected=f"{SCHEME}DIR?tier=ADDRESS[&key=FILE]")
-    return TieredAddress(unquote(folders), Tier(tiers[0], tuple(value for name, value in options if name == "key")))
+    keys = tuple(value for name, value in options if name == "key")
+    given = options_of(address)
+    parts = (ObjectAddress(one, given) if given and _is_in_storage(one) else one for one in (unquote(folders), tiers[0]))
+    return TieredAddress(next(parts), Tier(next(parts), keys))
+
+
+def _is_in_storage(address: str) -> bool:
+    return is_object_address(address) or are_several_objects(address)
 
 
 def absolute_tiered(address: str, absolute: Callable[[str], str]) -> str:
@@ -64,4 +81,4 @@ def absolute_tiered(address: str, absolute: Callable[[str], str]) -> str:
     for key in tier.key_files:
         key_id, equals, file = key.partition("=")
         keys.append(f"{key_id}={Path(file).absolute()}" if equals else str(Path(key).absolute()))
-    return str(TieredAddress(absolute(folders), Tier(place, tuple(keys))))
+    return TieredAddress(absolute(folders), Tier(place, tuple(keys))).with_options()

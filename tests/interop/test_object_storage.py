@@ -5,6 +5,7 @@ The tests are those of `tests/reader` and `tests/sources`: only the place where 
 
 from __future__ import annotations
 
+import json
 import random
 import uuid
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 
+import tidelog
+from tests.cli.conftest import run, run_ok
 from tests.interop.gate import first_of
 from tests.places import in_place, spread
 from tests.reader import test_golden as of_reader
@@ -127,3 +130,18 @@ def test_laws_of_the_search(places: dict[str, Place], place: str, law: Law, monk
 def test_random_scans(places: dict[str, Place], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with in_place(places[place]):
         hold(scans.test_scan_equals_a_plain_filter, monkeypatch)
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_tier_in_a_bucket(s3: S3Server, is_local: bool) -> None:
+    """Its options come with the address, by `config` and by -X; the data folder may be in the bucket, too."""
+    golden = of_scans.GOLDEN / "tiered" / "local"
+    tier = s3.upload(golden / "remote", uuid.uuid4().hex)
+    data = str(golden / "data") if is_local else s3.upload(golden / "data", uuid.uuid4().hex)
+    expected = [row[0] for row in json.loads((golden / "expected.json").read_text())["orders"]["rows"]]
+    found = tidelog.scan(data, "orders", tier=tier, config=s3.options).read_all()
+    assert found.column("offset").to_pylist() == expected
+    given = [word for name, value in s3.options.items() for word in ("-X", f"{name}={value}")]
+    lines = run_ok("cat", data, "orders", "--tier", tier, "--json", *given).stdout.splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == expected
+    assert "did you mean endpoint_url?" in run("cat", data, "orders", "--tier", tier, "-X", "endpoint_ur=x").stderr

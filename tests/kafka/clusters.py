@@ -9,6 +9,7 @@ Controllers have the ids 3000, 3001, ...; all listen on 127.0.0.1. Each node can
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -40,13 +41,14 @@ class KafkaNode:
         heap_mb: int,
         *,
         options: Sequence[str] = SHORT_LIVED,
+        jars: Sequence[str] = (),
     ) -> None:
+        self._classpath = os.pathsep.join(map(classpath, (release, *jars)))
         self.node_id = node_id
         self.port = port
         self.folder = folder
         self.data = folder / "data"
         self.properties = dict(properties)
-        self._release = release
         self._heap_mb = heap_mb
         self._options = options
         self.process: JavaProcess | None = None
@@ -59,7 +61,7 @@ class KafkaNode:
         path = self.folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         self.process = JavaProcess(
-            classpath(self._release),
+            self._classpath,
             "kafka.Kafka",
             [path],
             output=self.folder / "node.out",
@@ -114,9 +116,12 @@ class KafkaCluster:
         release: str = "3.9.1",
         properties: Mapping[str, str] | None = None,
         heap_mb: int = 256,
+        jars: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.release = release
+        self._jars = jars
+        """What the brokers need besides the release."""
         self.cluster_id = random_id()
         self.brokers: dict[int, KafkaNode] = {}
         self._heap_mb = heap_mb
@@ -174,6 +179,7 @@ class KafkaCluster:
             port,
             {**self.member_properties(node_id, port, folder / "data"), **(properties or {})},
             self._heap_mb,
+            jars=self._jars,
         )
         self.format(node.data, node_id)
         self.brokers[node_id] = node

@@ -46,6 +46,18 @@ TOPIC = {
 """A topic of which little stays local."""
 
 
+JARS = "kafka-tiered-3.9.1"
+
+
+def local_tiered_storage(remote: Path) -> dict[str, str]:
+    """Return the properties of brokers that share the remote storage in a folder."""
+    return {
+        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        "rsm.config.dir": str(remote),
+        "rsm.config.delete.on.close": "false",
+    }
+
+
 class TieredKafka(Kafka391):
     """A broker whose topics may be tiered. With `aiven_jars`, the folder of the plugin's jars, Aiven's plugin encrypts,
     compresses and cuts segments into chunks of 1 KiB.
@@ -55,11 +67,7 @@ class TieredKafka(Kafka391):
         self.remote = folder / "remote"
         self.key_files: tuple[str, ...] = ()
         if aiven_jars is None:
-            plugin = {
-                "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-                "rsm.config.dir": str(self.remote),
-                "rsm.config.delete.on.close": "false",
-            }
+            plugin = local_tiered_storage(self.remote)
         else:
             self.remote.mkdir(parents=True)
             keys = {"public": folder / "public.pem", "private": folder / "private.pem"}
@@ -83,7 +91,7 @@ class TieredKafka(Kafka391):
         super().__init__(folder, {**SYSTEM, **plugin, **(properties or {})})
 
     def classpath(self) -> str:
-        return os.pathsep.join((super().classpath(), classpath("kafka-tiered-3.9.1")))
+        return os.pathsep.join((super().classpath(), classpath(JARS)))
 
     def opened(self) -> TieredLogDir:
         """Open the broker's folder with its remote storage."""

@@ -17,7 +17,7 @@ import click
 from tidelog.cli.local_path import LocalPath
 from tidelog.client.connections.addresses import secured
 from tidelog.folder_path import folder_path
-from tidelog.sources.opening import kind_of, takes_options, tiered
+from tidelog.sources.opening import in_storage, kind_of, takes_options, tiered
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -101,7 +101,7 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     if ctx.meta.get(_BROKER_FILE) is not None and takes_options(value):
         given = _of_bucket(value, ctx.meta[_BROKER_FILE]) | given
     if ctx.meta.get(_TIER) or ctx.meta.get(_TIER_KEYS):
-        return str(tiered(value, ctx.meta.get(_TIER), ctx.meta.get(_TIER_KEYS, ())))
+        value = tiered(value, ctx.meta.get(_TIER), ctx.meta.get(_TIER_KEYS, ()))
     kind = kind_of(value)
     if file is None and not given:
         return str(folder_path(value)) if kind.is_local else value
@@ -141,7 +141,7 @@ def _with_options(value: str, file: str | None, given: dict[str, str]) -> str:
     from tidelog.objects.address import with_options
     from tidelog.properties_file import read_properties_file
 
-    return with_options(value, {**({} if file is None else read_properties_file(file)), **given})
+    return with_options(value, {**({} if file is None else read_properties_file(file)), **given}, in_storage(value))
 
 
 def _of_bucket(value: str, file: Path) -> dict[str, str]:

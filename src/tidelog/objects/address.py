@@ -125,13 +125,14 @@ def parse(address: str | os.PathLike[str]) -> Place:
     return Place(service, scheme, bucket, prefix.strip("/"))
 
 
-def with_options(address: str | os.PathLike[str], options: Mapping[str, object]) -> str:
-    """Return an address, or several in one text, with options. Raises InvalidArgumentError for a name that is no option, without
-    showing its value.
+def with_options(address: str | os.PathLike[str], options: Mapping[str, object], part: str | None = None) -> str:
+    """Return an address, or several in one text, with options. `part`: what of it is in object storage, if not all is.
+
+    Raises InvalidArgumentError for a name that is no option, without showing its value.
     """
     from tidelog.objects.settings import named_options
 
-    return ObjectAddress(os.fspath(address), named_options(options, service_of(address)))
+    return ObjectAddress(os.fspath(address), named_options(options, service_of(part or address)))
 
 
 def service_of(address: str | os.PathLike[str]) -> str:

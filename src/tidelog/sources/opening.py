@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 from tidelog.client.connections.addresses import is_address, with_config
 from tidelog.errors import InvalidArgumentError
@@ -20,7 +20,7 @@ from tidelog.folder_list import are_several
 from tidelog.folder_path import folder_path
 from tidelog.objects.address import are_several_objects, is_object_address, parse, with_options
 from tidelog.objects.opening import absolute_address
-from tidelog.tier import Tier, TieredAddress, absolute_tiered, is_tiered
+from tidelog.tier import Tier, TieredAddress, absolute_tiered, is_tiered, parse_tiered
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir
@@ -119,8 +119,16 @@ def open_source(address: Address, *, skip_damaged: bool = False, timeout_ms: int
 
 
 def takes_options(address: Address) -> bool:
-    """Return whether an address, or one of several in a text, is in object storage."""
-    return is_object_address(address) or are_several_objects(address)
+    """Return whether an address, one of several in a text, or a tier, is in object storage."""
+    return in_storage(address) is not None
+
+
+def in_storage(address: Address) -> str | None:
+    """Return what of an address is in object storage; None if nothing is."""
+    if is_tiered(address):
+        return parse_tiered(address).in_storage()
+    found = isinstance(address, str | os.PathLike) and (is_object_address(address) or are_several_objects(address))
+    return str(address) if found else None
 
 
 def configured(address: Address, config: Mapping[str, object] | None) -> Address:
@@ -134,10 +142,18 @@ def configured(address: Address, config: Mapping[str, object] | None) -> Address
     kind = kind_of(address)
     if takes_options(address):
         assert isinstance(address, str | os.PathLike)
-        return with_options(address, config)
+        return with_options(address, config, in_storage(address))
     if not isinstance(address, str) or not kind.is_cluster:
         raise InvalidArgumentError("config is for brokers and object storage", found=f"{kind.name}: {address}")
     return with_config(address, config)
+
+
+@overload
+def tiered(address: str, tier: str | None, key_files: Sequence[str] = ()) -> str: ...
+
+
+@overload
+def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) -> Address: ...
 
 
 def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) -> Address:
@@ -151,7 +167,7 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
         return address
     if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
         raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")
-    return str(TieredAddress(os.fspath(address), Tier(tier, tuple(key_files))))
+    return TieredAddress(os.fspath(address), Tier(tier, tuple(key_files))).with_options()
 
 
 def settled(address: str | os.PathLike[str]) -> str:

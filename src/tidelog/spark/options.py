@@ -170,7 +170,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
         given.setdefault("path", joined(given.pop(_PATHS)))
     keys = [one.strip() for one in given.get("tierkey", "").split(",") if one.strip()]
     if "tier" in given or keys:
-        given["path"] = str(opening.tiered(given.get("path", "").strip(), given.get("tier"), keys))
+        given["path"] = opening.tiered(given.get("path", "").strip(), given.get("tier"), keys)
     kind = _kind(given)
     notices = _refuse_unknown(given, kind, is_stream)
     subscription = _subscription(given)

@@ -11,26 +11,27 @@ from typing import Any
 
 from tidelog.objects.address import service_of, with_options
 from tidelog.objects.settings import HADOOP_NAMES, option_name
-from tidelog.sources.opening import takes_options
+from tidelog.sources.opening import in_storage, takes_options
 
 
 def storage_options(given: Mapping[str, str], path: str) -> dict[str, str]:
     """Return those of a load's options that configure the object storage of its path."""
-    if not takes_options(path):
+    part = in_storage(path)
+    if part is None:
         return {}
-    service = service_of(path)
+    service = service_of(part)
     return {name: value for name, value in given.items() if option_name(name, service) is not None}
 
 
 def with_storage(path: str, given: Mapping[str, str]) -> str:
     """Return a load's path with its options for object storage."""
-    return with_options(path, storage_options(given, path)) if takes_options(path) else path
+    return with_options(path, storage_options(given, path), in_storage(path)) if takes_options(path) else path
 
 
 def with_settings(options: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:
     """Return a load's options with a session's settings, if it reads from S3. An option replaces the same setting."""
-    path = next((value for name, value in options.items() if name.lower() in ("path", "paths")), "")
-    if not settings or "s3" not in path:
+    paths = (value for name, value in options.items() if name.lower() in ("path", "paths", "tier"))
+    if not settings or not any("s3" in path for path in paths):
         return options
     named = {option_name(name, "s3") for name in options}
     return {name: value for name, value in settings.items() if option_name(name, "s3") not in named} | dict(options)

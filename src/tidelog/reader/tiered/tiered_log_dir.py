@@ -60,7 +60,7 @@ class TieredLogDir(LogDir):
 
     @property
     def address(self) -> str:
-        return str(TieredAddress(self.folders.address, self.tier))
+        return TieredAddress(self.folders.address, self.tier).with_options()
 
     @cached_property
     def layout(self) -> Layout:

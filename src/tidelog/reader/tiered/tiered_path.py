@@ -18,10 +18,11 @@ from __future__ import annotations
 import os
 import stat as stat_modes
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from tidelog.errors import CorruptDataError, InvalidArgumentError, SegmentChangedError
+from tidelog.errors import CorruptDataError, CorruptIndexError, InvalidArgumentError, SegmentChangedError
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.offset_index import OffsetIndex
@@ -108,7 +109,8 @@ class TieredFolder:
     @property
     def last_tiered_offset(self) -> int:
         """The highest offset in remote storage, -1 if there is none."""
-        return max((agreed_end(one, self.epochs) - 1 for one in self.segments), default=-1)
+        ends = [(one, agreed_end(one, self.epochs)) for one in self.segments]
+        return max((end - 1 for one, end in ends if end > one.start_offset), default=-1)
 
     def only_for(self, name: str) -> TieredFolder:
         """Return a copy that knows only what a file needs, to send it to another process."""
@@ -205,7 +207,14 @@ class TieredFolder:
             offsets.keep(offsets.entries_before(position))
             if largest > last.timestamp:
                 times.maybe_append(largest, largest_offset, skip_full_check=True)
-            return Cut(position, {names.INDEX_SUFFIX: offsets.to_bytes(), names.TIME_INDEX_SUFFIX: times.to_bytes()})
+            files = {names.INDEX_SUFFIX: offsets.to_bytes(), names.TIME_INDEX_SUFFIX: times.to_bytes()}
+            with suppress(CorruptIndexError):  # Reading it says so.
+                aborted = with_all.open_txn_index()
+                if aborted is not None:
+                    # A marker behind the cut is in the next segment, or belongs to another history.
+                    aborted.truncate_to(one.next_offset)
+                    files[names.TXN_INDEX_SUFFIX] = aborted.to_bytes()
+            return Cut(position, files)
         finally:
             with_all.close()
 
