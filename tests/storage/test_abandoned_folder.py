@@ -19,7 +19,12 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.scheduler import Task
 from tidelog.storage.segment.descriptors import forget_closer
 
-COMPACTED: dict[str, Any] = {"cleanup.policy": "compact", "segment.bytes": 300, "file.delete.delay.ms": 1000}
+COMPACTED: dict[str, Any] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": 300,
+    "segment.index.bytes": 4096,  # `content` reads the whole files.
+    "file.delete.delay.ms": 1000,
+}
 RECORDS = 20
 
 End = Callable[[LogManager], None]

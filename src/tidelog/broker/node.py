@@ -6,7 +6,7 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from tidelog.broker.authorization.faults import Faults
 from tidelog.broker.authorization.permissions import Permissions
@@ -138,8 +138,11 @@ class Node(Core):
                 return log.wanted.creatable
         return CreatableTopic(name, self.config.num_partitions, self.config.default_replication_factor)
 
-    def metadata_changed(self, delta: MetadataDelta) -> None:
-        """Apply changes of the cluster's metadata to what clients see. Called on cluster members only."""
+    def metadata_changed(self, delta: MetadataDelta) -> Generator[None, None, None]:
+        """Apply changes of the cluster's metadata to what clients see. Called on cluster members only.
+
+        Returns the rest of the work, in steps, to be run before the next change: groups and transactions forget deleted topics.
+        """
         assert isinstance(self.topics, ClusterTopics)
         self.topics.changed(delta)
         if delta.quotas:
@@ -148,6 +151,7 @@ class Node(Core):
             self.dynamic_settings.take_over()
         if delta.acls and self.permissions is not None:
             self.permissions.take_over(self.image)
+        return self.topics.forget_deleted(delta)
 
     def has_settings_of(self, broker_id: int) -> bool:
         """Whether this node changes the settings of a broker: only its own."""

@@ -104,7 +104,8 @@ class Member(RunningBroker):
             delta = MetadataDelta(self.plane.image)
             for record in records:
                 delta.replay(record)
-            self.node.metadata_changed(delta)
+            for _ in self.node.metadata_changed(delta):
+                pass
             return delta
 
         return self.on_loop(replayed)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
 from tests.broker.cluster.fake_plane import Member, member, registered, topic
+from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from tidelog.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -205,3 +207,30 @@ def test_a_coordinator_is_who_leads_its_partition(member: Member) -> None:
     assert ErrorCode(found(1).coordinators[0].error_code) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     member.on_loop(lambda: None)
     assert [one.name for one in member.plane.called[-1].topics] == ["__transaction_state"]  # type: ignore[attr-defined]
+
+
+def test_deleted_topics_are_forgotten_in_steps(member: Member) -> None:
+    """A topic that the same change creates again goes first and at once: clients may already commit offsets of the new one."""
+    member.replay(*topic("a"), *topic("again"))
+    forgotten: list[str] = []
+
+    def forget(name: str) -> Iterator[None]:
+        for _ in range(3):
+            yield None
+        forgotten.append(name)
+
+    ids = {name: member.plane.image.topics[name].topic_id for name in ("a", "again")}
+
+    def changed() -> None:
+        topics = member.node.topics
+        topics.on_deleted = [forget]
+        delta = MetadataDelta(member.plane.image)
+        for record in (*map(RemoveTopicRecord, ids.values()), *topic("again", topic_id=uuid.uuid4())):
+            delta.replay(record)
+        steps = member.node.metadata_changed(delta)
+        assert topics.get("a") is None and forgotten == [], "clients no longer see it"
+        next(steps)
+        assert forgotten == ["again"]
+        assert sum(1 for _ in steps) == 3 and forgotten == ["again", "a"]
+
+    member.on_loop(changed)

@@ -25,6 +25,7 @@ from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.loop.event_loop import LoopThreads, LoopTimers
 from tidelog.broker.node import Node
 from tidelog.broker.peers.channel import Channel
+from tidelog.broker.requests.slices import in_slices
 from tidelog.broker.server.broker_server import BrokerServer
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.clock import SystemClock
@@ -289,7 +290,7 @@ class Member:
 
     async def _published(self, delta: MetadataDelta) -> None:
         assert self.node.replicas is not None
-        self.node.metadata_changed(delta)
+        await in_slices(self.node.metadata_changed(delta))
         await self.node.replicas.published(delta)
 
     async def stop(self, *, is_clean: bool = True) -> None:

@@ -24,14 +24,14 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from tidelog.broker.replicas.following.followed_partition import Followed
 from tidelog.broker.replicas.isr_changes import IsrChanges
 from tidelog.broker.replicas.offset_waits import OffsetWaits
 from tidelog.broker.replicas.partition import IsrChange, Partition
-from tidelog.broker.requests.slices import Until
+from tidelog.broker.requests.slices import SLICE_S, Until
 from tidelog.errors import TidelogError
 from tidelog.metadata.assumed_topic_id import known_topic_id
 from tidelog.metadata.delta import MetadataDelta
@@ -55,8 +55,8 @@ logger = logging.getLogger("tidelog.broker")
 Changing: TypeAlias = Generator[Until | None, Any, None]
 """A change that is applied in slices of the loop."""
 
-AT_ONCE = 16
-"""How many partitions change in one step, before other work runs."""
+AT_ONCE = 4
+"""How many partitions change in one step: each opens its folder and gives work to another thread."""
 
 
 class Fetchers(Protocol):
@@ -115,8 +115,9 @@ class Replicas:
 
         With `is_led`, return only a partition that this broker leads and that another in-sync replica could lead.
         """
+        logs = self._manager.logs
         for key, partition in self._partitions.items():
-            log = None if partition.log is None else self._manager.logs.get(key)
+            log = None if partition.log is None else logs.get(key)
             if log is None or log.is_offline:
                 record = self.record(key)
                 if record is None or len(record.replicas) == 1:
@@ -415,16 +416,20 @@ async def _driven(work: Changing) -> None:
     """Run `work`, which no client requested, in slices. Raises the errors of `work`."""
     loop = asyncio.get_running_loop()
     value: Any = None
+    until = perf_counter() + SLICE_S
     while True:
         try:
             wanted = work.throw(value) if isinstance(value, BaseException) else work.send(value)
         except StopIteration:
             return
         if wanted is None:
-            await asyncio.sleep(0)
             value = None
+            if perf_counter() >= until:
+                await asyncio.sleep(0)
+                until = perf_counter() + SLICE_S
         else:
             came: asyncio.Future[Any] = loop.create_future()
             # The result may arrive after the wait has ended.
             wanted.begin(lambda result, came=came: came.done() or came.set_result(result))  # type: ignore[misc]
             value = await came
+            until = perf_counter() + SLICE_S

@@ -369,6 +369,19 @@ class _Sliced:
         self._slices._enqueue(self)
 
 
+async def in_slices(work: Generator[None, None, T]) -> T:
+    """Run a generator, which no client requested, in slices of the loop; return its result. Raises its errors."""
+    until = perf_counter() + SLICE_S
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        if perf_counter() >= until:
+            await asyncio.sleep(0)
+            until = perf_counter() + SLICE_S
+
+
 def in_turns(blocking: Blocking, left: list[T], do: Callable[[T], object]) -> None:
     """Call `do` with each element, last to first, in slices as in `step_by_step`. An element may be obsolete by then."""
     step_by_step(blocking, (do(left.pop()) for _ in range(len(left))))

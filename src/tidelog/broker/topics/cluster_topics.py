@@ -16,7 +16,7 @@ also dropped when a broker's registration changes.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.broker.peers.brokers import NO_BROKER
@@ -69,10 +69,20 @@ class ClusterTopics(Topics):
                 self._forget(topic.name)
         if delta.brokers:
             self._brokers.changed()
-        for name in delta.deleted_topics.values():
+
+    def forget_deleted(self, delta: MetadataDelta) -> Generator[None, None, None]:
+        """Have groups and transactions forget the deleted topics, in steps; call it after `changed`.
+
+        No later change of the metadata may be applied before the last step, because it could create a topic again.
+        """
+        again = set(delta.created_topics.values())
+        for name in sorted(delta.deleted_topics.values(), key=lambda name: name not in again):
             for forget in self.on_deleted:
-                for _ in forget(name):  # All at once: the next record may create the topic again.
-                    pass
+                for _ in forget(name):
+                    if name not in again:  # Otherwise clients may already commit offsets of the new topic.
+                        yield None
+            if name not in again:
+                yield None
 
     # --- asking
 

@@ -24,6 +24,7 @@ from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
 from tidelog.broker.dispatch.dispatcher import APIS
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
+from tidelog.broker.requests.slices import in_slices
 from tidelog.broker.server.bound_sockets import bind
 from tidelog.broker.serving_broker import GRACE_S, ServingBroker, log_loaded, running
 from tidelog.broker.settings.broker_config import BrokerConfig
@@ -117,7 +118,7 @@ async def joined(
 async def _published(node: Node, delta: MetadataDelta) -> None:
     """Apply a metadata change: first to what clients see, then to what this broker leads and follows."""
     assert node.replicas is not None
-    node.metadata_changed(delta)
+    await in_slices(node.metadata_changed(delta))
     await node.replicas.published(delta)
 
 

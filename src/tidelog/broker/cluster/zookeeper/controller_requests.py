@@ -32,7 +32,7 @@ from tidelog.broker.cluster.zookeeper.cluster_state import (
 )
 from tidelog.broker.loop.retry_log import RetryLog
 from tidelog.broker.replicas.partition import ReplicaState
-from tidelog.broker.requests.slices import slowly
+from tidelog.broker.requests.slices import in_slices, slowly
 from tidelog.metadata.assumed_topic_id import known_topic_id
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
@@ -96,10 +96,10 @@ class ControllerRequests:
                 return LeaderAndIsrResponse(code)
             node = self._node()
             codes: dict[TopicPartition, ErrorCode] = {}
-            states = await _in_slices(slowly(self._judged(request, codes), AT_ONCE))
+            states = await in_slices(slowly(self._judged(request, codes), AT_ONCE))
             wanted = [one for one in states if not codes[one.key]]
             await self._learn_new({one.key.topic for one in wanted})
-            delta = await _in_slices(take_led(self._image, wanted, request.live_leaders, self._listener))
+            delta = await in_slices(take_led(self._image, wanted, request.live_leaders, self._listener))
             self.controller_epochs.update((one.key, one.state.controller_epoch) for one in wanted)
             await self.publish(delta)
             assert node.replicas is not None
@@ -107,7 +107,7 @@ class ControllerRequests:
                 partition = node.replicas.get(one.key)
                 if partition is None or partition.state is ReplicaState.OFFLINE:
                     codes[one.key] = ErrorCode.KAFKA_STORAGE_ERROR
-            return await _in_slices(_led_response(states, codes, version))
+            return await in_slices(_led_response(states, codes, version))
 
     async def update_metadata(self, request: UpdateMetadataRequest, version: int) -> UpdateMetadataResponse:
         """Apply an UpdateMetadata request."""
@@ -116,9 +116,9 @@ class ControllerRequests:
             if code:
                 return UpdateMetadataResponse(code)
             await self._learn_new({name for name, _, state in known_states(request) if state.leader >= -1})
-            delta = await _in_slices(take_metadata(self._image, request, self._listener))
+            delta = await in_slices(take_metadata(self._image, request, self._listener))
             node = self._node()
-            node.metadata_changed(delta)
+            await in_slices(node.metadata_changed(delta))
             if delta.brokers:
                 brokers = MetadataDelta(self._image)
                 brokers.brokers = delta.brokers
@@ -156,7 +156,7 @@ class ControllerRequests:
         """Publish the changes to clients and apply them to the replicas."""
         if self.node is None or delta.is_empty:
             return
-        self.node.metadata_changed(delta)
+        await in_slices(self.node.metadata_changed(delta))
         assert self.node.replicas is not None
         await self.node.replicas.published(delta)
 
@@ -235,16 +235,6 @@ def _led_response(
         if not count % AT_ONCE:
             yield None
     return LeaderAndIsrResponse(topics=list(topics.values()))
-
-
-async def _in_slices(work: Generator[None, None, T]) -> T:
-    """Run a generator to its end and return its result; other tasks run whenever it yields."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        await asyncio.sleep(0)
 
 
 def _stopped(request: StopReplicaRequest) -> list[tuple[TopicPartition, int, bool]]:
