@@ -109,7 +109,7 @@ class Jobs:
     def __init__(self) -> None:
         self._pools: dict[tuple[Lane, str], ThreadPoolExecutor] = {}
         self._running: set[Job] = set()
-        self._turn = threading.Lock()
+        self.turn = threading.Lock()
 
     async def run(
         self,
@@ -121,7 +121,7 @@ class Jobs:
         source: str = "",
     ) -> T:
         """Return the result of `work`, which reads the source. If `closed` returns first, stop the job and raise Stopped."""
-        job = Job(limit_s, self._turn)
+        job = Job(limit_s, self.turn)
         self._running.add(job)
         if (lane, source) not in self._pools:
             self._pools[lane, source] = ThreadPoolExecutor(lane.value[1], f"tidelog-ui-{lane.value[0]}-{source}")

@@ -202,10 +202,8 @@ def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: Binar
             writer.write_batch(batch)
 
 
-def write_parquet(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO, group_bytes: int | None = None
-) -> None:
-    """Write a Parquet file; batches are combined into row groups of about `group_bytes`, `ROW_GROUP_BYTES` if None.
+def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
+    """Write a Parquet file; batches are combined into row groups of about `ROW_GROUP_BYTES`.
 
     Offsets and timestamps hardly repeat, so they get no dictionary, which would need memory and space in the file. If the first
     records have large values, values get no dictionary and no statistics either, each of which would copy them.
@@ -213,7 +211,7 @@ def write_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    groups = _row_groups(batches, schema, group_bytes or ROW_GROUP_BYTES)
+    groups = _row_groups(batches, schema)
     first = next(groups, None)
     columns: list[str] | bool = True
     statistics: list[str] | bool = True
@@ -230,7 +228,7 @@ def write_parquet(
             first = next(groups, None)
 
 
-def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema, group_bytes: int) -> Iterator[pa.Table]:
+def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     gathered: list[pa.RecordBatch] = []
@@ -239,7 +237,7 @@ def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema, group_byte
         gathered.append(batch)
         gathered_bytes += batch.nbytes
         del batch
-        if gathered_bytes >= group_bytes:
+        if gathered_bytes >= ROW_GROUP_BYTES:
             group, gathered, gathered_bytes = pa.Table.from_batches(gathered, schema), [], 0
             yield group
             del group

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 MEDIA_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 
-GROUP_BYTES = 4 << 20
-"""Row groups are smaller than those of `tidelog cat`: the writer needs a multiple of their size, in a server of 150 MB."""
-
-
 class Export:
     """An export's records and format. Raises InvalidArgumentError for wrong parameters, NotFoundError for an unknown topic."""
 
@@ -53,7 +49,7 @@ class Export:
             schema = scan_schema()
             if decoder is not None:
                 schema, batches = decoder.typed(batches, schema, [self._wanted.request.topic])
-            write_parquet(batches, schema, out, GROUP_BYTES)
+            write_parquet(batches, schema, out)
         else:
             write_jsonl(batches if decoder is None else decoder.displayed(batches), out, Encoding(self._encoding))
 
