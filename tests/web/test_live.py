@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 import tidelog
 from tests.broker.conftest import RunningBroker
@@ -22,9 +23,10 @@ from tests.web.conftest import BROKERS, FOLDER, NOW, Answers, answering
 from tidelog import NewRecord
 from tidelog.clock import ManualClock
 from tidelog.web import source_pool
+from tidelog.web.app import make_app
 from tidelog.web.context import Context
 from tidelog.web.endpoints.tail import Tail
-from tidelog.web.jobs import Job, Jobs, Lane, Stopped
+from tidelog.web.jobs import LARGE_BYTES, BusyError, Job, Jobs, Lane, Stopped
 from tidelog.web.query import Query
 
 Both = tuple[Answers, RunningBroker]
@@ -248,6 +250,31 @@ def test_long_reads_do_not_keep_others_waiting(golden: Answers) -> None:
 
     answer, kinds = asyncio.run(main())
     assert answer == 7 and set(kinds) == {Stopped}
+
+
+def test_one_large_read_at_a_time(golden: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.web.jobs.TURN_S", 0)
+    jobs = Jobs()
+    turn = jobs.turn
+    first, second = Job(PATIENCE_S, turn), Job(PATIENCE_S, turn)
+    first.take_turn(LARGE_BYTES)
+    first.take_turn(LARGE_BYTES)
+    second.take_turn(LARGE_BYTES - 1)
+    with pytest.raises(BusyError):
+        second.take_turn(LARGE_BYTES)
+    first.end()
+    second.take_turn(LARGE_BYTES)
+    second.end()
+
+    with TestClient(make_app(golden.context, jobs)) as client:
+        found = Answers(client, golden.context)
+        with turn:
+            error = found.refused("export", 503, topic="v2-none-ct")
+            assert error["what"] == "the server does another download or large read"
+            assert found.ask("records", topic="v2-none-ct")["records"]
+        for _ in range(2):
+            assert client.get("/api/export", params={"topic": "v2-none-ct"}).status_code == 200
+    jobs.close()
 
 
 def test_a_page_of_records_is_bounded_in_bytes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ A response is JSON in ASCII, so no character of a record can end a string early.
 | 404 | no such path, source, topic, partition, offset |
 | 409 | the log is damaged, or changed while it was read |
 | 502 | brokers cannot be reached, or refuse |
-| 503 | too many requests at once |
+| 503 | too many requests, or another large read |
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tidelog.errors import (
 from tidelog.web.context import Answer, Context
 from tidelog.web.endpoints import counts, cut, groups, lines, lookup, records, retention, segments, times, topics
 from tidelog.web.endpoints.export import Export
-from tidelog.web.jobs import Job, Jobs, Lane, Stopped
+from tidelog.web.jobs import BusyError, Job, Jobs, Lane, Stopped
 from tidelog.web.page_files import page_file
 from tidelog.web.query import Query
 from tidelog.web.streams import PIECE_BYTES, exported, tailed
@@ -184,6 +184,8 @@ def status_of(error: TidelogError) -> int:
         return 400
     if isinstance(error, NotFoundError):
         return 404
+    if isinstance(error, BusyError):
+        return 503
     if isinstance(error, BrokerUnreachableError | BrokerError | ProtocolError | AuthenticationError | SecurityProtocolError):
         return 502
     return 409

@@ -7,7 +7,8 @@
 | LONG | 2 | exports |
 
 Quick requests never wait for long reads. Each source has its own threads, so that brokers that do not answer delay no
-other source. Between batches, a read asks its `Job` whether to end. If so, it stops there, and the response says how far it got.
+other source. Only one job of a server at a time may read much at once (`Job.take_turn`), so their memory does not add up. Between
+batches, a read asks its `Job` whether to end. If so, it stops there, and the response says how far it got.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
 from typing import Any, TypeVar
+
+from tidelog.errors import TidelogError
 
 T = TypeVar("T")
 
@@ -36,6 +39,17 @@ class Lane(Enum):
     LONG = "long", 2
 
 
+LARGE_BYTES = 16 << 20
+"""A job that reads a batch or more of this size at once, or downloads records, needs the turn."""
+
+TURN_S = 5.0
+"""Seconds that a job waits for its turn."""
+
+
+class BusyError(TidelogError):
+    """Another job reads much, and did not end in time."""
+
+
 class Stopped(Exception):  # noqa: N818  # nothing failed
     """The client no longer waits for the job's result."""
 
@@ -43,10 +57,12 @@ class Stopped(Exception):  # noqa: N818  # nothing failed
 class Job:
     """One read. After `limit_s` seconds it returns what it has found."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, turn: threading.Lock | None = None) -> None:
         self._end = time.monotonic() + limit_s
         self._spare = SPARE_BYTES
         self._stopped = threading.Event()
+        self._turn = turn or threading.Lock()
+        self._has_turn = False
 
     def stop(self) -> None:
         """Stop the job, because the client no longer waits for its result."""
@@ -64,6 +80,23 @@ class Job:
         self._spare -= size_bytes
         return True
 
+    def take_turn(self, size_bytes: int) -> None:
+        """Wait until no other job reads much, if this one is about to read `LARGE_BYTES` at once. It keeps the turn until it
+        ends. Raises BusyError.
+        """
+        until = time.monotonic() + TURN_S
+        while size_bytes >= LARGE_BYTES and not self._has_turn:
+            self._has_turn = self._turn.acquire(timeout=0.1)
+            self.check()
+            if not self._has_turn and time.monotonic() >= until:
+                raise BusyError("the server does another download or large read", expected="one at a time: try again later")
+
+    def end(self) -> None:
+        """Let the next job have the turn."""
+        if self._has_turn:
+            self._has_turn = False
+            self._turn.release()
+
     def check(self) -> None:
         """Raise Stopped if the client no longer waits."""
         if self._stopped.is_set():
@@ -76,6 +109,7 @@ class Jobs:
     def __init__(self) -> None:
         self._pools: dict[tuple[Lane, str], ThreadPoolExecutor] = {}
         self._running: set[Job] = set()
+        self.turn = threading.Lock()
 
     async def run(
         self,
@@ -87,7 +121,7 @@ class Jobs:
         source: str = "",
     ) -> T:
         """Return the result of `work`, which reads the source. If `closed` returns first, stop the job and raise Stopped."""
-        job = Job(limit_s)
+        job = Job(limit_s, self.turn)
         self._running.add(job)
         if (lane, source) not in self._pools:
             self._pools[lane, source] = ThreadPoolExecutor(lane.value[1], f"tidelog-ui-{lane.value[0]}-{source}")
@@ -117,5 +151,8 @@ class Jobs:
 
 
 def _started(work: Callable[[Job], T], job: Job) -> T:
-    job.check()
-    return work(job)
+    try:
+        job.check()
+        return work(job)
+    finally:
+        job.end()

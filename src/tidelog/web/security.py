@@ -74,7 +74,7 @@ class Guard:
         elif scope["path"] == "/" and self._has_token(scope):
             await self._exchange(scope, send_guarded)
         elif not self._is_known(fields):
-            text = "Open the address that tidelog ui has printed, with its token.\n"
+            text = "Open the address that tidelog ui has printed, with its token. Each start of tidelog ui prints a new one.\n"
             await _answer(send_guarded, 403, text)
         else:
             await self._app(scope, receive, send_guarded)

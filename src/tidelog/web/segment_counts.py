@@ -115,7 +115,7 @@ class Counting:
     def _read(self, segment: Segment, runs: Iterable[tuple[int, int]], start_offset: int, end_offset: int) -> None:
         for start, end in runs:
             self.read_bytes += end - start
-            _read(segment, start, end, start_offset, end_offset, self._grid)
+            _read(segment, start, end, start_offset, end_offset, self._grid, self._job)
             if self._job.is_late():
                 self._grid.why.add("the time limit was reached before everything was read")
                 return
@@ -139,7 +139,7 @@ def _runs(known: TimeMap, blocks: list[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _read(segment: Segment, position: int, end: int, start_offset: int, end_offset: int, grid: Grid) -> None:
+def _read(segment: Segment, position: int, end: int, start_offset: int, end_offset: int, grid: Grid, job: Job) -> None:
     """Count the records of whole batches by their timestamps. Raises the same errors as reading."""
     import pyarrow as pa
 
@@ -156,6 +156,7 @@ def _read(segment: Segment, position: int, end: int, start_offset: int, end_offs
             large = next(segment.headers(position), None)
             if large is None:
                 raise SegmentChangedError("a segment became shorter while it was read", path=segment.log_path)
+            job.take_turn(large.size)
             columns.add(large, segment.read_batch(large), 0, segment.log_path)
             used = large.size
         position += used

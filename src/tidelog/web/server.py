@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import secrets
 import socket
 from collections.abc import Callable
@@ -120,6 +121,8 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         if isinstance(error, socket.gaierror):
             raise InvalidArgumentError(f"no such host: {error.strerror}", found=repr(host)) from None
+        if error.errno == errno.EADDRINUSE:
+            raise StorageError(f"port {port} of {host} is in use: choose another --port, or none for a free one") from None
         raise StorageError(f"cannot listen on {host}:{port}: {error.strerror}") from None
     bound.set_inheritable(False)
     return bound

@@ -97,7 +97,7 @@ def _window(
         if source.log_dir is not None and _is_outside(context, source.log_dir, wanted, number, window, report, job):
             continue
         request = replace(wanted.request_for(number, None), time=window)
-        for split in pieces(source, request, report):
+        for split in pieces(source, request, report, job):
             yield from filtered(split.read(views=True, report=report, reading=source.reading), wanted.filters)
             job.check()
             if time.monotonic() - started > MOST_S:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END
@@ -14,6 +14,7 @@ from tidelog.sources.source import Source
 from tidelog.sources.split import Split
 from tidelog.web.context import Context
 from tidelog.web.decoded import Decoding
+from tidelog.web.jobs import Job
 from tidelog.web.query import Query
 
 PIECE_BYTES = 4 << 20
@@ -65,8 +66,12 @@ class Wanted:
         return replace(self.request, partitions=(partition,), offsets={partition: (start, end)})
 
 
-def pieces(source: Source, request: ScanRequest, report: ScanReport) -> Sequence[Split]:
-    """Return the splits of a request. They are small, so that a job can end between two of them."""
+def pieces(source: Source, request: ScanRequest, report: ScanReport, job: Job) -> Iterator[Split]:
+    """Yield the splits of a request. They are small, so that a job can end between two of them. A large one is a large batch, and
+    waits for the job's turn.
+    """
     plan = source.planned(lambda: source.plan(replace(request, split_bytes=PIECE_BYTES)))
     report += plan.known
-    return plan.splits
+    for split in plan.splits:
+        job.take_turn(split.size_bytes)
+        yield split

@@ -4,7 +4,7 @@
 |---|---|
 | jsonl | a line per record: `{"topic","partition","offset","timestamp","timestamp_type","key","value","headers"}` |
 | arrow | an IPC stream, or an IPC file if the output is a file that does not end in `.arrows` |
-| parquet | row groups of about 16 MiB, or one larger record |
+| parquet | row groups of about 8 MiB, or one larger record |
 
 In jsonl, `timestamp` is in epoch milliseconds or null, `timestamp_type` is Kafka's name, and `headers` is a list of [key, value].
 Keys and values are text with `utf8`: bytes that are not UTF-8 become U+FFFD, and are counted. With `base64` every byte is kept. A
@@ -42,7 +42,7 @@ ROWS_AT_A_TIME = 1024
 BYTES_AT_A_TIME = 1 << 20
 """If a batch is larger, fewer rows are converted at once. Larger keys and values are written in pieces of about this size."""
 
-ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_BYTES = 8 << 20
 
 LARGE_VALUES = 64 << 10
 """In Parquet, values of records of more bytes are written without a dictionary."""
@@ -205,7 +205,8 @@ def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: Binar
 def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
     """Write a Parquet file; batches are combined into row groups of about `ROW_GROUP_BYTES`.
 
-    If the first records have large values, values get no dictionary and no statistics, each of which would copy them.
+    Offsets and timestamps hardly repeat, so they get no dictionary, which would need memory and space in the file. If the first
+    records have large values, values get no dictionary and no statistics either, each of which would copy them.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -213,11 +214,14 @@ def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: Bin
     groups = _row_groups(batches, schema)
     first = next(groups, None)
     columns: list[str] | bool = True
-    is_large = first is not None and first.nbytes > LARGE_VALUES * first.num_rows
-    if is_large and RecordRow._fields == tuple(schema.names) and pa.types.is_binary(schema.field("value").type):
-        columns = [name for name in schema.names if name not in ("value", "headers")]
-        columns += ["headers.list.element.key", "headers.list.element.value"]
-    with pq.ParquetWriter(out, schema, use_dictionary=columns, write_statistics=columns) as writer:
+    statistics: list[str] | bool = True
+    if RecordRow._fields == tuple(schema.names) and pa.types.is_binary(schema.field("value").type):
+        headers = ["headers.list.element.key", "headers.list.element.value"]
+        columns = ["topic", "partition", "timestamp_type", "key", "value", *headers]
+        if first is not None and first.nbytes > LARGE_VALUES * first.num_rows:
+            columns.remove("value")
+            statistics = [*columns, "offset", "timestamp"]
+    with pq.ParquetWriter(out, schema, use_dictionary=columns, write_statistics=statistics) as writer:
         while first is not None:
             writer.write_table(first)
             first = None  # The next one may be as large.

@@ -129,7 +129,7 @@ def _by_reading(source: Source, wanted: Wanted, grid: Grid, job: Job) -> int:
     report = ScanReport()
     columns = None if wanted.filters else ("timestamp",)
     for number in wanted.partitions(source):
-        for split in pieces(source, wanted.request_for(number, None), report):
+        for split in pieces(source, wanted.request_for(number, None), report, job):
             if job.is_late():
                 grid.why.add(f"counted up to offset {split.first_offset} of partition {number}; later records are not counted")
                 return report.bytes_read

@@ -149,7 +149,7 @@ def _by_reading(source: Source, wanted: Wanted, key: TopicPartition, span: TimeR
         replace(wanted.request_for(key.partition, None), time=span),
         replace(wanted.request, partitions=(key.partition,), offsets={key.partition: (first, until)}, time=TimeRange(0, None)),
     ):
-        for split in pieces(source, request, ScanReport()):
+        for split in pieces(source, request, ScanReport(), job):
             for batch in split.read(("offset",), reading=source.reading):
                 if request.time is span:
                     exact += batch.num_rows

@@ -13,7 +13,7 @@ from tidelog.sources.selection.row_bytes import rows_apart
 from tidelog.sources.selection.sorting import sorted_by_time
 from tidelog.web.context import Context
 from tidelog.web.decoded import Decoding
-from tidelog.web.jobs import Job
+from tidelog.web.jobs import LARGE_BYTES, Job
 from tidelog.web.query import Query
 from tidelog.web.wanted import Wanted, pieces
 
@@ -37,7 +37,8 @@ class Export:
         self.name = f"{self._wanted.request.topic}.{self._format}"
 
     def write(self, job: Job, out: BinaryIO) -> None:
-        """Write the records. Raises what reading raises."""
+        """Write the records. Raises what reading raises, and BusyError during another download."""
+        job.take_turn(LARGE_BYTES)
         batches = self._batches(job)
         if self._is_by_time:
             batches = sorted_by_time(batches)
@@ -55,7 +56,7 @@ class Export:
     def _batches(self, job: Job) -> Iterator[pa.RecordBatch]:
         with self._pool.borrowed() as source:
             for number in self._wanted.partitions(source):
-                for split in pieces(source, self._wanted.request_for(number, None), ScanReport()):
+                for split in pieces(source, self._wanted.request_for(number, None), ScanReport(), job):
                     for batch in split.read(views=True, reading=source.reading):
                         job.check()
                         yield from filtered(rows_apart(batch), self._wanted.filters)

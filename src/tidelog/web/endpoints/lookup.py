@@ -42,7 +42,7 @@ def record(context: Context, query: Query, job: Job) -> Answer:
     """Return one record, and the header fields of its batch."""
     key, offset = query.key(), query.number("offset", None, 0, 2**63 - 2)
     with context.sources.named(query.text("source")).borrowed() as source:
-        found = record_at(source, key, offset)
+        found = record_at(source, key, offset, job)
         batch = _batch(source, key, offset)
     ((row, _),) = rows(found, decoding=Decoding(context, query, key.topic), limit=WHOLE_BYTES)
     import pyarrow as pa
@@ -56,19 +56,20 @@ def record_bytes(context: Context, query: Query, job: Job) -> tuple[memoryview, 
     key, offset = query.key(), query.number("offset", None, 0, 2**63 - 2)
     part = query.choice("part", ("value", "key"))
     with context.sources.named(query.text("source")).borrowed() as source:
-        data = row_bytes(record_at(source, key, offset).column(part), 0)
+        data = row_bytes(record_at(source, key, offset, job).column(part), 0)
     if data is None:
         raise NotFoundError(f"the record has no {part}", found=f"offset {offset}")
     return memoryview(data), f"{key.topic}-{key.partition}-{offset}.{part}"
 
 
-def record_at(source: Source, key: TopicPartition, offset: int) -> pa.RecordBatch:
+def record_at(source: Source, key: TopicPartition, offset: int, job: Job) -> pa.RecordBatch:
     """Return the record at an offset, as an Arrow batch of one row. Raises NotFoundError if there is none."""
     if key.partition not in source.partitions(key.topic):
         raise NotFoundError(f"there is no partition {key.partition} of {key.topic}", path=source.address)
     request = ScanRequest(topic=key.topic, partitions=(key.partition,), offsets={key.partition: (offset, offset + 1)})
     plan = source.planned(lambda: source.plan(request))
     for split in plan.splits:
+        job.take_turn(split.size_bytes)
         for batch in split.read(COLUMNS, views=True, reading=source.reading):
             if batch.num_rows:
                 return batch.slice(0, 1)

@@ -53,7 +53,7 @@ def in_offset_order(source: Source, wanted: Wanted, page: Page, after: str | Non
         if start is not None and number < start[0]:
             continue
         first = start[1] if start is not None and number == start[0] else 0
-        for split in pieces(source, wanted.request_for(number, first), report):
+        for split in pieces(source, wanted.request_for(number, first), report, job):
             if job.is_late():
                 return f"{number}.{max(first, split.first_offset)}"
             for batch in split.read(views=True, report=report, reading=source.reading):

@@ -81,7 +81,7 @@ class Tail:
 
     def _read(self, source: Source, request: ScanRequest, page: Page, job: Job) -> int:
         skipped = 0
-        for split in pieces(source, request, ScanReport()):
+        for split in pieces(source, request, ScanReport(), job):
             for batch in split.read(views=True, reading=source.reading):
                 for kept in filtered([batch], self._wanted.filters):
                     before = len(page.records)

@@ -1,8 +1,8 @@
 // Consumer groups: how far behind each is, in records and in time; and one group by partition.
 
-import { asker, isAborted, shownProblem } from "./api.js";
 import { el, put } from "./dom.js";
 import { count, counted, span, time } from "./format.js";
+import { askedPart } from "./part.js";
 import { linkTo } from "./state.js";
 import { pagedTable } from "./table.js";
 
@@ -27,21 +27,10 @@ const PARTITIONS = [
 
 const noted = (notes) => (notes ?? []).map((note) => el("p", { class: "note" }, note));
 
-/** A view of one question whose answer is drawn once, and drawn again when only the sorting changes. */
+/** A view of one question. */
 function answered(root, title, head, endpoint, wanted, draw) {
-  const ask = asker();
-  const results = el("div", {}, el("p", { class: "quiet" }, "Loading …"));
-  let answer = null;
-  put(root, head, results);
-  async function update(params) {
-    try {
-      answer ??= await ask(endpoint, wanted);
-      put(results, draw(answer, params));
-    } catch (error) {
-      if (!isAborted(error)) put(results, shownProblem(error, () => update(params)));
-    }
-  }
-  return { title: `${title} – Tidelog`, update, close: () => ask.stop() };
+  put(root, head);
+  return { title: `${title} – Tidelog`, ...askedPart(root, { endpoint, wantedOf: () => wanted, draw }) };
 }
 
 export const groupsView = {

@@ -28,8 +28,9 @@ export class RangeForm {
 
   update(params) {
     this.params = params;
-    this.from.value = params.start === undefined ? "" : time(params.start);
-    this.to.value = params.end === undefined ? "" : time(params.end);
+    const shown = (ms) => (ms === undefined ? "" : time(ms, Number(ms) % 1000 ? "ms" : "second"));
+    this.from.value = shown(params.start);
+    this.to.value = shown(params.end);
     this.shown = [this.from.value, this.to.value];
     this.buttons.zoomIn.disabled = params.start === undefined && params.end === undefined;
     this.buttons.all.disabled = ["start", "end", "from", "to", "partitions"].every((name) => params[name] === undefined);
