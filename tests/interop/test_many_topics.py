@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.interop.gate import first_of
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import wait_until
 from tests.kafka.members import TidelogMember
@@ -52,13 +53,13 @@ def check(admin: AdminClient, member: TidelogMember, topics: int, partitions: in
         deleted.result(PATIENCE_S)
 
 
-@pytest.mark.thorough("many topics: test_kraft_member has few; when it serves: tests/broker/cluster/test_members_start.py")
-def test_10_000_topics_under_kraft(tmp_path: Path) -> None:
+@pytest.mark.parametrize("topics", first_of(300, 10_000, why="more topics"))
+def test_topics_under_kraft(topics: int, tmp_path: Path) -> None:
     with KafkaCluster(tmp_path, heap_mb=512) as cluster:
         member = TidelogMember(cluster, OURS)
         member.start()
         try:
-            check(AdminClient({"bootstrap.servers": member.bootstrap, "log_level": 0}), member, 10_000, 1)
+            check(AdminClient({"bootstrap.servers": member.bootstrap, "log_level": 0}), member, topics, 1)
         finally:
             member.kill()
 

@@ -185,6 +185,9 @@ class JavaMember(Member):
     def _consume(self) -> None:
         raise NotImplementedError("the JVM does")
 
+    def _subscribe(self, consumer: Any) -> None:
+        raise NotImplementedError("the JVM does")
+
     def _commit(self, consumer: Any) -> None:
         raise NotImplementedError("the JVM does")
 

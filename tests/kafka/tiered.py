@@ -19,9 +19,9 @@ from tests.kafka.tiered_key import private_pem, public_pem
 from tests.patience import PATIENCE_S
 from tidelog.formats import names
 from tidelog.model import TopicPartition
+from tidelog.objects.tier import Tier
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.tiered.tiered_log_dir import TieredLogDir
-from tidelog.tier import Tier
 
 SYSTEM = {
     "remote.log.storage.system.enable": "true",

@@ -24,8 +24,8 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 _FILE = "tidelog.client.file"
 _GIVEN = "tidelog.client.given"
 _BROKER_FILE = "tidelog.broker.file"
-_TIER = "tidelog.tier"
-_TIER_KEYS = "tidelog.tier.keys"
+_TIER = "tidelog.objects.tier"
+_TIER_KEYS = "tidelog.objects.tier.keys"
 
 
 TIER_OPTIONS = (

@@ -20,7 +20,7 @@ from tidelog.folder_list import are_several
 from tidelog.folder_path import folder_path
 from tidelog.objects.address import are_several_objects, is_object_address, parse, with_options
 from tidelog.objects.opening import absolute_address
-from tidelog.tier import Tier, TieredAddress, absolute_tiered, is_tiered, parse_tiered
+from tidelog.objects.tier import Tier, TieredAddress, absolute_tiered, is_tiered, parse_tiered
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir

@@ -29,9 +29,9 @@ from tidelog.metadata.remote_log_records import (
     TopicIdPartitionEntry,
 )
 from tidelog.model import REMOTE_LOG_METADATA_TOPIC, TopicPartition
+from tidelog.objects.tier import Tier, TieredAddress
 from tidelog.reader.tiered.local_layout import ROOT
 from tidelog.records.batch import BatchHeader, iter_headers
-from tidelog.tier import Tier, TieredAddress
 
 TOPIC_ID = uuid.UUID(int=7)
 FOLDER = "orders-0"

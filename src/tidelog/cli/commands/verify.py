@@ -28,9 +28,9 @@ from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.formats.paths.file_path import FilePath, log_files
 from tidelog.model import TopicPartition
 from tidelog.objects.opening import folder_at, folders_at
+from tidelog.objects.tier import is_tiered, parse_tiered
 from tidelog.reader.log_dirs import LogDirs
 from tidelog.reader.tiered.tiered_log_dir import TieredLogDir, open_log_dir
-from tidelog.tier import is_tiered, parse_tiered
 
 
 @click.command("verify")

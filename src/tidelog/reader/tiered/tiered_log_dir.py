@@ -20,6 +20,7 @@ from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import REMOTE_LOG_METADATA_TOPIC, TopicPartition
 from tidelog.objects.opening import folder_at, folders_at
+from tidelog.objects.tier import Tier, TieredAddress, is_tiered, parse_tiered
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.log_dirs import LogDirs
@@ -29,7 +30,6 @@ from tidelog.reader.offset_targets import TieredOffsets
 from tidelog.reader.tiered.layout import Layout, open_layout
 from tidelog.reader.tiered.remote_segments import RemoteSegment, RemoteSegments, TopicIdPartition, metadata_partition
 from tidelog.reader.tiered.tiered_path import TieredFolder, TieredPath
-from tidelog.tier import Tier, TieredAddress, is_tiered, parse_tiered
 
 if TYPE_CHECKING:
     from tidelog.metadata.image import MetadataImage

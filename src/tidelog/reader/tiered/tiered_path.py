@@ -31,10 +31,10 @@ from tidelog.formats.paths.file_path import FilePath, Handle, list_names
 from tidelog.formats.paths.local_handle import open_handle
 from tidelog.formats.time_index import TimeIndex
 from tidelog.model import NO_TIMESTAMP
+from tidelog.objects.tier import Tier
 from tidelog.reader.tiered.layout import BytesHandle, Layout, stat_of
 from tidelog.reader.tiered.lineage import ChosenSegment, agreed_end, chosen_segments, newest_of
 from tidelog.reader.tiered.remote_segments import RemoteSegment, TopicIdPartition
-from tidelog.tier import Tier
 
 _OF_SEGMENT = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 

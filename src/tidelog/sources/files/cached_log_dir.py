@@ -14,10 +14,10 @@ from tidelog.formats import names
 from tidelog.formats.paths.file_path import AnyPath, list_names
 from tidelog.model import TopicPartition
 from tidelog.objects.opening import folders_at
+from tidelog.objects.tier import is_tiered
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.log_dirs import LogDirs
-from tidelog.tier import is_tiered
 
 
 class _Look(NamedTuple):
