@@ -112,6 +112,10 @@ def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], part
     wait_for_leaders(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}), dict.fromkeys(configs, partitions))
 
 
+ASKED_AGAIN_S = 15
+"""How long one request may take: metadata may still name a broker that has just ended, and the client waits for that one."""
+
+
 def make_topics(bootstrap: str, wanted: Iterable[NewTopic]) -> None:
     """Create topics; asked for again where the broker that was asked has left the cluster's metadata, as a slow one does."""
     left = {topic.topic: topic for topic in wanted}
@@ -119,7 +123,7 @@ def make_topics(bootstrap: str, wanted: Iterable[NewTopic]) -> None:
 
     def are_made() -> bool:
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        for name, created in admin.create_topics(list(left.values()), request_timeout=PATIENCE_S).items():
+        for name, created in admin.create_topics(list(left.values()), request_timeout=ASKED_AGAIN_S).items():
             try:
                 created.result(PATIENCE_S)
             except KafkaException as error:

@@ -77,7 +77,7 @@ def test_times_as_people_say_them_in_a_chosen_zone(visitor: Visitor) -> None:
     page.get_by_label("To", exact=True).fill("+15m")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(RANGE))
-    expect(page.get_by_label("From", exact=True)).to_have_value("2026-11-19 10:00:00.000")
+    expect(page.get_by_label("From", exact=True)).to_have_value("2026-11-19 10:00:00")
     page.get_by_label("From", exact=True).fill("half past nine")
     visitor.faults.clear()
     page.keyboard.press("Enter")
