@@ -18,8 +18,17 @@ from tidelog.near_names import did_you_mean
 
 UNDERSTOOD = "a data folder (a path, file:///path or s3://bucket/prefix), or brokers (host:port)"
 
-KNOWN_SCHEMES = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "az", "hdfs")
-"""Those of `objects/address.py`."""
+OBJECT_SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "az": "abfs",
+    "hdfs": "hdfs",
+}
+"""The schemes of object storage, with their services: see `objects/address.py`."""
 
 # `Path` collapses the two slashes of a URL into one.
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -34,7 +43,7 @@ def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> 
         return Path(text)
     local = _FILE.match(text)
     if local is None:
-        meant = "" if match[1] in KNOWN_SCHEMES else did_you_mean(match[1], KNOWN_SCHEMES)
+        meant = "" if match[1] in OBJECT_SCHEMES else did_you_mean(match[1], OBJECT_SCHEMES)
         raise InvalidArgumentError(f"{match[1]}:// addresses are not supported{meant}", found=text, expected=expected)
     from urllib.parse import unquote  # Imported here because the import takes a few milliseconds.
 

@@ -20,19 +20,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.folder_path import OBJECT_SCHEMES
 from tidelog.near_names import did_you_mean
-
-SCHEMES = {
-    "s3": "s3",
-    "s3a": "s3",
-    "s3n": "s3",
-    "gs": "gs",
-    "abfs": "abfs",
-    "abfss": "abfs",
-    "az": "abfs",
-    "hdfs": "hdfs",
-}
-"""The service of each scheme."""
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/*)(.*)", re.DOTALL)
 _BETWEEN = re.compile(r"[:,](?=[A-Za-z][A-Za-z0-9+.-]*://|/(?!/))")
@@ -87,7 +76,7 @@ def addresses_in(text: str | os.PathLike[str]) -> list[str]:
 def _parts(text: str) -> list[str]:
     """Return the addresses in a text. The colon of a scheme that begins it separates nothing, even before a single slash."""
     match = _ADDRESS.match(text)
-    begin = match.start(3) if match is not None and match[1].lower() in SCHEMES else 0
+    begin = match.start(3) if match is not None and match[1].lower() in OBJECT_SCHEMES else 0
     first, *others = _BETWEEN.split(text[begin:])
     return [text[:begin] + first, *others]
 
@@ -98,22 +87,29 @@ def are_several_objects(address: object) -> bool:
     return len(parts) > 1 and any(map(is_object_address, parts))
 
 
+def is_in_storage(address: object) -> bool:
+    """Return whether a text names a folder in object storage, or several of which one is."""
+    return is_object_address(address) or are_several_objects(address)
+
+
 def is_object_address(address: object) -> bool:
     """Return whether a text names a folder in object storage, rightly or not: `parse` reports what is wrong with it."""
     if not isinstance(address, str | os.PathLike) or len(_parts(os.fspath(address))) > 1:
         return False
     match = _ADDRESS.fullmatch(os.fspath(address))
-    return match is not None and match[1].lower() in SCHEMES and bool(match[2])
+    return match is not None and match[1].lower() in OBJECT_SCHEMES and bool(match[2])
 
 
 def parse(address: str | os.PathLike[str]) -> Place:
     """Return an address's parts. Raises InvalidArgumentError for a mangled address."""
     text = os.fspath(address)
     match = _ADDRESS.fullmatch(text)
-    service = None if match is None else SCHEMES.get(match[1].lower())
+    service = None if match is None else OBJECT_SCHEMES.get(match[1].lower())
     if match is None or service is None:
         scheme = text if match is None else match[1]
-        raise InvalidArgumentError(f"no kind of object storage{did_you_mean(scheme, SCHEMES)}", found=text, expected=_EXPECTED)
+        raise InvalidArgumentError(
+            f"no kind of object storage{did_you_mean(scheme, OBJECT_SCHEMES)}", found=text, expected=_EXPECTED
+        )
     scheme = match[1].lower()
     bucket, _, prefix = match[3].partition("/")
     if match[2] != "//":

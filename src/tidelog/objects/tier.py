@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeGuard
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_path import SCHEME as URL
-from tidelog.objects.address import ObjectAddress, are_several_objects, is_object_address, options_of
+from tidelog.objects.address import ObjectAddress, is_in_storage, options_of
 
 SCHEME = "tiered:"
 _SAFE = "/:,@=*?[]~ "
@@ -45,7 +45,7 @@ class TieredAddress(NamedTuple):
 
     def in_storage(self) -> str | None:
         """Return the first part that is in object storage; None if there is none."""
-        return next((one for one in (self.folders, self.tier.address) if _is_in_storage(one)), None)
+        return next((one for one in (self.folders, self.tier.address) if is_in_storage(one)), None)
 
 
 def is_tiered(address: object) -> TypeGuard[str]:
@@ -65,12 +65,8 @@ def parse_tiered(address: str) -> TieredAddress:
         raise InvalidArgumentError("not a tiered address", found=address, expected=f"{SCHEME}DIR?tier=ADDRESS[&key=FILE]")
     keys = tuple(value for name, value in options if name == "key")
     given = options_of(address)
-    parts = (ObjectAddress(one, given) if given and _is_in_storage(one) else one for one in (unquote(folders), tiers[0]))
+    parts = (ObjectAddress(one, given) if given and is_in_storage(one) else one for one in (unquote(folders), tiers[0]))
     return TieredAddress(next(parts), Tier(next(parts), keys))
-
-
-def _is_in_storage(address: str) -> bool:
-    return is_object_address(address) or are_several_objects(address)
 
 
 def absolute_tiered(address: str, absolute: Callable[[str], str]) -> str:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from tidelog.metadata.image import MetadataImage
 
 _SHOWN_PARTITIONS = 5
+_OF_A_LOOK = ("_partitions", "log_start_offsets", "high_watermarks", "recovery_points", "cleaner_offsets")
+"""The cached properties that follow from the folder's state at a look."""
 _MOST_LISTED = 200
 """The most folders that are searched for the one that was probably meant."""
 
@@ -116,6 +118,11 @@ class LogDir:
     def log_sizes(self) -> dict[str, int]:
         """The sizes of the logs in object storage, by address, as listed last."""
         return log_sizes(self.path)
+
+    def _forget(self, *more: str) -> None:
+        """Read the partitions and the checkpoints again when they are needed, and the properties `more`."""
+        for cached in (*_OF_A_LOOK, *more):
+            self.__dict__.pop(cached, None)
 
     def release(self, most: int) -> None:
         """Close all files that are kept open; keep at most that many logs."""

@@ -108,8 +108,7 @@ class LogDirs(LogDir):
         for folder in self.folders:
             folder.look()
         self._homes.clear()
-        for cached in ("_partitions", "recovery_points", "cleaner_offsets", "log_start_offsets", "high_watermarks"):
-            self.__dict__.pop(cached, None)
+        self._forget()
 
     def log_sizes(self) -> dict[str, int]:
         return {address: size for folder in self.folders for address, size in folder.log_sizes().items()}

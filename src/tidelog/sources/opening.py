@@ -18,7 +18,7 @@ from tidelog.client.connections.addresses import is_address, with_config
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_list import are_several
 from tidelog.folder_path import folder_path
-from tidelog.objects.address import are_several_objects, is_object_address, parse, with_options
+from tidelog.objects.address import are_several_objects, is_in_storage, is_object_address, parse, with_options
 from tidelog.objects.opening import absolute_address
 from tidelog.objects.tier import Tier, TieredAddress, absolute_tiered, is_tiered, parse_tiered
 
@@ -127,8 +127,7 @@ def in_storage(address: Address) -> str | None:
     """Return what of an address is in object storage; None if nothing is."""
     if is_tiered(address):
         return parse_tiered(address).in_storage()
-    found = isinstance(address, str | os.PathLike) and (is_object_address(address) or are_several_objects(address))
-    return str(address) if found else None
+    return str(address) if is_in_storage(address) else None
 
 
 def configured(address: Address, config: Mapping[str, object] | None) -> Address:

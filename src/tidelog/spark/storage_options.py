@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.objects.address import service_of, with_options
 from tidelog.objects.settings import HADOOP_NAMES, option_name
-from tidelog.sources.opening import in_storage, takes_options
+from tidelog.sources.opening import in_storage
 
 
 def storage_options(given: Mapping[str, str], path: str) -> dict[str, str]:
@@ -25,7 +25,8 @@ def storage_options(given: Mapping[str, str], path: str) -> dict[str, str]:
 
 def with_storage(path: str, given: Mapping[str, str]) -> str:
     """Return a load's path with its options for object storage."""
-    return with_options(path, storage_options(given, path), in_storage(path)) if takes_options(path) else path
+    part = in_storage(path)
+    return path if part is None else with_options(path, storage_options(given, path), part)
 
 
 def with_settings(options: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:

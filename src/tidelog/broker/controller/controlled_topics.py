@@ -19,6 +19,7 @@ from tidelog.metadata.records import TOPIC_RESOURCE, PartitionRecord, RemoveTopi
 from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.metadata.topic_records import config_records
 from tidelog.storage.topics.topic import Topic
+from tidelog.storage.topics.topic_table import look_alike
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ class ControlledTopics(Topics):
 
     def colliding(self, name: str) -> str | None:
         """Return a topic whose name differs from `name` only in dots and underscores."""
-        wanted = _look_alike(name)
+        wanted = look_alike(name)
         if "_" not in wanted:
             return None
-        return min((other for other in self._store.image.topics if other != name and _look_alike(other) == wanted), default=None)
+        return min((other for other in self._store.image.topics if other != name and look_alike(other) == wanted), default=None)
 
     def properties(self, name: str) -> dict[str, str]:
         """Return the properties that are set on a topic."""
@@ -138,7 +139,3 @@ def _view(topic: TopicImage) -> TopicView:
             for number, one in sorted(topic.partitions.items())
         ],
     )
-
-
-def _look_alike(name: str) -> str:
-    return name.replace(".", "_")

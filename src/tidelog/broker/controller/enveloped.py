@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.broker.requests.request import Outcome, Request, Wide
 
@@ -86,7 +86,6 @@ class EnvelopedRequest:
         self._finish(b"".join(chunks)[4:])
 
     def _finish(self, frame: bytes | None) -> None:
-        done: Any = self._done
         if self.is_waiting:
             self.is_waiting = False
-            done(frame)
+            self._done(frame)

@@ -38,6 +38,7 @@ from tidelog.formats.non_blocking_read import blocking
 from tidelog.storage.metadata.metadata_store import Change
 from tidelog.storage.segment.descriptors import ensure_spare
 from tidelog.storage.steps import Steps
+from tidelog.storage.topics.topic_table import look_alike
 
 if TYPE_CHECKING:
     from tidelog.broker.core import Core
@@ -75,7 +76,7 @@ class TopicChanges:
 
     def is_changing(self, name: str) -> bool:
         """Whether a change of the topic, or of a colliding name, is in progress."""
-        return _look_alike(name) in self._next
+        return look_alike(name) in self._next
 
     def side_by_side(self, jobs: Iterable[Job]) -> Generator[Elsewhere | Until | None, Any, list[Any]]:
         """Run all changes and return their results, in the order of the jobs. If any failed, raise the first error once
@@ -207,7 +208,7 @@ class _Task:
 
     def __init__(self, run: _Run, job: Job) -> None:
         self.run = run
-        self.key = _look_alike(job.name)
+        self.key = look_alike(job.name)
         self.steps = job.steps
         self.value: Any = None
         self.error: Exception | None = None
@@ -349,7 +350,3 @@ def _called(functions: list[Callable[[], Any]]) -> list[Any]:
         if perf_counter() >= until:
             break
     return results
-
-
-def _look_alike(name: str) -> str:
-    return name.replace(".", "_")

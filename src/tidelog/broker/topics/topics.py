@@ -24,6 +24,7 @@ from tidelog.errors import StorageError
 from tidelog.model import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH, TopicPartition, is_topic_name
 from tidelog.storage.log_manager import KEEP_EVERYTHING
 from tidelog.storage.steps import Steps
+from tidelog.storage.topics.topic_table import look_alike
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
@@ -113,7 +114,7 @@ class Topics:
         """Return a topic whose name differs from `name` only in dots and underscores: Kafka's metrics cannot tell them apart."""
         if self._changed:
             self._look()
-        return min(self._look_alikes.get(_look_alike(name), ()), default=None)
+        return min(self._look_alikes.get(look_alike(name), ()), default=None)
 
     def properties(self, name: str) -> dict[str, str]:
         """Return the properties that are set on a topic. For a topic without a configuration, return properties that
@@ -229,7 +230,7 @@ class Topics:
             self._note_name(name, is_there=bool(keys))
 
     def _note_name(self, name: str, *, is_there: bool) -> None:
-        wanted = _look_alike(name)
+        wanted = look_alike(name)
         if "_" in wanted:
             names = self._look_alikes.setdefault(wanted, set())
             if is_there:
@@ -265,10 +266,6 @@ class Topics:
                 offline = own if log.is_offline else none
                 views.append(PartitionView(key.partition, ErrorCode.NONE, node_id, epoch_of(key), own, own, offline))
         return views
-
-
-def _look_alike(name: str) -> str:
-    return name.replace(".", "_")
 
 
 def why_invalid(name: str) -> str | None:

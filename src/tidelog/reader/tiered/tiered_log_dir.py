@@ -153,8 +153,7 @@ class TieredLogDir(LogDir):
     def look(self) -> None:
         self.folders.look()
         self._read_metadata()
-        for cached in ("_partitions", "recovery_points", "cleaner_offsets", "log_start_offsets", "high_watermarks"):
-            self.__dict__.pop(cached, None)
+        self._forget()
 
     def log_sizes(self) -> dict[str, int]:
         return self.folders.log_sizes()

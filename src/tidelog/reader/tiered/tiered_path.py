@@ -120,6 +120,7 @@ class TieredFolder:
         copy.__dict__.update(self.__dict__)
         copy.chosen = {} if found is None else {found[0].segment.start_offset: found[0]}
         copy.segments = [one for one in self.segments if base == one.start_offset]
+        copy._cuts = {one: cut for one, cut in self._cuts.items() if one in copy.chosen.values()}
         return copy
 
     def device(self) -> int:
@@ -326,8 +327,9 @@ class TieredPath:
                 pass
             else:
                 return self._seen
-        if self._generated() is not None:
-            return stat_of(len(self._generated() or b""), device=folder.device())
+        data = self._generated()
+        if data is not None:
+            return stat_of(len(data), device=folder.device())
         one, suffix = self._remote()
         return self._stat_of(one, folder.size_bytes(one, suffix), suffix)
 

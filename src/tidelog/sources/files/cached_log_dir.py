@@ -42,8 +42,7 @@ class CachedLogDir(LogDir):
     def look(self) -> None:
         """Update to the folder's current state."""
         super().look()
-        for cached in ("_names", "_partitions", "log_start_offsets", "high_watermarks", "recovery_points", "cleaner_offsets"):
-            self.__dict__.pop(cached, None)
+        self._forget("_names")
         self._known &= set(self._names)
         for key in self._kept.keys() - self._partitions:
             self._kept.pop(key)[1].close()

@@ -22,7 +22,7 @@ import logging
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -257,9 +257,8 @@ class _Placement:
                     target[key] = least
         return target
 
-    def _move(self, moves: Iterable[tuple[TopicPartition, int, int]]) -> None:
+    def _move(self, moved: Sequence[tuple[TopicPartition, int, int]]) -> None:
         """Rename partitions' folders: the checkpoints first. Raises StorageError."""
-        moved = list(moves)
         if not moved:
             return
         places = {place for _, *both in moved for place in both}

@@ -40,10 +40,10 @@ class TopicTable(TopicConfigs):
         image = self._store.image
         found = image.topics.get(name)
         if self.by_name.pop(name, None) is not None:
-            self._look_alikes[_look_alike(name)] -= 1
+            self._look_alikes[look_alike(name)] -= 1
         if found is not None and found.partitions:
             self.by_name[name] = Topic(name, found.topic_id, max(found.partitions) + 1, image.topic_config(name))
-            self._look_alikes[_look_alike(name)] += 1
+            self._look_alikes[look_alike(name)] += 1
         self._partitions.changed.add(name)
         self.forget(name)
 
@@ -56,20 +56,21 @@ class TopicTable(TopicConfigs):
         """Refuse a topic whose name differs from another's only in dots and underscores, as Kafka does: metrics would mix them
         up.
         """
-        wanted = _look_alike(name)
+        wanted = look_alike(name)
         if "_" not in wanted:
             return
         unknown = (other for other in self._partitions.topics() if other not in self.by_name)
-        if not self._look_alikes[wanted] and all(_look_alike(other) != wanted for other in unknown):
+        if not self._look_alikes[wanted] and all(look_alike(other) != wanted for other in unknown):
             return
         for other in {*self._partitions.topics(), *self.by_name}:
-            if _look_alike(other) == wanted:
+            if look_alike(other) == wanted:
                 raise InvalidArgumentError(
                     f"topic {name!r} collides with another", found=repr(other), path=self._partitions.directory
                 )
 
 
-def _look_alike(name: str) -> str:
+def look_alike(name: str) -> str:
+    """Return what a topic's name has in common with those that Kafka's metrics cannot tell from it."""
     return name.replace(".", "_")
 
 

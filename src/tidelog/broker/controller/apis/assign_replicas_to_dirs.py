@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -75,8 +76,8 @@ def _changes(image: MetadataImage, message: AssignReplicasToDirsRequest) -> Iter
                     yield PartitionChangeRecord(index, topic.topic_id, directories=[one.id])
 
 
-def _code(image: MetadataImage, topic_id: object, index: int, broker_id: int) -> ErrorCode:
-    topic = image.topics_by_id.get(topic_id)  # type: ignore[call-overload]
+def _code(image: MetadataImage, topic_id: uuid.UUID, index: int, broker_id: int) -> ErrorCode:
+    topic = image.topics_by_id.get(topic_id)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     partition = topic.partitions.get(index)
