@@ -40,6 +40,7 @@ def main() -> int:
         print(f"\n== {name}", flush=True)
         if importlib.import_module(f"bench.{name.removesuffix('.py')}").main([]):
             missed.append(name)
+    print("\nfor docs/benchmarks.md: python -m bench.charts --measured 'DATE, MACHINE'")
     if missed:
         print(f"\nbelow target: {', '.join(missed)}", file=sys.stderr)
     return 1 if missed else 0

@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
             return start_and_memory(names, options.runs, options.minutes, as_json=options.json)
         return False
 
-    return compare(catalogue(options.scale), options, last=last)
+    return compare(catalogue(options.scale), options, table="broker", last=last)
 
 
 def start_and_memory(names: list[str], runs: int, minutes: float, *, as_json: bool) -> bool:

@@ -68,7 +68,7 @@ def catalogue(scale: float) -> list[Case]:
 
 def main(arguments: list[str] | None = None) -> int:
     options = arguments_of("groups and transactions beside Apache Kafka 3.9.1").parse_args(arguments)
-    return compare(catalogue(options.scale), options, folder="{name}-groups", properties=PROPERTIES)
+    return compare(catalogue(options.scale), options, table="groups", folder="{name}-groups", properties=PROPERTIES)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from bench.broker.requests import (
     produce_request,
     records_for,
 )
+from bench.charts.figures import Figure, note
 
 OUT = Path(__file__).parent / "out" / "many-cores"
 MOST_CLIENTS = 8
@@ -272,6 +273,8 @@ def report(row: Row, both: tuple[Peer, Peer], seconds: float, rounds: int) -> bo
         f"  {theirs.p50_us:7.0f}→{mine.p50_us:7.0f}  {theirs.p99_us:7.0f}→{mine.p99_us:7.0f}",
         flush=True,
     )
+    unit = "MB/s" if row.is_bulk else "req/s"
+    note("many-cores", Figure(row.name, theirs.rate, mine.rate, unit, target=1, processor=(theirs.cpu, mine.cpu)))
     return ratio < 1
 
 

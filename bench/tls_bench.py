@@ -36,6 +36,7 @@ from tests.kafka.java import free_port, wait_until
 from bench.broker.clients import OUT
 from bench.broker.processor_time import own_seconds
 from bench.broker.requests import FETCH_VERSION, PRODUCE_VERSION, batch, fetch_request, frame, produce_request, records_for
+from bench.charts.figures import Figure, note
 
 BATCH_BYTES = 1_000_000
 FETCHED_BYTES = 4 << 20
@@ -271,6 +272,8 @@ def main(arguments: list[str] | None = None) -> int:
                 f"{case} {port:5}  MB/s {rate['kafka']:6.0f} → {rate['tidelog']:6.0f}  {rate['tidelog'] / rate['kafka']:5.2f}"
                 f"   processor s/GB {cpu['kafka']:5.2f} → {cpu['tidelog']:5.2f}  {cpu['tidelog'] / cpu['kafka']:5.2f}"
             )
+            processor = (cpu["kafka"], cpu["tidelog"])
+            note("tls", Figure(f"{case}, {port}", rate["kafka"], rate["tidelog"], "MB/s", target=1, processor=processor))
     return 0
 
 

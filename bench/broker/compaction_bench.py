@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.set_defaults(warm_up=5.0)
     options = parser.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    return compare(catalogue(options.scale), options, folder="{name}-compaction", properties=PROPERTIES)
+    return compare(catalogue(options.scale), options, table="compaction", folder="{name}-compaction", properties=PROPERTIES)
 
 
 if __name__ == "__main__":

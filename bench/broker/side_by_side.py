@@ -19,6 +19,7 @@ from bench.broker import cases
 from bench.broker.cases import Case, Measure
 from bench.broker.clients import OUT
 from bench.broker.peers import Peer
+from bench.charts.figures import Figure, note, number
 
 PRIME_BYTES = 1 << 30
 KAFKA, TIDELOG = "kafka", "tidelog"
@@ -40,13 +41,15 @@ def compare(
     catalogue: Sequence[Case],
     options: argparse.Namespace,
     *,
+    table: str,
     folder: str = "{name}",
     properties: Mapping[str, str] | None = None,
     last: Callable[[list[str]], bool] = lambda names: False,
 ) -> int:
     """Run the selected cases, and call `last` when the brokers have ended. Return the exit status: 1 if a target is missed.
 
-    Each broker's data is in `folder`, by its name; `properties` apply to both brokers. `last` returns whether it missed a target.
+    `table` is the rows' file in bench/figures. Each broker's data is in `folder`, by its name; `properties` apply to both.
+    `last` returns whether it missed a target.
     """
     reason = why_not()
     if reason and not options.tidelog:
@@ -65,7 +68,9 @@ def compare(
             print(f"{'':45} {'Kafka':>10} {'Tidelog':>10}  ratio  target   CPU K → T          p50/p99 µs K → T", flush=True)
         for case in chosen:
             try:
-                is_missed |= report(case, measured(case, peers, options.runs), as_json=options.json)
+                turns = measured(case, peers, options.runs)
+                is_missed |= report(case, turns, as_json=options.json)
+                note_row(table, case, turns)
             except (RuntimeError, OSError) as error:
                 is_missed = True
                 print(f"{case.name:45} failed: {error}", flush=True)
@@ -127,8 +132,12 @@ def report(case: Case, turns: dict[str, list[Measure]], *, as_json: bool) -> boo
     return is_missed
 
 
-def number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def note_row(table: str, case: Case, turns: dict[str, list[Measure]]) -> None:
+    """Note a case's medians for docs/benchmarks.md, when both brokers ran it."""
+    if len(turns) == len((KAFKA, TIDELOG)):
+        theirs, ours = middle(turns[KAFKA]), middle(turns[TIDELOG])
+        processor = None if theirs.cpu is None or ours.cpu is None else (theirs.cpu, ours.cpu)
+        note(table, Figure(case.name, theirs.value, ours.value, case.unit, case.is_more_better, case.target, processor))
 
 
 def middle(measures: Sequence[Measure]) -> Measure:
