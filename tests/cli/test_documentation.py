@@ -49,6 +49,14 @@ def test_every_command_and_option_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_no_mark_of_the_source(name: str) -> None:
+    command = command_named(name)
+    within = command.commands.values() if isinstance(command, click.Group) else ()
+    for one in (command, *within):
+        assert not re.search(r"\\b\s|\x08|noqa", one.get_help(click.Context(one))), one.name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_no_option_is_documented_that_is_not_there(name: str) -> None:
     known = {option for parameter in parameters(name) for option in (*parameter.opts, *parameter.secondary_opts)}
     documented = set(re.findall(r"`(--[a-z-]+)", SECTIONS[name]))

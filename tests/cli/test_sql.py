@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,6 +54,17 @@ def test_text(folder: Path) -> None:
     query = "select max(timestamp) from orders where timestamp < moment('2013-07-10 15:00')"
     local = run_ok("sql", folder, "--tz", "Europe/Berlin", query)
     assert local.lines[1] == "2013-07-10T14:01:01.500+02:00"
+
+
+def test_a_query_imports_no_pandas(folder: Path) -> None:
+    program = (
+        "import sys; from tidelog.cli.app import cli\n"
+        "cli(['sql', sys.argv[1], 'select offset from orders'], standalone_mode=False)\n"
+        "print([name for name in sys.modules if name.split('.')[0] == 'pandas'])\n"
+        "import pyarrow; print(len(pyarrow.table({'a': [1, 2]}).to_pandas()))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-2:] == ["[]", "2"]
 
 
 def test_json_and_csv(folder: Path) -> None:

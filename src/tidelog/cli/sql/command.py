@@ -7,6 +7,9 @@ those of `cat`: 3 if records are missing from a table that was read.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -56,7 +59,7 @@ def command(
     output: str | None,
     as_json: bool,
 ) -> None:
-    r"""Query topics with SQL. Each topic is a table: topic, partition, offset, timestamp, key, value, headers.
+    """Query topics with SQL. Each topic is a table: topic, partition, offset, timestamp, key, value, headers.
 
     \b
     tidelog sql DIR "select date_trunc('minute', timestamp), count(*) from orders
@@ -65,7 +68,7 @@ def command(
     Ranges of timestamps, partitions and offsets in WHERE limit what is read; EXPLAIN shows how. Without QUERY, standard
     input is read, or a shell starts if that is a terminal. Only --output writes a file. Exit code 3: offsets are missing from
     the folder; notes say which.
-    """
+    """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
     format_name = format_name or ("jsonl" if as_json else format_of(output))
     if as_json and format_name != "jsonl":
         raise click.UsageError(f"--json and {format_name} exclude each other.")
@@ -74,8 +77,9 @@ def command(
     if query is None and " " in source.strip() and not Path(source).exists():
         raise click.UsageError("a folder or brokers come before the query: tidelog sql DIR|HOST:PORT QUERY.")
     is_shell = query is None and sys.stdin is not None and sys.stdin.isatty() and output is None
-    from tidelog.queries.results import Results
-    from tidelog.queries.session import Session
+    with _without_pandas():
+        from tidelog.queries.results import Results
+        from tidelog.queries.session import Session
 
     decodings = decodings_in_use()
 
@@ -107,6 +111,23 @@ def command(
             is_complete &= session.report.is_complete
     if not is_complete:
         raise click.exceptions.Exit(notices.INCOMPLETE)
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+
+
+@contextmanager
+def _without_pandas() -> Iterator[None]:
+    """Hide pandas from pyarrow.dataset, which imports it where it is installed: a third of a second, and no command uses it."""
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def run_statement(
