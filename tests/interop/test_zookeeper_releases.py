@@ -127,8 +127,8 @@ def pair(folder: Path, release: str, protocol: str, magic: int) -> Iterator[Pair
         "log.retention.ms": "-1",  # The records are of 2023.
     }
     with ZookeeperCluster(folder, release=release, zookeeper=zookeeper, properties=properties) as cluster:
-        # It stays the controller through `alone`, however long that takes. A controller of 0.9 whose session had ended in the pause
-        # once did not notice that ours left just after.
+        # It stays the controller through `alone`, however long that takes: a controller of 0.9 whose session had ended in the
+        # pause once did not notice that ours left just after.
         kafka = cluster.broker(KAFKAS, {"zookeeper.session.timeout.ms": "60000"})
         member = TidelogMember(cluster, OURS)
         try:
