@@ -139,7 +139,7 @@ def test_a_found_topic_gets_its_configuration_with_the_first_append(start_broker
     assert not broker.on_loop(lambda: broker.node.manager.is_configuration_known(TOPIC))
     broker.on_loop(lambda: log.append(0, [(b"a", b"1")]))
     wanted = {"cleanup.policy": "compact"}
-    wait_until(lambda: broker.on_loop(lambda: broker.node.topics.properties(TOPIC)) == wanted, "its configuration", 20)
+    wait_until(lambda: broker.on_loop(lambda: broker.node.topics.properties(TOPIC)) == wanted, "its configuration")
 
 
 class TestDelays:

@@ -108,7 +108,7 @@ def write_until_killed(folder: Path, release: str, prefix: str, result: Path) ->
     manager.create_topic(busy, 1, BASE | {"message.format.version": FORMATS[2]})
     result.write_bytes(pickle.dumps((written.seen, written.sent)))
     log, writer = manager.log(busy, 0), Writer(0, random.Random(busy))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 2 * PATIENCE_S  # It is killed much earlier, unless who should do so has died.
     while time.monotonic() < end:
         print(*writer.append(log), flush=True)
 

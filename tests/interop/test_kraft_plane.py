@@ -237,7 +237,9 @@ def test_a_snapshot_and_the_log_after_it(cluster: KafkaCluster, tmp_path: Path) 
         pytest.skip("the log keeps its beginning")
     logs = [one.data / "__cluster_metadata-0" for one in cluster.controllers]
     wait_until(
-        lambda: all(not (log / f"{0:020}.log").exists() for log in logs), "the controllers to drop the log's beginning", 90
+        lambda: all(not (log / f"{0:020}.log").exists() for log in logs),
+        "the controllers to drop the log's beginning",
+        60 + PATIENCE_S,
     )
 
     async def go() -> None:

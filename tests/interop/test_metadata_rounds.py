@@ -28,7 +28,7 @@ BROKER_VALUES: Mapping[str, Callable[[random.Random], int]] = {
     "num.io.threads": lambda rng: rng.randrange(7, 10),
 }
 FIRST_MS = 1_600_000_000_000
-CONFIRMED_S = 30
+CONFIRMED_S = PATIENCE_S
 
 
 class Kafka420(Kafka391):

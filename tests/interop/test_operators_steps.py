@@ -21,7 +21,7 @@ from tests.kafka.tidelog_node import TidelogNode
 from tidelog.check.replicas.replicas_verify import verify_replicas
 
 TOPIC, PARTITIONS = "orders", 2
-TIMEOUT_S = 90
+TIMEOUT_S = PATIENCE_S
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
 def start(broker: Kafka391) -> None:
     """Start, and wait until the broker serves: it may be reported late that it leads."""
     broker.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             for topic in broker.topics:

@@ -21,7 +21,7 @@ from tests.interop.test_stream_agreement import assert_exactly, positions, sourc
 from tests.kafka.java import wait_until
 
 Key = tuple[str, int]
-TIMEOUT_S = 90
+TIMEOUT_S = 2 * PATIENCE_S
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ from tidelog.wire.messages.txn_offset_commit import (
 from tidelog.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 
 TOPICS = ("txn-a", "txn-b")
-PATIENCE_S = 60
+PATIENCE_S = 120
 LONG_MS = 600_000
 """No transaction is to be aborted for its time, on one side a moment before it is on the other."""
 SETTLES_S = 10
@@ -597,7 +597,7 @@ def test_timeouts(pair: Pair) -> None:
     one.add((topic, 0))
     one.produce(topic)
     for side in pair.sides:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             side.ask(DescribeTransactionsRequest([topic]), 0, has_answer=True)
             if side.last.transaction_states[0].transaction_state == "CompleteAbort":
