@@ -195,7 +195,7 @@ def test_groups_of_a_partition_that_was_offline_at_the_start(start_broker: Start
     assert broker.on_loop(lambda: broker.node.groups.code_for("g")) is ErrorCode.NOT_COORDINATOR
     epochs.rmdir()
     epochs.write_bytes(content)
-    wait_until(lambda: broker.on_loop(lambda: broker.node.groups.code_for("g")) is ErrorCode.NONE, "its groups", 20)
+    wait_until(lambda: broker.on_loop(lambda: broker.node.groups.code_for("g")) is ErrorCode.NONE, "its groups")
     group = broker.on_loop(lambda: broker.node.groups.get("g"))
     assert group is not None
     assert [key.topic for key in group.offsets.partitions()] == ["t"]

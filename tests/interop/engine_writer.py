@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.crash.history import Writer
 from tests.interop.engine_topics import BASE, FORMATS, HOUR_MS, Filler, Sent, Topic, topics
 from tests.interop.seen import Seen, see
+from tests.patience import PATIENCE_S
 from tidelog.clock import ManualClock, SystemClock
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producers.producer_ids import ProducerIds

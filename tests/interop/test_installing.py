@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.patience import PATIENCE_S
 from tests.reader.golden import GOLDEN
 
 ROOT = Path(__file__).resolve().parents[2]

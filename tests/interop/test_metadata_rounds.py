@@ -18,6 +18,7 @@ from tests.interop.test_dynamic_settings import DELETE, SET, Change, Side
 from tests.kafka import Kafka391
 from tests.kafka.clients import make_topics
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog import Broker
 from tidelog.storage.topics.topic_settings import TopicSettings
 

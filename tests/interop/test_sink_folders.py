@@ -20,6 +20,7 @@ from tests.interop.rows import rows_of
 from tests.kafka import Kafka391, dump_log_segments
 from tests.kafka.clients import NewRow, consume, offset_for_time, offset_of_max_timestamp, produce, watermarks
 from tests.kafka.tools import complaints
+from tests.patience import PATIENCE_S
 from tests.storage.crash_states import CrashStates
 from tidelog.clock import ManualClock
 from tidelog.formats.dir_lock import DirLock
