@@ -94,6 +94,15 @@ def _fetch(release: str, pom: Path, folder: Path) -> None:
     print(f"  {len(found)} jars, {size_mb:.0f} MB, {time.monotonic() - began:.0f} s: {folder}", file=sys.stderr, flush=True)
 
 
+def main() -> None:
+    """Fetch all releases, where that is possible: `.ci/run` does so before the tests, while it waits for other downloads."""
+    for pom in sorted((HERE / "poms").glob("*.xml")) if why_not() is None else ():
+        try:
+            jars(pom.stem)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            print(error, file=sys.stderr, flush=True)  # The first test that needs it tries again, and fails.
+
+
 @contextlib.contextmanager
 def _only_one(path: Path) -> Iterator[None]:
     """Hold a lock beside a path, so that two test runs do not make it at the same time."""
@@ -101,3 +110,7 @@ def _only_one(path: Path) -> Iterator[None]:
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+if __name__ == "__main__":
+    main()
