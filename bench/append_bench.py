@@ -26,11 +26,11 @@ import shutil
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from bench.scratch import scratch
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.records.batch import CREATE_TIME
@@ -41,7 +41,7 @@ from tidelog.storage.loading.loader import load
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
 
-OUT = Path(__file__).parent / "out" / "append"
+OUT = scratch("append")
 BATCH_BYTES = 64 * 1024
 
 

@@ -18,15 +18,15 @@ import statistics
 import sys
 import time
 from itertools import count
-from pathlib import Path
 
 from tests.kafka.jars import why_not
 
 from bench.cluster.deaths import Death, death, prepare
 from bench.cluster.loads import Run, loads
 from bench.cluster.sides import KAFKA, TIDELOG, Side, both_sides
+from bench.scratch import scratch
 
-OUT = Path(__file__).parent / "out" / "cluster"
+OUT = scratch("cluster")
 STALL_BAR_MS = 200.0
 
 

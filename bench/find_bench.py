@@ -24,7 +24,9 @@ from typing import Any
 from tests.kafka.jars import classpath, why_not
 from tests.kafka.java import java_command
 
-OUT = Path(__file__).parent / "out" / "find"
+from bench.scratch import scratch
+
+OUT = scratch("find")
 FIRST_MS = 1_700_000_000_000
 VALUE_BYTES = 1024
 

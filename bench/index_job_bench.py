@@ -36,8 +36,9 @@ from tests.kafka.brokers import Kafka391
 from tests.kafka.jars import why_not
 
 from bench.recovery_bench import HEAP_MB, JAVA_OPTIONS, LOG4J, PARTITIONS, TOPIC, crash, fill, indexes_of, kafka_s
+from bench.scratch import scratch
 
-OUT = Path(__file__).parent / "out" / "index_job"
+OUT = scratch("index_job")
 THREADS = 2
 
 

@@ -32,13 +32,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.scratch import OUT
 from tidelog.clock import SystemClock
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import find_offset
 from tidelog.sources.lookups import FoundOffsets, search_offsets
 
-OUT = Path(__file__).parent / "out"
 TOPIC = "bench"
 FIRST_MS = 1_600_000_000_000
 STEP_MS = 3

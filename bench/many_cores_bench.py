@@ -39,8 +39,9 @@ from bench.broker.requests import (
     records_for,
 )
 from bench.charts.figures import Figure, note
+from bench.scratch import scratch
 
-OUT = Path(__file__).parent / "out" / "many-cores"
+OUT = scratch("many-cores")
 MOST_CLIENTS = 8
 READY_S = 60
 WARM_UP_S = 5.0

@@ -40,6 +40,7 @@ from tests.kafka.jars import why_not
 
 from bench.children.open_child import FAR_FUTURE_MS, memory_mb, open_files, process_start_s
 from bench.recovery_bench import HEAP_MB, JAVA_OPTIONS, LOADED, LOG4J
+from bench.scratch import scratch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.formats import names
@@ -49,7 +50,7 @@ from tidelog.records.records import Record
 from tidelog.storage.loading.loader import load
 from tidelog.storage.scheduler import Scheduler
 
-OUT = Path(__file__).parent / "out" / "open"
+OUT = scratch("open")
 SEGMENTS = 3
 PARTITIONS_A_TOPIC = 100
 FIRST_MS = 1_700_000_000_000

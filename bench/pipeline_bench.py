@@ -43,12 +43,12 @@ from tests.kafka.brokers import LONG_LIVED, Kafka391
 from tests.kafka.jars import why_not
 
 from bench.broker.processor_time import children_seconds, own_seconds
+from bench.scratch import OUT
 from tidelog.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OUT = Path(__file__).parent / "out"
 TOPIC = "bench"
 PARTITIONS = 2
 KEY_BYTES = 7

@@ -30,6 +30,7 @@ from typing import Any
 from tests.kafka.brokers import Kafka391
 from tests.kafka.jars import why_not
 
+from bench.scratch import scratch
 from tidelog.clock import SystemClock
 from tidelog.formats.names import file_name
 from tidelog.records.builder import Producer, build_batch_v2
@@ -37,7 +38,7 @@ from tidelog.records.kernel import CRC32C, crc32c
 from tidelog.records.records import Record
 from tidelog.storage.log_manager import LogManager
 
-OUT = Path(__file__).parent / "out" / "recovery"
+OUT = scratch("recovery")
 TOPIC = "bench"
 PARTITIONS = 4
 PRODUCERS = 8

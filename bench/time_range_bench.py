@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 import tidelog
+from bench.scratch import scratch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.formats.time_map import TimeMap
@@ -42,7 +43,7 @@ from tidelog.records.batch import read_header
 from tidelog.records.builder import binary_column, build_batch_v2_from_columns
 from tidelog.storage.segment.log_segment import LogSegment
 
-OUT = Path(__file__).parent / "out" / "time_range"
+OUT = scratch("time_range")
 TOPIC = "bench"
 FIRST_MS = 1_700_000_000_000
 EVERY_MS = 50

@@ -68,6 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure() -> None:
     os.fsync = FSYNC["real"]
+    # What is frozen survives the interpreter's end, of which DuckDB's binding complains as "nanobind: leaked ...".
+    gc.unfreeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.kafka.jars import JARS, made_once
+from tests.kafka.jars import MADE, made_once
 
 VARIABLE = "SPARK_SUBMIT_OPTS"
 """Options of a driver's JVM; Spark passes them on silently."""
@@ -48,7 +48,7 @@ def archive() -> Path | None:
     except NotFoundError:
         return None
     parts = (str(java.resolve()), spark.origin, str(Path(spark.origin).stat().st_mtime_ns))
-    return JARS / f"spark-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:16]}.jsa"
+    return MADE / f"spark-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:16]}.jsa"
 
 
 def share() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
     path = archive()
     os.environ.pop(VARIABLE, None)
     if path is not None:
-        made_once(path.name, _make)
+        made_once(path, _make)
 
 
 def _make(path: Path) -> None:

@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 
 from bench.children.background_child import ROWS
+from bench.scratch import scratch
 
-OUT = Path(__file__).parents[1] / "out" / "background"
+OUT = scratch("background")
 CHILD = Path(__file__).parents[1] / "children" / "background_child.py"
 
 

@@ -19,12 +19,12 @@ import shutil
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import tidelog
+from bench.scratch import scratch
 
-OUT = Path(__file__).parent.parent / "out" / "command"
+OUT = scratch("command")
 TIDELOG = [sys.executable, "-m", "tidelog"]
 BATCH = 1000
 TEXT = "lorem ipsum dolor sit amet " * 8

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
@@ -36,7 +35,9 @@ from tests.kafka.zookeepers import KafkaBroker, ZookeeperCluster
 from tests.migration import judge
 from tests.patience import PATIENCE_S
 
-OUT = Path(__file__).parents[1] / "out" / "zookeeper"
+from bench.scratch import scratch
+
+OUT = scratch("zookeeper")
 TOPIC, OURS = "orders", 3
 LED = {1: 0, 2: 1, OURS: 2}
 """The partition that each broker leads."""

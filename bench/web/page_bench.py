@@ -39,6 +39,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from bench.scratch import scratch
 from bench.time_range_bench import DAY_MS, FIRST_MS, late, write_log
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
@@ -47,7 +48,7 @@ from tidelog.records.batch import read_header
 from tidelog.records.builder import binary_column, build_batch_v2_from_columns
 from tidelog.storage.segment.log_segment import LogSegment
 
-OUT = Path(__file__).parents[1] / "out" / "page"
+OUT = scratch("page")
 RECORDS_A_BATCH = 150
 VALUE_BYTES = 90
 PARTITIONS, SEGMENTS, TOPICS = 3_500, 10_000, 350

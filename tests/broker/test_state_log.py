@@ -139,7 +139,7 @@ def test_a_found_topic_gets_its_configuration_with_the_first_append(start_broker
     assert not broker.on_loop(lambda: broker.node.manager.is_configuration_known(TOPIC))
     broker.on_loop(lambda: log.append(0, [(b"a", b"1")]))
     wanted = {"cleanup.policy": "compact"}
-    wait_until(lambda: broker.on_loop(lambda: broker.node.topics.properties(TOPIC)) == wanted, "its configuration", 20)
+    wait_until(lambda: broker.on_loop(lambda: broker.node.topics.properties(TOPIC)) == wanted, "its configuration")
 
 
 class TestDelays:
@@ -195,7 +195,7 @@ def test_groups_of_a_partition_that_was_offline_at_the_start(start_broker: Start
     assert broker.on_loop(lambda: broker.node.groups.code_for("g")) is ErrorCode.NOT_COORDINATOR
     epochs.rmdir()
     epochs.write_bytes(content)
-    wait_until(lambda: broker.on_loop(lambda: broker.node.groups.code_for("g")) is ErrorCode.NONE, "its groups", 20)
+    wait_until(lambda: broker.on_loop(lambda: broker.node.groups.code_for("g")) is ErrorCode.NONE, "its groups")
     group = broker.on_loop(lambda: broker.node.groups.get("g"))
     assert group is not None
     assert [key.topic for key in group.offsets.partitions()] == ["t"]

@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.crash.history import Writer
 from tests.interop.engine_topics import BASE, FORMATS, HOUR_MS, Filler, Sent, Topic, topics
 from tests.interop.seen import Seen, see
+from tests.patience import PATIENCE_S
 from tidelog.clock import ManualClock, SystemClock
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producers.producer_ids import ProducerIds
@@ -108,7 +109,7 @@ def write_until_killed(folder: Path, release: str, prefix: str, result: Path) ->
     manager.create_topic(busy, 1, BASE | {"message.format.version": FORMATS[2]})
     result.write_bytes(pickle.dumps((written.seen, written.sent)))
     log, writer = manager.log(busy, 0), Writer(0, random.Random(busy))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 2 * PATIENCE_S  # It is killed much earlier, unless who should do so has died.
     while time.monotonic() < end:
         print(*writer.append(log), flush=True)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from tests.kafka.jars import JARS, classpath
+from tests.kafka.jars import jars
 from tidelog.spark import session
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ def main(bootstrap: str, source: str, sink: str, from_ms: str, to_ms: str, folde
 
 def connector_settings() -> dict[str, str]:
     """Return the configuration for a quiet session on the loopback address with both the connector and our source."""
-    classpath(CONNECTOR)
     return {
-        "spark.jars": ",".join(str(jar) for jar in sorted((JARS / CONNECTOR).glob("*.jar"))),
+        "spark.jars": ",".join(str(jar) for jar in sorted(jars(CONNECTOR).glob("*.jar"))),
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",

@@ -29,7 +29,7 @@ from tidelog.spark import ensure_java
 
 LOGS = GOLDEN / "kafka-3.9.1" / "log"
 TOPIC = "v2-none-ct"
-TIMEOUT_S = 400
+TIMEOUT_S = 800
 ATTEMPTS = 3
 """Spark gives a Python ten seconds to start, which cannot be set, and a busy machine may take longer: the program runs again."""
 PROGRAM = Path(__file__).with_name("cluster_program.py")

@@ -119,7 +119,7 @@ def test_side_by_side(kafka: Kafka391, tmp_path: Path) -> None:
                 codes = [side.change(name, changes, dry=dry) for dry in (True, False) for side in (theirs, ours)]
                 assert codes == codes[:1] * 4, (name, changes, theirs.reason, ours.reason)
                 # Kafka answers when its controller has it; its broker hears of it a moment later.
-                wait_until(lambda: theirs.dynamic() == ours.dynamic(), f"the same settings after {name!r}: {changes}", 10)
+                wait_until(lambda: theirs.dynamic() == ours.dynamic(), f"the same settings after {name!r}: {changes}")
 
 
 def test_kafka_configs(tmp_path: Path) -> None:

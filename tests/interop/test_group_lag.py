@@ -172,7 +172,7 @@ def live_group(bootstrap: str, topic: str) -> None:
         (line,) = run_ok("groups", "reset", bootstrap, topic, "--to", f"{now_ms - 50_000}", "--execute", "--json").json_lines
         assert (line["old_offset"], line["new_offset"], line["read_again"], line["is_exact"]) == (20, 10, 10, True)
     consumer = committed_by_a_consumer(bootstrap, topic, topic, 10)
-    (at,) = consumer.committed([Place(topic, 0)], timeout=30)
+    (at,) = consumer.committed([Place(topic, 0)], timeout=PATIENCE_S)
     assert at.offset == 20
     consumer.close()
 
@@ -190,7 +190,7 @@ def test_a_living_group(broker: Kafka391) -> None:
             told[name] = [{key: value for key, value in line.items() if not key.startswith("retention")} for line in lines]
         return bool(told["broker"] == told["folder"])
 
-    wait_until(says_the_same, "the folder says the same as its broker", 60)
+    wait_until(says_the_same, "the folder says the same as its broker", PATIENCE_S)
     assert told["broker"][-1]["committed_offset"] == 20
     assert "lag-live" in run_ok("groups", "list", broker.data).stdout
     assert OFFSETS_TOPIC not in run_ok("groups", "list", broker.data).stdout

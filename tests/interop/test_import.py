@@ -93,7 +93,7 @@ def test_find_the_command_says_what_the_broker_says(serving: Kafka391, data_dir:
     middle = one.table().column("at").cast("int64")[one.rows // 2].as_py()
     for at in (str(middle), "max"):
         command = [sys.executable, "-m", "tidelog", "find", str(data_dir), one.topic, "--at", at, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
         answers = [json.loads(line) for line in done.stdout.splitlines()]
         assert [answer["partition"] for answer in answers] == list(range(one.partitions))
         for answer in answers:

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.patience import PATIENCE_S
 from tests.reader.golden import GOLDEN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,6 +206,6 @@ def test_it_runs_with_what_it_asks_for(kernel: str, request: pytest.FixtureReque
 )
 def test_without_an_extra_the_error_names_it(interpreted: Path, code: str, package: str, tmp_path: Path) -> None:
     command = [str(interpreted / "python"), "-c", code, str(DATA)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path)
     assert done.returncode == 1
     assert f"{package} is not installed: pip install 'tidelog[spark]'" in done.stderr.splitlines()[-1]

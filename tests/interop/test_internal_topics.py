@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.jars import classpath
+from tests.kafka.jars import classpath, jars
 from tests.kafka.java import run_java
 from tests.kafka.tools import dump_log_segments
 from tests.wire.definitions import from_jar
@@ -100,7 +100,7 @@ def theirs(text: str | None) -> Any:
 @functools.cache
 def names_of(release: str) -> dict[str, set[str]]:
     """Return the names of the fields that a release knows, by message."""
-    jars = Path(classpath(release)).parent
+    folder = jars(release)
     found: dict[str, set[str]] = {}
 
     def collect(names: set[str], fields: list[dict[str, Any]]) -> set[str]:
@@ -110,7 +110,7 @@ def names_of(release: str) -> dict[str, set[str]]:
         return names
 
     parts = ["clients", "group-coordinator", "transaction-coordinator", "share-coordinator", "metadata"]
-    for jar in [jar for part in parts if (jar := jars / f"kafka-{part}-{release}.jar").exists()]:
+    for jar in [jar for part in parts if (jar := folder / f"kafka-{part}-{release}.jar").exists()]:
         for name, definition in from_jar(jar).items():
             for fields in [definition, *definition.get("commonStructs", [])]:
                 collect(found.setdefault(name, set()), fields.get("fields", []))

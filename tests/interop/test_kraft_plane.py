@@ -236,9 +236,8 @@ def test_a_snapshot_and_the_log_after_it(cluster: KafkaCluster, tmp_path: Path) 
     if cluster.release != "3.9.1":
         pytest.skip("the log keeps its beginning")
     logs = [one.data / "__cluster_metadata-0" for one in cluster.controllers]
-    wait_until(
-        lambda: all(not (log / f"{0:020}.log").exists() for log in logs), "the controllers to drop the log's beginning", 90
-    )
+    is_shorter = lambda: all(not (log / f"{0:020}.log").exists() for log in logs)  # noqa: E731
+    wait_until(is_shorter, "the controllers to drop the log's beginning", 60 + PATIENCE_S)
 
     async def go() -> None:
         async with plane_of(cluster, tmp_path, by_bootstrap=True) as plane:

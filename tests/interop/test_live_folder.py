@@ -22,6 +22,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import tidelog
+from tests.examples import IS_SOAK
 from tests.interop import live_topics
 from tests.interop.live_topics import LiveTopic, Writer, wait_acknowledged
 from tests.interop.rows import rows_of
@@ -33,7 +34,7 @@ from tidelog.errors import SegmentChangedError
 from tidelog.sources.plan import plan
 from tidelog.sources.split_reader import read_split
 
-SECONDS = 20
+SECONDS = 20 if IS_SOAK else 5
 """How long each topic is read while it changes, at least."""
 LONGEST_S = 180
 ROLLED = 20

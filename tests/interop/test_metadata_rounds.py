@@ -5,7 +5,6 @@ Both keep topics, ids, settings and producer ids in the folder's own ``__cluster
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,21 +13,24 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
+from tests.examples import IS_SOAK
 from tests.interop.test_dynamic_settings import DELETE, SET, Change, Side
 from tests.kafka import Kafka391
 from tests.kafka.clients import make_topics
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog import Broker
 from tidelog.storage.topics.topic_settings import TopicSettings
 
-ROUNDS = 10 if os.environ.get("TIDELOG_SOAK") else 3
+ROUNDS = 10 if IS_SOAK else 2
+"""Each side is killed once in two."""
 BROKER_VALUES: Mapping[str, Callable[[random.Random], int]] = {
     "log.retention.bytes": lambda rng: rng.randrange(10**12, 10**15),
     "message.max.bytes": lambda rng: rng.randrange(3_000_000, 9_000_000),
     "num.io.threads": lambda rng: rng.randrange(7, 10),
 }
 FIRST_MS = 1_600_000_000_000
-CONFIRMED_S = 30
+CONFIRMED_S = PATIENCE_S
 
 
 class Kafka420(Kafka391):
@@ -226,7 +228,7 @@ def read_all(bootstrap: str, keys: list[TopicPartition]) -> dict[tuple[str, int]
 PROPERTIES: Mapping[str, str] = {"delete.topic.enable": "true"}
 
 
-@pytest.mark.parametrize(("kafka_type", "rounds"), [(Kafka391, ROUNDS), (Kafka420, ROUNDS if ROUNDS > 3 else 1)])
+@pytest.mark.parametrize(("kafka_type", "rounds"), [(Kafka391, ROUNDS), (Kafka420, ROUNDS if IS_SOAK else 1)])
 def test_to_and_fro(tmp_path: Path, kafka_type: type[Kafka391], rounds: int) -> None:
     rng = random.Random(rounds)
     model = Model()

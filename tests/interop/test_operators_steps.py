@@ -18,10 +18,11 @@ from tests.kafka.clusters import KafkaCluster
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java, wait_until
 from tests.kafka.tidelog_node import TidelogNode
+from tests.patience import PATIENCE_S
 from tidelog.check.replicas.replicas_verify import verify_replicas
 
 TOPIC, PARTITIONS = "orders", 2
-TIMEOUT_S = 90
+TIMEOUT_S = PATIENCE_S
 
 
 @pytest.fixture(scope="module")

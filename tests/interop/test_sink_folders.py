@@ -20,6 +20,7 @@ from tests.interop.rows import rows_of
 from tests.kafka import Kafka391, dump_log_segments
 from tests.kafka.clients import NewRow, consume, offset_for_time, offset_of_max_timestamp, produce, watermarks
 from tests.kafka.tools import complaints
+from tests.patience import PATIENCE_S
 from tests.storage.crash_states import CrashStates
 from tidelog.clock import ManualClock
 from tidelog.formats.dir_lock import DirLock
@@ -84,7 +85,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
 def start(broker: Kafka391) -> None:
     """Start, and wait until the broker serves: it may be reported late that it leads."""
     broker.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             for topic in broker.topics:

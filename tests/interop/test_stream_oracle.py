@@ -19,9 +19,10 @@ from tests.interop.peers import served
 from tests.interop.spark_program import SparkProgram, written
 from tests.interop.test_stream_agreement import assert_exactly, positions, source
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 
 Key = tuple[str, int]
-TIMEOUT_S = 90
+TIMEOUT_S = 2 * PATIENCE_S
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,10 @@ of the definitions that shares nothing with the codec. What coordinators keep is
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import pytest
 
-from tests.kafka.jars import classpath
+from tests.kafka.jars import jars as folder_of
 from tests.wire.definitions import Definition, from_jar, snake
 from tests.wire.judging import declaration_differences, judge_bytes, versions_of
 from tests.wire.random_messages import message_classes, stored_classes
@@ -88,7 +87,7 @@ def test_records_about_remote_segments(release: str) -> None:
 
 
 def _of(jars: str, name: str) -> dict[str, Definition]:
-    return from_jar(Path(classpath(jars)).parent / name)
+    return from_jar(folder_of(jars) / name)
 
 
 @pytest.mark.parametrize("release", RELEASES)

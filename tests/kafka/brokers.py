@@ -33,7 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tests.kafka.clients import make_topics
-from tests.kafka.jars import class_archive, classpath, made_once
+from tests.kafka.jars import MADE, class_archive, classpath, jars, made_once
 from tests.kafka.java import JavaProcess, free_port, is_listening, run_java, wait_until
 from tests.patience import PATIENCE_S
 
@@ -111,7 +111,7 @@ class _Broker(abc.ABC):
 
     def _share_classes(self) -> None:
         """Keep the classes that a broker loads for all JVMs to come, once: a broker is started and stopped for that."""
-        archive = class_archive(self.RELEASE)
+        archive = class_archive(jars(self.RELEASE))
 
         def make(path: Path) -> None:
             with tempfile.TemporaryDirectory(prefix="classes-") as folder:
@@ -121,7 +121,7 @@ class _Broker(abc.ABC):
                 path.touch()  # Java before 13 does not create one.
 
         if not any(option.startswith("-XX:ArchiveClassesAtExit") for option in self.java_options):
-            made_once(archive.name, make)
+            made_once(archive, make)
 
     def stop(self) -> None:
         """Shut down cleanly: indexes are trimmed, producer snapshots and checkpoints are written."""
@@ -261,7 +261,7 @@ class Kafka391(_Broker):
                 run_java(classpath(self.RELEASE), "kafka.tools.StorageTool", arguments)
                 shutil.copyfile(data / BOOTSTRAP, path)
 
-        bootstrap = made_once(f"{self.RELEASE}-{BOOTSTRAP}", make)
+        bootstrap = made_once(MADE / f"{self.RELEASE}-{BOOTSTRAP}", make)
         for folder in {*properties["log.dirs"].split(","), properties["metadata.log.dir"]}:
             Path(folder).mkdir(parents=True, exist_ok=True)
             ids = {"version": "1", "cluster.id": self.cluster_id, "node.id": properties["node.id"], "directory.id": random_id()}

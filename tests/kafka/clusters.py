@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from tests.kafka import pausing
 from tests.kafka.brokers import BOOTSTRAP, SHORT_LIVED, random_id
-from tests.kafka.jars import classpath, made_once
+from tests.kafka.jars import MADE, classpath, made_once
 from tests.kafka.java import JavaProcess, free_port, is_listening, run_java
 
 FIRST_CONTROLLER = 3000
@@ -243,4 +243,4 @@ class KafkaCluster:
                 )
                 shutil.copyfile(data / BOOTSTRAP, path)
 
-        return made_once(f"{self.release}-{BOOTSTRAP}", make)
+        return made_once(MADE / f"{self.release}-{BOOTSTRAP}", make)

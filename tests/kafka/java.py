@@ -114,7 +114,7 @@ def compiled(source: Path, classpath: str) -> Path:
                 for found in sorted(Path(folder).rglob("*.class")):
                     jar.write(found, found.relative_to(folder))
 
-    return made_once(f"{source.stem}-{mark}.jar", make)
+    return made_once(JARS / f"{source.stem}-{mark}.jar", make)
 
 
 def shared_classes(classpath: str) -> list[str]:
@@ -122,7 +122,7 @@ def shared_classes(classpath: str) -> list[str]:
     folder = Path(classpath).parent
     if not (classpath and folder.parent == JARS):
         return []
-    archive = class_archive(folder.name)
+    archive = class_archive(folder)
     # An archive that does not suit is left alone, in silence: what a tool prints is judged.
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable", "-Xlog:all=error:stderr"] if archive.exists() else []
 

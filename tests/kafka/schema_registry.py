@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.kafka.jars import made_once
+from tests.kafka.jars import JARS, made_once
 
 _FOLDER = Path(__file__).parent / "go_registry"
 
@@ -28,7 +28,7 @@ def schema_registry(
     `clients` is the CA of clients' certificates, which they must then have.
     """
     mark = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(_FOLDER.iterdir()))).hexdigest()[:16]
-    program = made_once(f"go-registry-{mark}", _build)
+    program = made_once(JARS / f"go-registry-{mark}", _build)
     options = [] if user_info is None else ["-auth", f"Basic {base64.b64encode(user_info.encode()).decode()}"]
     if bearer is not None:
         options = ["-auth", f"Bearer {bearer}"]

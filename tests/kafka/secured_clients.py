@@ -35,7 +35,7 @@ import aiokafka
 import aiokafka.abc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tests.kafka.jars import classpath, made_once
+from tests.kafka.jars import JARS, classpath, made_once
 from tests.kafka.java import run_java
 
 with warnings.catch_warnings():
@@ -371,7 +371,7 @@ def _go(uses: Sequence[SecuredUse]) -> list[tuple[tuple[str, str], str]]:
     def build(path: Path) -> None:
         subprocess.run(["go", "build", "-o", path, "."], cwd=_GO_FOLDER, check=True, capture_output=True)
 
-    return _program([made_once(f"go-clients-{mark}", build)], uses)
+    return _program([made_once(JARS / f"go-clients-{mark}", build)], uses)
 
 
 CLIENTS: dict[str, Callable[[Sequence[SecuredUse]], list[tuple[tuple[str, str], str]]]] = {

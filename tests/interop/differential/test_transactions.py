@@ -19,6 +19,7 @@ from tests.interop.differential.requests import fetch, list_offsets, produce
 from tests.interop.differential.test_groups import Group
 from tests.interop.differential.test_offsets import ask, commit
 from tests.interop.differential.test_offsets import fetch as fetch_offsets
+from tests.patience import PATIENCE_S
 from tidelog.records.builder import Producer
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -42,7 +43,6 @@ from tidelog.wire.messages.txn_offset_commit import (
 from tidelog.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 
 TOPICS = ("txn-a", "txn-b")
-PATIENCE_S = 60
 LONG_MS = 600_000
 """No transaction is to be aborted for its time, on one side a moment before it is on the other."""
 SETTLES_S = 10
@@ -597,7 +597,7 @@ def test_timeouts(pair: Pair) -> None:
     one.add((topic, 0))
     one.produce(topic)
     for side in pair.sides:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             side.ask(DescribeTransactionsRequest([topic]), 0, has_answer=True)
             if side.last.transaction_states[0].transaction_state == "CompleteAbort":
