@@ -15,11 +15,13 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from tidelog.groups.group_offsets import GroupOffsets
 from tidelog.transitions import Transitions, checked
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from tidelog.broker.coordinators.groups.consumer_sessions import Session
     from tidelog.broker.loop.delays import Delay
     from tidelog.broker.loop.timers import Timer
 
@@ -158,6 +160,7 @@ class Group:
     __slots__ = (
         "_state",
         "awaiting_join",
+        "consumer",
         "generation_id",
         "group_id",
         "is_joined_by_more",
@@ -171,6 +174,7 @@ class Group:
         "protocol_type",
         "reason",
         "rebalance",
+        "sessions",
         "state_timestamp_ms",
         "static_members",
         "sync_timeout",
@@ -210,6 +214,25 @@ class Group:
         self.protocol_counts: dict[str, int] | None = None
         """The number of members that support each protocol; None until it is needed (`membership`)."""
         self.offsets = GroupOffsets()
+        self.consumer: ConsumerGroup | None = None
+        """The group, if it uses the new protocol (KIP-848). It then has no classic members, and the classic state EMPTY."""
+        self.sessions: dict[str, Session] = {}
+        """The timers of `consumer`'s members, by member id."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members of either protocol, and exists."""
+        return self._state is GroupState.EMPTY and (self.consumer is None or not self.consumer.members)
+
+    @property
+    def state_name(self) -> str:
+        """The state by Kafka's name, of either protocol."""
+        return str((self._state if self.consumer is None else self.consumer.state).value)
+
+    @property
+    def member_count(self) -> int:
+        """The number of members of either protocol."""
+        return len(self.members) if self.consumer is None else len(self.consumer.members)
 
     @property
     def state(self) -> GroupState:
