@@ -35,6 +35,11 @@ HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 GROUP_SETTINGS: Final = (HEARTBEAT_INTERVAL, SESSION_TIMEOUT)
 
 
+def has_consumer_groups(config: BrokerConfig) -> bool:
+    """Whether consumer groups are on."""
+    return "consumer" in config.group_coordinator_rebalance_protocols
+
+
 def group_defaults(config: BrokerConfig) -> dict[str, int]:
     """Return the settings of a group that has none of its own."""
     return {
@@ -60,7 +65,7 @@ def check_broker_settings(config: BrokerConfig) -> None:
     """Raise InvalidArgumentError if the broker's settings of consumer groups contradict each other."""
     _check("", config, group_defaults(config))
     is_zookeeper = config.cluster is not None and config.cluster.zookeeper is not None
-    if is_zookeeper and "consumer" in config.group_coordinator_rebalance_protocols:
+    if is_zookeeper and has_consumer_groups(config):
         raise InvalidArgumentError(
             "group.coordinator.rebalance.protocols cannot have consumer in a cluster of ZooKeeper, as in Kafka",
             found="classic,consumer",

@@ -27,7 +27,9 @@ from tidelog.broker.coordinators.consumer_groups.target_assignment import Planne
 from tidelog.broker.coordinators.groups.consumer_sessions import ConsumerSessions, forget_session
 from tidelog.broker.coordinators.groups.group import Group, GroupState
 from tidelog.broker.coordinators.groups.topic_patterns import matching
+from tidelog.broker.settings.group_settings import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_defaults, has_consumer_groups
 from tidelog.groups.offset_records import group_key
+from tidelog.metadata.records import GROUP_RESOURCE
 from tidelog.records.state_batches import Entry
 from tidelog.wire.coordinator.versioned import encode_versioned
 from tidelog.wire.error_codes import ErrorCode
@@ -43,9 +45,6 @@ LARGE = 500
 
 Write = Callable[[str, Sequence[Entry]], ErrorCode]
 """Appends records of a group; returns NONE or the error code for its members."""
-
-CONSUMER = "consumer"
-"""The protocol's name in ``group.coordinator.rebalance.protocols``, and the type of its groups."""
 
 
 class _Made(NamedTuple):
@@ -69,7 +68,7 @@ class ConsumerCoordinator:
     @property
     def is_enabled(self) -> bool:
         """Whether the protocol is on: ``group.coordinator.rebalance.protocols`` has "consumer"."""
-        return CONSUMER in self._core.config.group_coordinator_rebalance_protocols
+        return has_consumer_groups(self._core.config)
 
     @property
     def default_assignor(self) -> str:
@@ -82,11 +81,16 @@ class ConsumerCoordinator:
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return how often the members of a group send heartbeats, in ms."""
-        return self._core.config.group_consumer_heartbeat_interval_ms
+        return self._setting(group_id, HEARTBEAT_INTERVAL)
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return how long the members of a group may be silent, in ms."""
-        return self._core.config.group_consumer_session_timeout_ms
+        return self._setting(group_id, SESSION_TIMEOUT)
+
+    def _setting(self, group_id: str, name: str) -> int:
+        image = self._core.manager.image if self._core.plane is None else self._core.plane.image
+        own = image.configs.get((GROUP_RESOURCE, group_id), {}).get(name, "")
+        return int(own) if own.isdecimal() else group_defaults(self._core.config)[name]
 
     # --- members
 
