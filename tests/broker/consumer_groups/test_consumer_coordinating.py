@@ -21,6 +21,7 @@ from tidelog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     HeartbeatTopicPartitions,
 )
+from tidelog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tidelog.wire.messages.delete_groups import DeleteGroupsRequest
 from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.wire.messages.describe_groups import DescribeGroupsRequest
@@ -260,8 +261,7 @@ def test_topics_grow_and_go(coordinator: Coordinator, name: str) -> None:
     assert one.has == []
     coordinator.broker.create_topic(name, 2)
     assert one.beat().has == [0, 1]
-    manager = coordinator.broker.node.manager
-    coordinator.broker.on_loop(lambda: manager.create_partitions(name, 3))
+    assert one.client.ask(CreatePartitionsRequest([CreatePartitionsTopic(name, 3, None)]), 3).results[0].error_code == 0
     assert one.beat().has == [0, 1, 2]
 
 

@@ -161,7 +161,7 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         own = node.image.configs.get((GROUP, name), {})
         return [
             ConfigEntry(one, own.get(one, str(default)), DYNAMIC_GROUP_CONFIG if one in own else DEFAULT_CONFIG, INT, False, [])
-            for one, default in group_defaults(node.config).items()
+            for one, default in group_defaults(node.config.consumer_groups).items()
         ]
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a client metrics subscription needs a name")

@@ -31,7 +31,7 @@ from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.slices import Elsewhere, Until
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.settings.dynamic_settings import is_sensitive
-from tidelog.broker.settings.group_settings import check_group_settings, has_consumer_groups
+from tidelog.broker.settings.group_settings import check_group_settings
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.broker.topics.topics import why_invalid
 from tidelog.config import LogConfig
@@ -158,7 +158,7 @@ def change(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, v
     elif resource.resource_type == BROKER_LOGGER and incremental:
         check_broker_id(broker, resource.name)
         _change_loggers(resource.changes, validate_only=validate_only)
-    elif resource.resource_type == GROUP and has_consumer_groups(broker.config):
+    elif resource.resource_type == GROUP and broker.config.has_consumer_groups:
         yield from _change_group(broker, resource, incremental=incremental, validate_only=validate_only)
     else:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} cannot be changed here")
@@ -297,7 +297,7 @@ def _change_group(broker: ConfiguredBroker, resource: Resource, *, incremental: 
     for one in resource.changes:
         _apply(after, one, {})
     try:
-        check_group_settings(broker.config, after)
+        check_group_settings(broker.config.consumer_groups, after)
     except InvalidArgumentError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
     if not validate_only and after != before:

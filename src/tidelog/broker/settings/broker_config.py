@@ -88,7 +88,16 @@ from tidelog.broker.settings.broker_property import (
     words,
 )
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, ClusterConfig
-from tidelog.broker.settings.group_settings import ASSIGNORS, DEFAULT_ASSIGNORS, PROTOCOLS, check_broker_settings
+from tidelog.broker.settings.group_settings import (
+    ASSIGNORS,
+    DEFAULT_ASSIGNORS,
+    HEARTBEAT_INTERVAL,
+    PROTOCOLS,
+    SESSION_TIMEOUT,
+    ConsumerGroupSettings,
+    Limited,
+    check_broker_settings,
+)
 from tidelog.broker.settings.listener_limits import CREATION_RATE, MAX_CONNECTIONS, limit_of
 from tidelog.broker.settings.listener_security import check_secured
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
@@ -215,8 +224,32 @@ class BrokerConfig:
         )
         super_users(values.get("super_users"))
         config = cls(listeners=listeners, cluster=cluster, log_dir=_log_dir(properties), given=given, **values)
-        check_broker_settings(config)
+        check_broker_settings(config.consumer_groups)
+        if config.has_consumer_groups and cluster is not None and cluster.zookeeper is not None:
+            what = "group.coordinator.rebalance.protocols: a cluster of ZooKeeper has no consumer groups, as in Kafka"
+            raise InvalidArgumentError(what, found="classic,consumer", expected="classic")
         return config
+
+    @property
+    def has_consumer_groups(self) -> bool:
+        """Whether consumer groups (KIP-848) are on."""
+        return "consumer" in self.group_coordinator_rebalance_protocols
+
+    @property
+    def consumer_groups(self) -> ConsumerGroupSettings:
+        """The settings that a consumer group can have itself."""
+        return {
+            HEARTBEAT_INTERVAL: Limited(
+                self.group_consumer_heartbeat_interval_ms,
+                self.group_consumer_min_heartbeat_interval_ms,
+                self.group_consumer_max_heartbeat_interval_ms,
+            ),
+            SESSION_TIMEOUT: Limited(
+                self.group_consumer_session_timeout_ms,
+                self.group_consumer_min_session_timeout_ms,
+                self.group_consumer_max_session_timeout_ms,
+            ),
+        }
 
 
 BROKER_PROPERTIES: Mapping[str, BrokerProperty] = properties_of(BrokerConfig)

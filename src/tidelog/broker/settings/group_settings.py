@@ -11,12 +11,9 @@ Kafka has more group settings, for share and streams groups, which are not coord
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from tidelog.broker.settings.broker_config import BrokerConfig
 
 _PACKAGE: Final = "org.apache.kafka.coordinator.group.assignor"
 PROTOCOLS: Final = {"classic": "classic", "consumer": "consumer"}
@@ -32,57 +29,48 @@ DEFAULT_ASSIGNORS: Final = f"{_PACKAGE}.UniformAssignor,{_PACKAGE}.RangeAssignor
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
-GROUP_SETTINGS: Final = (HEARTBEAT_INTERVAL, SESSION_TIMEOUT)
 
 
-def has_consumer_groups(config: BrokerConfig) -> bool:
-    """Whether consumer groups are on."""
-    return "consumer" in config.group_coordinator_rebalance_protocols
+class Limited(NamedTuple):
+    """A setting's default for all groups, and its limits, in ms."""
+
+    default: int
+    least: int
+    most: int
 
 
-def group_defaults(config: BrokerConfig) -> dict[str, int]:
+ConsumerGroupSettings = Mapping[str, Limited]
+"""The broker's settings of consumer groups, by the name of the group's setting."""
+
+
+def group_defaults(settings: ConsumerGroupSettings) -> dict[str, int]:
     """Return the settings of a group that has none of its own."""
-    return {
-        HEARTBEAT_INTERVAL: config.group_consumer_heartbeat_interval_ms,
-        SESSION_TIMEOUT: config.group_consumer_session_timeout_ms,
-    }
+    return {name: one.default for name, one in settings.items()}
 
 
-def check_group_settings(config: BrokerConfig, given: Mapping[str, str]) -> dict[str, int]:
-    """Return a group's settings, with the broker's defaults. Raises InvalidArgumentError for an unknown or bad one."""
-    values = group_defaults(config)
+def check_group_settings(settings: ConsumerGroupSettings, given: Mapping[str, str]) -> None:
+    """Raise InvalidArgumentError for an unknown or bad setting of a group."""
+    values = group_defaults(settings)
     for name, text in given.items():
         if name not in values:
             raise InvalidArgumentError("unknown setting of a group", found=name, expected=" or ".join(values))
         if not text.strip().isdecimal():
             raise InvalidArgumentError(f"{name} must be a whole number of milliseconds", found=repr(text))
         values[name] = int(text)
-    _check("group.", config, values)
-    return values
+    _check(settings, values, "")
 
 
-def check_broker_settings(config: BrokerConfig) -> None:
+def check_broker_settings(settings: ConsumerGroupSettings) -> None:
     """Raise InvalidArgumentError if the broker's settings of consumer groups contradict each other."""
-    _check("", config, group_defaults(config))
-    is_zookeeper = config.cluster is not None and config.cluster.zookeeper is not None
-    if is_zookeeper and has_consumer_groups(config):
-        raise InvalidArgumentError(
-            "group.coordinator.rebalance.protocols cannot have consumer in a cluster of ZooKeeper, as in Kafka",
-            found="classic,consumer",
-            expected="classic",
-        )
+    _check(settings, group_defaults(settings), "group.")
 
 
-def _check(prefix: str, config: BrokerConfig, values: Mapping[str, int]) -> None:
-    limits = {
-        HEARTBEAT_INTERVAL: (config.group_consumer_min_heartbeat_interval_ms, config.group_consumer_max_heartbeat_interval_ms),
-        SESSION_TIMEOUT: (config.group_consumer_min_session_timeout_ms, config.group_consumer_max_session_timeout_ms),
-    }
-    for name, (least, most) in limits.items():
+def _check(settings: ConsumerGroupSettings, values: Mapping[str, int], prefix: str) -> None:
+    for name, (_, least, most) in settings.items():
         if not least <= values[name] <= most:
             short = name.removeprefix("consumer.")
             raise InvalidArgumentError(
-                f"{name if prefix else 'group.' + name} is out of range",
+                f"{prefix}{name} is out of range",
                 found=values[name],
                 expected=f"{least} to {most}, by group.consumer.min.{short} and group.consumer.max.{short}",
             )

@@ -65,7 +65,10 @@ _FROM_ANY = {
     None: "it leaves, its session ends, or it revokes too late",
 }
 TRANSITIONS: Transitions[MemberState | None] = {
-    None: {MemberState.STABLE: "it joins, without partitions"},
+    None: {
+        MemberState.STABLE: "it joins, without partitions",
+        MemberState.UNKNOWN: "it is loaded, and a later release of Kafka has written a state that is not known here",
+    },
     MemberState.STABLE: _FROM_ANY,
     MemberState.UNREVOKED_PARTITIONS: _FROM_ANY,
     MemberState.UNRELEASED_PARTITIONS: _FROM_ANY,

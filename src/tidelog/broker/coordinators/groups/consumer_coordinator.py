@@ -27,7 +27,7 @@ from tidelog.broker.coordinators.consumer_groups.target_assignment import Planne
 from tidelog.broker.coordinators.groups.consumer_sessions import ConsumerSessions, forget_session
 from tidelog.broker.coordinators.groups.group import Group, GroupState
 from tidelog.broker.coordinators.groups.topic_patterns import matching
-from tidelog.broker.settings.group_settings import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_defaults, has_consumer_groups
+from tidelog.broker.settings.group_settings import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from tidelog.groups.offset_records import group_key
 from tidelog.metadata.records import GROUP_RESOURCE
 from tidelog.records.state_batches import Entry
@@ -68,12 +68,7 @@ class ConsumerCoordinator:
     @property
     def is_enabled(self) -> bool:
         """Whether the protocol is on: ``group.coordinator.rebalance.protocols`` has "consumer"."""
-        return has_consumer_groups(self._core.config)
-
-    @property
-    def default_assignor(self) -> str:
-        """The assignor of groups whose members ask for none."""
-        return self._assignors[0]
+        return self._core.config.has_consumer_groups
 
     @property
     def _assignors(self) -> tuple[str, ...]:
@@ -90,7 +85,7 @@ class ConsumerCoordinator:
     def _setting(self, group_id: str, name: str) -> int:
         image = self._core.manager.image if self._core.plane is None else self._core.plane.image
         own = image.configs.get((GROUP_RESOURCE, group_id), {}).get(name, "")
-        return int(own) if own.isdecimal() else group_defaults(self._core.config)[name]
+        return int(own) if own.isdecimal() else self._core.config.consumer_groups[name].default
 
     # --- members
 

@@ -15,11 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.consumer_groups.consumer_group import LEAVING_FOR_NOW, ConsumerMember, MemberState
+from tidelog.broker.coordinators.groups.group import Group, Session
 
 if TYPE_CHECKING:
-    from tidelog.broker.coordinators.groups.group import Group
     from tidelog.broker.core import Core
-    from tidelog.broker.loop.delays import Delay
 
 AGAIN_MS = 1000
 """How long until a member is removed, if its removal could not be written."""
@@ -85,18 +84,6 @@ class ConsumerSessions:
     def _ends(self, group: Group, member_id: str, reason: str) -> bool:
         member = None if group.consumer is None else group.consumer.members.get(member_id)
         return member is not None and self._end(group, member, reason)
-
-
-class Session:
-    """The timers of a member. Times in ms, on the clock of `Core.delays`."""
-
-    __slots__ = ("deadline_ms", "delay", "looks_at_ms", "rebalance")
-
-    def __init__(self) -> None:
-        self.deadline_ms = 0
-        self.looks_at_ms = 0
-        self.delay: Delay | None = None
-        self.rebalance: Delay | None = None
 
 
 def forget_session(group: Group, member_id: str) -> None:

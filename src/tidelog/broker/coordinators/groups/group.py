@@ -21,7 +21,6 @@ from tidelog.transitions import Transitions, checked
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.coordinators.groups.consumer_sessions import Session
     from tidelog.broker.loop.delays import Delay
     from tidelog.broker.loop.timers import Timer
 
@@ -152,6 +151,18 @@ class Member:
     def is_static(self) -> bool:
         """Whether the member has a group instance id (KIP-345)."""
         return self.group_instance_id is not None
+
+
+class Session:
+    """The timers of a member of the new protocol: see `consumer_sessions`. Times in ms, on the clock of `Core.delays`."""
+
+    __slots__ = ("deadline_ms", "delay", "looks_at_ms", "rebalance")
+
+    def __init__(self) -> None:
+        self.deadline_ms = 0
+        self.looks_at_ms = 0
+        self.delay: Delay | None = None
+        self.rebalance: Delay | None = None
 
 
 class Group:

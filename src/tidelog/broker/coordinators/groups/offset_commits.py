@@ -109,7 +109,7 @@ def commit(broker: CommittingBroker, committer: Committer, offsets: Mapping[Topi
         if group is None and committer.generation_id < 0:
             group = broker.groups.get_or_create(committer.group_id)
         if group is None:
-            knows_epochs = committer.api_version >= FIRST_WITH_EPOCHS
+            knows_epochs = broker.groups.consumers.is_enabled and committer.api_version >= FIRST_WITH_EPOCHS
             code = ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION
         else:
             code = _refusal(group, committer, is_transactional=False)
