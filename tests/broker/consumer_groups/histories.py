@@ -177,8 +177,6 @@ class Client:
             # As in Kafka, not even the same process may join again before its session has ended.
             if error.code is ErrorCode.UNRELEASED_INSTANCE_ID and self.instance_id is not None:
                 coordinator.end_session(coordinator.group.static_members[self.instance_id])
-            elif error.code is ErrorCode.FENCED_MEMBER_EPOCH and self.epoch == JOINING:
-                coordinator.end_session(self.member_id)
             elif error.code not in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
                 raise
             self.rejoin()

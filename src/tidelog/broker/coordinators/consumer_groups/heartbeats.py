@@ -2,7 +2,7 @@
 
 | a heartbeat | |
 |---|---|
-| epoch 0 | joins; a known member joins again, if its first answer was lost |
+| epoch 0 | joins; a known member joins again, without partitions |
 | the member's epoch | keeps its session; it may change its subscription and report revoked partitions |
 | the previous epoch, and only partitions of the current assignment | the same, because the last answer was lost |
 | any other epoch | FENCED_MEMBER_EPOCH: it must give up its partitions and join again |
@@ -38,6 +38,7 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     Subscription,
     TopicFacts,
     current_record,
+    names_of,
     removal,
     subscription_record,
     target_record,
@@ -150,7 +151,10 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Re
             made = plan.run()
             changes += target_changes(group_id, targets, made, epoch)
             target_epoch, target = epoch, made.get(updated.member_id, NOTHING)
-    reconciled = reconcile(updated, target_epoch, target, group.owners, beat.owned)
+    subscribed = None
+    if updated.subscription != member.subscription:
+        subscribed = {topics[name].topic_id for name in names_of(updated.subscription, regexes) if name in topics}
+    reconciled = reconcile(updated, target_epoch, target, group.owners, beat.owned, subscribed=subscribed)
     if reconciled != updated:
         changes.append(current_record(group_id, reconciled))
     sends_assignment = beat.is_full or reconciled.assigned != member.assigned
@@ -212,7 +216,8 @@ def _member(group: ConsumerGroup, beat: Heartbeat) -> tuple[ConsumerMember, str 
         member = group.members.get(beat.member_id) if is_joining else _known(group, beat.member_id)
         if member is None:
             return ConsumerMember(beat.member_id), None
-        _check_epoch(member, beat)
+        if not is_joining:
+            _check_epoch(member, beat)
         return member, None
     if not is_joining:
         member = _static(group, beat.instance_id, beat.member_id)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import TypeAlias
 
 from tidelog.broker.coordinators.consumer_groups.consumer_group import NOTHING, Assignment, ConsumerMember, MemberState
@@ -20,21 +20,29 @@ Owned: TypeAlias = "Iterable[tuple[uuid.UUID, Iterable[int]]] | None"
 
 
 def reconcile(
-    member: ConsumerMember, target_epoch: int, target: Assignment, taken: Container[tuple[uuid.UUID, int]], owned: Owned
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Assignment,
+    owners: Mapping[tuple[uuid.UUID, int], str],
+    owned: Owned,
+    *,
+    subscribed: Container[uuid.UUID] | None = None,
 ) -> ConsumerMember:
-    """Return the member after a heartbeat that reports `owned`, perhaps unchanged. `taken` has the partitions that a member has.
+    """Return the member after a heartbeat that reports `owned`, perhaps unchanged. `owners` has the member of each partition.
 
+    `subscribed` are the ids of its topics if its subscription has changed: it loses all others, whatever the target assignment.
     Raises RefusedError (FENCED_MEMBER_EPOCH) if the member's state is unknown and it has partitions.
     """
-    if member.is_reconciled_to(target_epoch):
-        return member
-    if member.state is MemberState.UNREVOKED_PARTITIONS and _has_any(owned, member.pending):
-        return member
+    is_waiting = member.state is MemberState.UNREVOKED_PARTITIONS and _has_any(owned, member.pending)
+    if is_waiting or member.is_reconciled_to(target_epoch):
+        return member if subscribed is None else _without_others(member, owned, subscribed)
     if member.state is MemberState.UNKNOWN and (owned is None or any(partitions for _, partitions in owned)):
-        raise RefusedError(
-            ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is unknown: it must give up its partitions and rejoin"
-        )
-    kept, revoked, free, must_wait = {}, {}, {}, False
+        reason = "the member's state is unknown: it must give up its partitions and rejoin"
+        raise RefusedError(ErrorCode.FENCED_MEMBER_EPOCH, reason)
+    if subscribed is not None:
+        target = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in subscribed}
+    kept: dict[uuid.UUID, frozenset[int]] = {}
+    revoked: dict[uuid.UUID, frozenset[int]] = {}
     for topic_id, partitions in member.assigned.items():
         wanted = target.get(topic_id, frozenset())
         if partitions & wanted:
@@ -43,15 +51,30 @@ def reconcile(
             revoked[topic_id] = partitions - wanted
     if revoked and _has_any(owned, revoked):
         return member.reconciled(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept or NOTHING, revoked)
+    assigned = dict(kept)
+    must_wait = False
     for topic_id, wanted in target.items():
         missing = wanted - kept.get(topic_id, frozenset())
-        ready = frozenset(partition for partition in missing if (topic_id, partition) not in taken)
-        must_wait = must_wait or len(ready) < len(missing)
-        if ready:
-            free[topic_id] = ready
-    assigned = {topic_id: kept.get(topic_id, frozenset()) | free.get(topic_id, frozenset()) for topic_id in {**kept, **free}}
+        free = frozenset(one for one in missing if owners.get((topic_id, one)) in (None, member.member_id))
+        must_wait = must_wait or len(free) < len(missing)
+        if free:
+            assigned[topic_id] = kept.get(topic_id, frozenset()) | free
     state = MemberState.UNRELEASED_PARTITIONS if must_wait else MemberState.STABLE
     return member.reconciled(state, target_epoch, assigned or NOTHING)
+
+
+def _without_others(member: ConsumerMember, owned: Owned, subscribed: Container[uuid.UUID]) -> ConsumerMember:
+    """Return a member that keeps its epoch, and has to revoke the topics that it is no longer subscribed to."""
+    kept = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id in subscribed}
+    if len(kept) == len(member.assigned):
+        return member
+    pending = dict(member.pending)
+    for topic_id, partitions in member.assigned.items():
+        if topic_id not in subscribed:
+            pending[topic_id] = pending.get(topic_id, frozenset()) | partitions
+    if _has_any(owned, pending):
+        return member.reconciled(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept or NOTHING, pending)
+    return member._replace(previous_epoch=member.epoch, assigned=kept or NOTHING)
 
 
 def _has_any(owned: Owned, partitions: Assignment) -> bool:
