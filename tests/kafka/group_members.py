@@ -105,8 +105,10 @@ class Member(abc.ABC):
         heartbeat_ms: int = HEARTBEAT_MS,
         session_timeout_ms: int = 30_000,  # The most that brokers of 0.9.0.1 allow, and less than its request.timeout.ms.
         isolation: str = "read_uncommitted",
+        protocol: str = "classic",
     ) -> None:
         self.bootstrap = bootstrap
+        self.protocol = protocol
         self.group = group
         self.topics = list(topics)
         self.wanted_assignors = list(assignors)
@@ -242,15 +244,19 @@ class LibrdkafkaMember(Member):
             "bootstrap.servers": self.bootstrap,
             "group.id": self.group,
             "client.id": self.client_id,
-            "partition.assignment.strategy": ",".join(self.wanted_assignors),
-            "session.timeout.ms": self.session_timeout_ms,
-            "heartbeat.interval.ms": self.heartbeat_ms,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": self.isolation,
             "fetch.wait.max.ms": 100,
             "log_level": 0,
         }
+        if self.protocol == "classic":
+            settings["partition.assignment.strategy"] = ",".join(self.wanted_assignors)
+            settings["session.timeout.ms"] = self.session_timeout_ms
+            settings["heartbeat.interval.ms"] = self.heartbeat_ms
+        else:
+            settings["group.protocol"] = self.protocol
+            settings["group.remote.assignor"] = self.wanted_assignors[0]
         if self.instance_id is not None:
             settings["group.instance.id"] = self.instance_id
         consumer = Consumer(settings)

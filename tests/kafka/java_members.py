@@ -129,14 +129,18 @@ class JavaMember(Member):
             "bootstrap.servers": self.bootstrap,
             "group.id": self.group,
             "client.id": self.client_id,
-            "partition.assignment.strategy": ",".join(_ASSIGNORS[name] for name in self.wanted_assignors),
-            "session.timeout.ms": str(self.session_timeout_ms),
-            "heartbeat.interval.ms": str(HEARTBEAT_MS),
             "enable.auto.commit": "false",
             "auto.offset.reset": "earliest",
             "fetch.max.wait.ms": "100",
             "metadata.max.age.ms": "5000",
         }
+        if self.protocol == "classic":
+            settings["partition.assignment.strategy"] = ",".join(_ASSIGNORS[name] for name in self.wanted_assignors)
+            settings["session.timeout.ms"] = str(self.session_timeout_ms)
+            settings["heartbeat.interval.ms"] = str(HEARTBEAT_MS)
+        else:
+            settings["group.protocol"] = self.protocol
+            settings["group.remote.assignor"] = self.wanted_assignors[0]
         if self.instance_id is not None:
             settings["group.instance.id"] = self.instance_id
         if self.isolation != "read_uncommitted":

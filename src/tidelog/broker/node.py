@@ -94,7 +94,7 @@ class Node(Core):
         """The authorizer; None if there is none and everything is allowed."""
         self.configs = ConfigEntries(self)
         self.producer_ids: ProducerIdSource = manager.producer_ids if plane is None else ClusterProducerIds(plane)
-        self.groups = Groups(self, self._state_log(offsets_topic(config)))
+        self.groups = Groups(self, self._state_log(offsets_topic(config)), self.topics)
         self.markers = Markers(self, self.leadership, self.groups)
         log = self._state_log(transactions_topic(config))
         self.transactions = Transactions(self, log, self.markers, self.producer_ids)

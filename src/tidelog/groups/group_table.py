@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from tidelog.errors import ProtocolError
 from tidelog.groups.group_offsets import CommittedOffset, GroupOffsets
-from tidelog.groups.modern_groups import ModernGroup, ModernRecords
+from tidelog.groups.modern_groups import ModernGroup, ModernRecords, Records
 from tidelog.groups.offset_records import GROUP_KEY_VERSION, MAX_STRING, OFFSET_KEY_VERSION
 from tidelog.model import TopicPartition
 from tidelog.records.control import ControlType
@@ -164,6 +164,17 @@ class GroupTable:
             if classic.get(name, -1) <= modern.record_offset:
                 groups[name] = StoredGroup(offsets=groups[name].offsets if name in groups else GroupOffsets(), modern=modern)
         return groups
+
+    def consumer_records(self) -> dict[str, Records]:
+        """Return the records of each consumer group (KIP-848), as `ModernRecords` does, unless a classic group of its name is
+        newer.
+        """
+        classic = {_read_group_key(identity).group: stored.record_offset for identity, stored in self._groups.items()}
+        return {
+            name: records
+            for name, (offset, records) in self._modern.consumer_records().items()
+            if classic.get(name, -1) <= offset
+        }
 
     @property
     def has_modern(self) -> bool:

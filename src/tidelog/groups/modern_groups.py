@@ -33,6 +33,8 @@ STREAMS = "streams"
 
 _STABLE_MEMBER = 0
 
+_CONSUMER_ORDER = (3, 4, 5, 16, 6, 7, 8)
+
 _Kinds: TypeAlias = dict[int, tuple[str, type[Message], type[Message]]]
 """By key version: the group's type, and the message types of key and value."""
 
@@ -61,10 +63,18 @@ _ASSIGNMENTS: _Kinds = {
     ),
     14: (SHARE, share_group.ShareGroupCurrentMemberAssignmentKey, share_group.ShareGroupCurrentMemberAssignmentValue),
 }
-_READ = _GROUPS | _MEMBERS | _TARGETS | _ASSIGNMENTS
+_COORDINATED: _Kinds = {
+    4: (CONSUMER, consumer_group.ConsumerGroupPartitionMetadataKey, consumer_group.ConsumerGroupPartitionMetadataValue),
+    7: (CONSUMER, consumer_group.ConsumerGroupTargetAssignmentMemberKey, consumer_group.ConsumerGroupTargetAssignmentMemberValue),
+    16: (CONSUMER, consumer_group.ConsumerGroupRegularExpressionKey, consumer_group.ConsumerGroupRegularExpressionValue),
+}
+"""What only a coordinator needs; groups are described without them."""
+_READ = _GROUPS | _MEMBERS | _TARGETS | _ASSIGNMENTS | _COORDINATED
 
-PASSED_OVER = frozenset({4, 7, 9, 12, 13, 15, 16, 18, 20, 21, 22, 23})
+PASSED_OVER = frozenset({9, 12, 13, 15, 18, 20, 21, 22, 23})
 """Key versions of the records that are skipped, because groups are described without them; see `wire.coordinator`."""
+
+Records: TypeAlias = "list[tuple[Message, Message]]"
 
 
 class TopicIdPartition(NamedTuple):
@@ -148,6 +158,22 @@ class ModernRecords:
             state = _state(kind, found_members, is_assigned=is_assigned)
             groups[group] = ModernGroup(kind, state, tuple(sorted(found_members)), offset)
         return groups
+
+    def consumer_records(self) -> dict[str, tuple[int, Records]]:
+        """Return the current records of each consumer group, by its name, in an order in which a coordinator can apply them,
+        with the offset of the group's own record. Raises ProtocolError for a record that cannot be read.
+        """
+        found: dict[str, tuple[int, Records]] = {}
+        for version in _CONSUMER_ORDER:
+            _, key_type, value_type = _READ[version]
+            head = version.to_bytes(2)
+            for identity, data in self._values[version].items():
+                key: Any = decode_versioned(key_type, head + identity)
+                if version == _CONSUMER_ORDER[0]:
+                    found[key.group_id] = self._offsets[CONSUMER, identity], []
+                if key.group_id in found:
+                    found[key.group_id][1].append((key, decode_versioned(value_type, data)))
+        return found
 
     def _decoded(self, kinds: _Kinds) -> Iterator[tuple[str, Any, Any, bytes]]:
         for version, (kind, key_type, value_type) in kinds.items():

@@ -34,6 +34,7 @@ NO_LEADER_CHANGE = -2
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 """The `ConfigRecord.resource_type` of brokers. A broker's resource name is its id; "" stands for all brokers."""
 
 

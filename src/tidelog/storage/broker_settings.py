@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tidelog.config import LogConfig, PropertyValue
 from tidelog.errors import StorageError, TidelogError
-from tidelog.metadata.records import BROKER_RESOURCE
+from tidelog.metadata.records import BROKER_RESOURCE, GROUP_RESOURCE
 from tidelog.storage.background_work import BackgroundWork
 from tidelog.storage.folder.served_settings import read_served_settings, write_served_settings
 from tidelog.storage.manager_config import ManagerConfig
@@ -91,6 +91,11 @@ class BrokerSettings:
             yield from self.take_over()  # Another change may have applied settings that were reverted.
             raise
         yield from self.take_over()
+
+    def change_group(self, group_id: str, settings: Mapping[str, str]) -> Steps[None]:
+        """Replace the settings of a consumer group. Raises as `change`."""
+        before = self._store.image.configs.get((GROUP_RESOURCE, group_id), {})
+        yield self._store.append(config_records(GROUP_RESOURCE, group_id, before, settings))
 
     def take_over(self, topics: Iterable[str] | None = None) -> Steps[None]:
         """Apply changed settings of `topics`; None applies changed settings of the broker, which affect all topics."""

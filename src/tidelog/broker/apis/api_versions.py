@@ -41,6 +41,8 @@ from tidelog.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from tidelog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.wire.messages.describe_cluster import DescribeClusterRequest
 from tidelog.wire.messages.describe_quorum import DescribeQuorumRequest
 from tidelog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -72,12 +74,17 @@ LAST_OF_3_9: Final[Mapping[int, int]] = {
     EndTxnRequest.API_KEY: 4,
     WriteTxnMarkersRequest.API_KEY: 1,
     TxnOffsetCommitRequest.API_KEY: 4,
+    ConsumerGroupHeartbeatRequest.API_KEY: 0,
+    ConsumerGroupDescribeRequest.API_KEY: 0,
     AlterPartitionReassignmentsRequest.API_KEY: 0,
     UpdateFeaturesRequest.API_KEY: 1,
     DescribeClusterRequest.API_KEY: 1,
     AddRaftVoterRequest.API_KEY: 0,
 }
 """The highest version that Kafka 3.9.1 lists, for APIs that this broker also serves in later versions."""
+
+_CONSUMER_GROUPS: Final = frozenset({ConsumerGroupHeartbeatRequest.API_KEY, ConsumerGroupDescribeRequest.API_KEY})
+"""APIs that are listed in all versions if consumer groups are on, so that clients of Kafka 4 can use patterns."""
 
 _ONLY_KRAFT: Final = frozenset(
     request.API_KEY
@@ -107,14 +114,15 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
     if plane is None:
         image, offset = node.manager.image, node.manager.metadata.end_offset
         supported: Mapping[str, tuple[int, int]] = FEATURES_3_9
-        keys = _listed(node.served.items())
+        keys = _listed(node.served.items(), has_consumers=node.groups.consumers.is_enabled)
     elif plane.controller_id is not None:
         return _of_zookeeper(node, plane)
     else:
         image, offset = plane.image, plane.metadata_offset
+        has_consumers = node.groups.consumers.is_enabled
         is_later = image.metadata_version > LEVEL_3_9
         supported = plane.supported_features if is_later else FEATURES_3_9
-        keys = _both_sides(_listed(_all_served(node, plane), is_later=is_later), plane)
+        keys = _both_sides(_listed(_all_served(node, plane), is_later=is_later, has_consumers=has_consumers), plane)
     return ApiVersionsResponse(
         api_keys=keys,
         supported_features=[
@@ -142,9 +150,13 @@ def _all_served(node: Node, plane: MetadataPlane) -> Iterable[tuple[int, Version
     return [*node.served.items(), *((one.key, one.served) for one in forwarded_with(plane).values())]
 
 
-def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False) -> list[ApiVersion]:
-    """Return the APIs to list, with their versions, sorted by API key. With `is_later`, list all served versions."""
+def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False, has_consumers: bool = False) -> list[ApiVersion]:
+    """Return the APIs to list, with their versions, sorted by API key. With `is_later`, list all served versions; with
+    `has_consumers`, those of consumer groups (KIP-848).
+    """
     last = {} if is_later else LAST_OF_3_9
+    if has_consumers:
+        last = {key: end for key, end in last.items() if key not in _CONSUMER_GROUPS}
     return [ApiVersion(key, first, min(end, last.get(key, end))) for key, (first, end) in sorted(served)]
 
 

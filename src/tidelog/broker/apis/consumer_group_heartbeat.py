@@ -1,34 +1,140 @@
-"""ConsumerGroupHeartbeat (68): heartbeats of the new group protocol (KIP-848), which is off here, as in Kafka 3.9 by default."""
+"""ConsumerGroupHeartbeat (68): a member of a consumer group (KIP-848) joins, reports what it has, gets its assignment, or leaves.
+
+`coordinators.consumer_groups.heartbeats` has the rules. The protocol is off by default, as in Kafka 3.9: then every request gets
+UNSUPPORTED_VERSION. It is on with ``group.coordinator.rebalance.protocols=classic,consumer``.
+"""
 
 from __future__ import annotations
 
+import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.handling.access import within
+from tidelog.broker.coordinators.consumer_groups.consumer_group import JOINING, LEAVING, LEAVING_FOR_NOW, Assignment
+from tidelog.broker.coordinators.consumer_groups.heartbeats import Heartbeat
+from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
+from tidelog.broker.coordinators.groups.topic_patterns import check_pattern
+from tidelog.broker.handling.access import Access, Asker
 from tidelog.broker.handling.api import Api
+from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.requests.listeners import java_address
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import discarded
+from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
-from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from tidelog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
+)
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
-SERVED = Versions(0, 0)
+SERVED = Versions(0, 1)
 """The versions served here. `tidelog.wire.messages.consumer_group_heartbeat` lists the changes of each version."""
 
-ACCESS = within("nothing: it is off for everybody")
+_FIRST_WITH_MEMBER_ID = 1
+
+
+def _gate(asker: Asker, message: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+    if not asker.node.groups.consumers.is_enabled:
+        return None
+    if not asker.may(Operation.READ, ResourceType.GROUP, message.group_id):
+        return _refused(asker.code(ResourceType.GROUP))
+    named = message.subscribed_topic_names or ()
+    if not all(asker.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in dict.fromkeys(named)):
+        return _refused(asker.code(ResourceType.TOPIC))
+    return None
+
+
+ACCESS = Access("READ on GROUP (group_id), DESCRIBE on each TOPIC (subscribed_topic_names): patterns match no other topic", _gate)
 
 
 def handle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> Work:
-    return _work(message)
-
-
-def _work(message: ConsumerGroupHeartbeatRequest) -> Work:
+    """Answer a member's heartbeat."""
+    answer = _answer(node, message, request)
     yield from discarded(message)
-    return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return answer
 
 
-API = Api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, SERVED, ACCESS, handle)
+def _answer(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> ConsumerGroupHeartbeatResponse:
+    groups = node.groups
+    if not groups.consumers.is_enabled:
+        return _refused(ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        _check(message, request.api_version)
+        code = groups.code_for(message.group_id)
+        if code:
+            return _refused(code)
+        group = groups.get_or_create(message.group_id) if message.member_epoch == JOINING else groups.get(message.group_id)
+        if group is None or (group.consumer is None and message.member_epoch != JOINING):
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {message.group_id!r}")
+        permissions = node.permissions
+        may_describe = None
+        if permissions is not None:
+            may_describe = partial(permissions.may, request, Operation.DESCRIBE, ResourceType.TOPIC, log_denied=False)
+        result = groups.consumers.heartbeat(group, _heartbeat(message, request), may_describe)
+    except RefusedError as error:
+        return _refused(error.code, str(error))
+    member = result.member
+    return ConsumerGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=member.member_id,
+        member_epoch=message.member_epoch if message.member_epoch in (LEAVING, LEAVING_FOR_NOW) else member.epoch,
+        heartbeat_interval_ms=0 if message.member_epoch < 0 else groups.consumers.heartbeat_interval_ms(message.group_id),
+        assignment=_assignment(member.assigned) if result.sends_assignment else None,
+    )
+
+
+def _check(message: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    """Raise RefusedError (INVALID_REQUEST, INVALID_REGULAR_EXPRESSION) for a request that no member sends."""
+    epoch, names, regex = message.member_epoch, message.subscribed_topic_names, message.subscribed_topic_regex
+    is_joining = epoch == JOINING
+    wrong = {
+        "GroupId is empty": not message.group_id,
+        "InstanceId is empty": message.instance_id == "",
+        "RackId is empty": message.rack_id == "",
+        "MemberId is empty": not message.member_id and (not is_joining or version >= _FIRST_WITH_MEMBER_ID),
+        "MemberEpoch is below -2": epoch < LEAVING_FOR_NOW,
+        "InstanceId is missing, and MemberEpoch is -2": epoch == LEAVING_FOR_NOW and message.instance_id is None,
+        "RebalanceTimeoutMs is missing in a join": is_joining and message.rebalance_timeout_ms == -1,
+        "TopicPartitions must be empty in a join": is_joining and message.topic_partitions != [],
+        "SubscribedTopicNames and SubscribedTopicRegex are missing in a join": is_joining and names is None and regex is None,
+    }
+    for reason, is_wrong in wrong.items():
+        if is_wrong:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, reason)
+    if regex:
+        check_pattern(regex)
+
+
+def _heartbeat(message: ConsumerGroupHeartbeatRequest, request: Request) -> Heartbeat:
+    names, owned = message.subscribed_topic_names, message.topic_partitions
+    return Heartbeat(
+        member_id=message.member_id or str(uuid.uuid4()),
+        member_epoch=message.member_epoch,
+        instance_id=message.instance_id,
+        rack_id=message.rack_id,
+        rebalance_timeout_ms=message.rebalance_timeout_ms,
+        client_id=request.client_id or "",
+        client_host=f"/{java_address(request.peer_host)}",
+        names=None if names is None else tuple(names),
+        regex=message.subscribed_topic_regex,
+        server_assignor=message.server_assignor,
+        owned=None if owned is None else [(one.topic_id, one.partitions) for one in owned],
+    )
+
+
+def _assignment(assigned: Assignment) -> HeartbeatAssignment:
+    return HeartbeatAssignment([HeartbeatTopicPartitions(topic_id, sorted(held)) for topic_id, held in assigned.items()])
+
+
+def _refused(code: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=reason)
+
+
+API = Api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, SERVED, ACCESS, by_groups(handle))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.coordinators.groups.group import GroupState
 from tidelog.broker.coordinators.groups.groups import Removal
 from tidelog.broker.handling.access import each
 from tidelog.broker.handling.api import Api
@@ -50,7 +49,7 @@ def _delete(node: Node, group_id: str) -> Removal:
     group = node.groups.existing(group_id)
     if isinstance(group, ErrorCode):
         return group
-    if group.state is not GroupState.EMPTY:
+    if not group.is_empty:
         return ErrorCode.NON_EMPTY_GROUP
     return (yield from node.groups.remove(group))
 

@@ -6,6 +6,7 @@
 | broker (4) | this broker's id | the properties that this broker uses |
 | broker (4) | empty | the cluster-wide dynamic defaults of all brokers |
 | broker's loggers (8) | this broker's id | loggers and their levels |
+| group (32) | a group's id | the settings of a consumer group, while they are on |
 | client metrics (16) | a subscription | nothing, because there are no subscriptions |
 
 `configuration_keys` selects properties; null or an empty list selects all. `config_entries` describes values, sources and
@@ -21,12 +22,19 @@ from tidelog.broker.configs.config_changes import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
+    GROUP,
     TOPIC,
     check_broker_id,
     level_name,
     loggers,
 )
-from tidelog.broker.configs.config_entries import DEFAULT_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry, meanings
+from tidelog.broker.configs.config_entries import (
+    CONFIG_TYPES,
+    DEFAULT_CONFIG,
+    DYNAMIC_BROKER_LOGGER_CONFIG,
+    ConfigEntry,
+    meanings,
+)
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.config_access import of_configs
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
@@ -34,6 +42,7 @@ from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE
+from tidelog.broker.settings.group_settings import group_defaults
 from tidelog.broker.topics.topics import why_invalid
 from tidelog.security.acl import Operation
 from tidelog.wire.error_codes import ErrorCode
@@ -60,13 +69,17 @@ KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
 UNCOUNTED = 64
 """Up to this many resources are answered without an estimate of the response's size."""
 
+DYNAMIC_GROUP_CONFIG = 8
+INT = CONFIG_TYPES["INT"]
+
 UNKNOWN = 0
 """Kafka's property type UNKNOWN."""
 
 
 def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Work:
+    kinds = (*KINDS, GROUP) if node.groups.consumers.is_enabled else KINDS
     for count, one in enumerate(message.resources):
-        if one.resource_type not in KINDS:
+        if one.resource_type not in kinds:
             # One unknown type fails the whole request, as in Kafka.
             refusal = ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {one.resource_type}")
             refused = yield from slowly((_refused(each, refusal) for each in message.resources), 64)
@@ -142,6 +155,14 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
             raise ApiError(ErrorCode.INVALID_REQUEST, "loggers must be described by a broker's id")
         check_broker_id(node, name)
         return _loggers()
+    if resource.resource_type == GROUP:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a group's settings need its name")
+        own = node.image.configs.get((GROUP, name), {})
+        return [
+            ConfigEntry(one, own.get(one, str(default)), DYNAMIC_GROUP_CONFIG if one in own else DEFAULT_CONFIG, INT, False, [])
+            for one, default in group_defaults(node.config.consumer_groups).items()
+        ]
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a client metrics subscription needs a name")
     return []

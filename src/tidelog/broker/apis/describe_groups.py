@@ -1,7 +1,7 @@
 """DescribeGroups (15): a group's state and members.
 
-An unknown group is reported as Dead, without an error. Metadata, assignments and the protocol are returned for stable groups
-only.
+An unknown group, and one of the new protocol, is reported as Dead, without an error. Metadata, assignments and the protocol are
+returned for stable groups only.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _described(node: Node, group_id: str, operations: int) -> DescribedGroup:
     if code:
         return DescribedGroup(error_code=code, group_id=group_id)
     group = node.groups.get(group_id)
-    if group is None:
+    if group is None or group.consumer is not None:  # The latter are described by ConsumerGroupDescribe.
         return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
     protocol = group.protocol_name if group.state is GroupState.STABLE else None
     return DescribedGroup(

@@ -13,20 +13,21 @@ from tidelog.broker.handling.api import Api
 from tidelog.broker.requests.request import Request, Wide
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import AT_ONCE
+from tidelog.groups.modern_groups import CLASSIC, CONSUMER
 from tidelog.security.acl import Operation, ResourceType
+from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
+    from tidelog.broker.coordinators.groups.group import Group
     from tidelog.broker.node import Node
 
 SERVED = Versions(0, 5)
 """The versions served here. `tidelog.wire.messages.list_groups` lists the changes of each version."""
 
 ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: others are left out")
-
-CLASSIC = "classic"
 
 
 def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:
@@ -43,19 +44,24 @@ def _work(node: Node, message: ListGroupsRequest, request: Request) -> Work:
     listed: list[ListedGroup] = []
     for count, group in enumerate(list(node.groups.all())):
         if (
-            (not states or group.state.value.lower() in states)
-            and (not types or CLASSIC in types)
+            (not states or group.state_name.lower() in states)
+            and (not types or _kind(group) in types)
             and (
                 permissions is None
                 or permissions.may(request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id, log_denied=False)
             )
         ):
-            listed.append(ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC))
+            protocol_type = group.protocol_type if group.consumer is None else PROTOCOL_TYPE
+            listed.append(ListedGroup(group.group_id, protocol_type or "", group.state_name, _kind(group)))
         if count % 64 == 63:
             yield None
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if node.groups.log.is_loading else ErrorCode.NONE
     response = ListGroupsResponse(error_code=code, groups=listed)
     return Wide(response) if len(listed) > AT_ONCE else response
+
+
+def _kind(group: Group) -> str:
+    return CLASSIC if group.consumer is None else CONSUMER
 
 
 API = Api(ListGroupsRequest, ListGroupsResponse, SERVED, ACCESS, handle)

@@ -88,7 +88,11 @@ def handle(node: Node, message: OffsetCommitRequest, request: Request) -> Work:
         if request.api_version == 0:
             return (yield from _response(dict.fromkeys(offsets, ErrorCode.UNSUPPORTED_VERSION)))
         committer = Committer(
-            message.group_id, message.generation_id_or_member_epoch, message.member_id, message.group_instance_id
+            message.group_id,
+            message.generation_id_or_member_epoch,
+            message.member_id,
+            message.group_instance_id,
+            request.api_version,
         )
         codes.update((yield from commit(node, committer, known)))
     response = yield from _response(codes)

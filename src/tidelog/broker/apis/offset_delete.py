@@ -17,7 +17,6 @@ from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.coordinators.groups.group import GroupState
 from tidelog.broker.coordinators.groups.offset_commits import Codes, by_topic, unknown_partitions
 from tidelog.broker.coordinators.groups.subscriptions import is_short, subscriptions, topics_in
 from tidelog.broker.handling.access import Right, at_top, each, first, whole
@@ -94,8 +93,13 @@ def _delete(
         group = node.groups.existing(group_id)
         if isinstance(group, ErrorCode):
             return group
-        if group.state is GroupState.EMPTY:
+        if group.is_empty:
             going = list(keys)
+            break
+        if group.consumer is not None:
+            subscribed = group.consumer.is_subscribed
+            going = [key for key in keys if not subscribed(key.topic)]
+            codes.update((key, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for key in keys)
             break
         if group.protocol_type != PROTOCOL_TYPE:
             return ErrorCode.NON_EMPTY_GROUP

@@ -13,6 +13,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.broker.coordinators.groups.group import Group
+from tidelog.broker.coordinators.groups.offset_commits import check_epoch
 from tidelog.broker.handling.access import Access, Amend, Asker, refusals
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups
@@ -164,6 +165,8 @@ def handle(node: Node, message: OffsetFetchRequest, request: Request) -> Work:
         room = AnswerRoom()
         for one in message.groups:
             code, group = (no_room().code, None) if room.is_used_up else _group(node, one.group_id)
+            if group is not None and group.consumer is not None and (one.member_id is not None or one.member_epoch >= 0):
+                code = check_epoch(group.consumer, one.member_id or "", one.member_epoch)
             found = [] if code else (yield from _found(group, _wanted(one.topics), is_stable, code, _LATER))
             groups.append(OffsetFetchResponseGroup(one.group_id, found, code))
             if len(message.groups) > 1:  # A single group's response repeats nothing, so it needs no limit.

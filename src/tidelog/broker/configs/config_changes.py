@@ -5,6 +5,7 @@
 | topic (2) | takes effect at once: with the next append, roll, retention check or compaction |
 | broker (4) | some take effect at once, for this broker (its id) or all (empty name): see `dynamic_settings` |
 | broker's loggers (8) | only incremental, until the process ends; levels are log4j's names; `root` is Tidelog's root logger |
+| group (32) | with the group's next heartbeat; refused while consumer groups are off |
 | any other | refused |
 
 | operation | a topic's property |
@@ -30,9 +31,11 @@ from tidelog.broker.requests.api_error import ApiError, api_error_of
 from tidelog.broker.requests.slices import Elsewhere, Until
 from tidelog.broker.requests.wide_requests import discarded
 from tidelog.broker.settings.dynamic_settings import is_sensitive
+from tidelog.broker.settings.group_settings import check_group_settings
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.broker.topics.topics import why_invalid
 from tidelog.config import LogConfig
+from tidelog.errors import InvalidArgumentError
 from tidelog.security.secret import HIDDEN
 from tidelog.storage.steps import Steps
 from tidelog.wire.decoder_source import MAX_STRING_BYTES
@@ -48,6 +51,7 @@ TOPIC = 2
 BROKER = 4
 BROKER_LOGGER = 8
 CLIENT_METRICS = 16
+GROUP = 32
 
 ROOT_LOGGER = "root"
 LOG_LEVELS = {
@@ -154,6 +158,8 @@ def change(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, v
     elif resource.resource_type == BROKER_LOGGER and incremental:
         check_broker_id(broker, resource.name)
         _change_loggers(resource.changes, validate_only=validate_only)
+    elif resource.resource_type == GROUP and broker.config.has_consumer_groups:
+        yield from _change_group(broker, resource, incremental=incremental, validate_only=validate_only)
     else:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} cannot be changed here")
 
@@ -278,6 +284,24 @@ def log_broker_settings(name: str, settings: Mapping[str, str]) -> None:
     """Log the new settings of this broker, or of all (empty name), except for values that may be secret."""
     shown = "".join(f" {key}={HIDDEN if is_sensitive(key) else settings[key]}" for key in sorted(settings))
     logger.info("broker %s: settings changed%s", name or "(all)", one_line(shown))
+
+
+# --- groups
+
+
+def _change_group(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
+    if not resource.name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a group's settings need its name; set the broker's defaults")
+    before = broker.image.configs.get((GROUP, resource.name), {})
+    after = dict(before) if incremental else {}
+    for one in resource.changes:
+        _apply(after, one, {})
+    try:
+        check_group_settings(broker.config.consumer_groups, after)
+    except InvalidArgumentError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if not validate_only and after != before:
+        yield from broker.manager.settings.change_group(resource.name, after)
 
 
 # --- loggers

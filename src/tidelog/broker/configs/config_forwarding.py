@@ -25,6 +25,7 @@ from tidelog.broker.configs.config_changes import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
+    GROUP,
     TOPIC,
     Changed,
     Resource,
@@ -51,8 +52,6 @@ from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 if TYPE_CHECKING:
     from tidelog.broker.configs.configured_broker import ConfiguredBroker
     from tidelog.broker.requests.request import Request
-
-GROUP = 32
 
 _CONTROLLERS = frozenset({TOPIC, CLIENT_METRICS, GROUP})
 _WRITTEN = frozenset({TOPIC, BROKER})

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from tidelog.broker.configs.config_entries import ConfigEntries
     from tidelog.broker.peers.forwarding import Forwarding
     from tidelog.broker.peers.metadata_plane import MetadataPlane
+    from tidelog.broker.settings.broker_config import BrokerConfig
     from tidelog.broker.settings.dynamic_settings import DynamicSettings
     from tidelog.broker.topics.topic_changes import TopicChanges
     from tidelog.broker.topics.topics import Topics
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 class ConfiguredBroker(Protocol):
     """A broker as the changes of settings see it."""
 
+    config: BrokerConfig
     configs: ConfigEntries
     dynamic_settings: DynamicSettings
     forwarding: Forwarding | None

@@ -35,6 +35,15 @@ group.max.session.timeout.ms           1800000     ... and the longest
 group.initial.rebalance.delay.ms       3000        how long an empty group waits for more members
 group.max.size                         2147483647  the most members of a group
 offset.metadata.max.bytes              4096        the longest metadata of a committed offset
+group.coordinator.rebalance.protocols  classic     classic, or classic,consumer: consumer groups (KIP-848) too
+group.consumer.assignors               both        server-side assignors, uniform and range; the first one is the default
+group.consumer.max.size                2147483647  the most members of a consumer group
+group.consumer.session.timeout.ms      45000       how long a member of a consumer group may be silent
+group.consumer.min.session...          45000       the least that a group's own setting may be
+group.consumer.max.session...          60000       ... and the most
+group.consumer.heartbeat.interval.ms   5000        how often members of consumer groups send heartbeats
+group.consumer.min.heartbeat...        5000        the least that a group's own setting may be
+group.consumer.max.heartbeat...        15000       ... and the most
 offsets.retention.minutes              10080       how long offsets of an empty group are kept
 offsets.retention.check.interval.ms    600000      how often expired offsets are looked for
 offsets.commit.timeout.ms              5000        in a cluster: how long a commit waits for other replicas
@@ -67,8 +76,28 @@ from typing import Any
 
 from tidelog.broker.requests.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
 from tidelog.broker.settings.authorizer_properties import check_authorizer, super_users
-from tidelog.broker.settings.broker_property import BrokerProperty, counts, flag, integer, parsed, properties_of, text, words
+from tidelog.broker.settings.broker_property import (
+    BrokerProperty,
+    counts,
+    flag,
+    integer,
+    listed,
+    parsed,
+    properties_of,
+    text,
+    words,
+)
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, ClusterConfig
+from tidelog.broker.settings.group_settings import (
+    ASSIGNORS,
+    DEFAULT_ASSIGNORS,
+    HEARTBEAT_INTERVAL,
+    PROTOCOLS,
+    SESSION_TIMEOUT,
+    ConsumerGroupSettings,
+    Limited,
+    check_broker_settings,
+)
 from tidelog.broker.settings.listener_limits import CREATION_RATE, MAX_CONNECTIONS, limit_of
 from tidelog.broker.settings.listener_security import check_secured
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
@@ -127,6 +156,17 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = integer("group.max.session.timeout.ms", 1_800_000, -(2**31))
     group_initial_rebalance_delay_ms: int = integer("group.initial.rebalance.delay.ms", 3_000, -(2**31))
     group_max_size: int = integer("group.max.size", INT32_MAX, 1)
+    group_coordinator_rebalance_protocols: tuple[str, ...] = listed(
+        "group.coordinator.rebalance.protocols", "classic", PROTOCOLS, needs="classic"
+    )
+    group_consumer_assignors: tuple[str, ...] = listed("group.consumer.assignors", DEFAULT_ASSIGNORS, ASSIGNORS)
+    group_consumer_max_size: int = integer("group.consumer.max.size", INT32_MAX, 1)
+    group_consumer_session_timeout_ms: int = integer("group.consumer.session.timeout.ms", 45_000, 1)
+    group_consumer_min_session_timeout_ms: int = integer("group.consumer.min.session.timeout.ms", 45_000, 1)
+    group_consumer_max_session_timeout_ms: int = integer("group.consumer.max.session.timeout.ms", 60_000, 1)
+    group_consumer_heartbeat_interval_ms: int = integer("group.consumer.heartbeat.interval.ms", 5_000, 1)
+    group_consumer_min_heartbeat_interval_ms: int = integer("group.consumer.min.heartbeat.interval.ms", 5_000, 1)
+    group_consumer_max_heartbeat_interval_ms: int = integer("group.consumer.max.heartbeat.interval.ms", 15_000, 1)
     offset_metadata_max_bytes: int = integer("offset.metadata.max.bytes", 4_096, -(2**31))
     offsets_retention_minutes: int = integer("offsets.retention.minutes", 10_080, 1)
     offsets_retention_check_interval_ms: int = integer("offsets.retention.check.interval.ms", 600_000, 1, INT64_MAX)
@@ -183,7 +223,33 @@ class BrokerConfig:
             values.get("authorizer_class_name") or "", has_zookeeper=cluster is not None and cluster.zookeeper is not None
         )
         super_users(values.get("super_users"))
-        return cls(listeners=listeners, cluster=cluster, log_dir=_log_dir(properties), given=given, **values)
+        config = cls(listeners=listeners, cluster=cluster, log_dir=_log_dir(properties), given=given, **values)
+        check_broker_settings(config.consumer_groups)
+        if config.has_consumer_groups and cluster is not None and cluster.zookeeper is not None:
+            what = "group.coordinator.rebalance.protocols: a cluster of ZooKeeper has no consumer groups, as in Kafka"
+            raise InvalidArgumentError(what, found="classic,consumer", expected="classic")
+        return config
+
+    @property
+    def has_consumer_groups(self) -> bool:
+        """Whether consumer groups (KIP-848) are on."""
+        return "consumer" in self.group_coordinator_rebalance_protocols
+
+    @property
+    def consumer_groups(self) -> ConsumerGroupSettings:
+        """The settings that a consumer group can have itself."""
+        return {
+            HEARTBEAT_INTERVAL: Limited(
+                self.group_consumer_heartbeat_interval_ms,
+                self.group_consumer_min_heartbeat_interval_ms,
+                self.group_consumer_max_heartbeat_interval_ms,
+            ),
+            SESSION_TIMEOUT: Limited(
+                self.group_consumer_session_timeout_ms,
+                self.group_consumer_min_session_timeout_ms,
+                self.group_consumer_max_session_timeout_ms,
+            ),
+        }
 
 
 BROKER_PROPERTIES: Mapping[str, BrokerProperty] = properties_of(BrokerConfig)

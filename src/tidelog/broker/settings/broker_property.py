@@ -73,6 +73,21 @@ def counts(name: str) -> Any:
     return field(default=(), metadata={"property": BrokerProperty(name, "STRING", parse, "")})
 
 
+def listed(name: str, default: str, known: Mapping[str, str], needs: str | None = None) -> Any:
+    """Return a field for a comma-separated list of words. `known` maps each word, in lower case, to its value; `needs` is a
+    value that the list must have.
+    """
+
+    def parse(value: PropertyValue) -> tuple[str, ...]:
+        found = [known.get(word.lower()) for word in words(value)]
+        if not found or None in found or (needs is not None and needs not in found):
+            expected = f"some of {', '.join(known)}" + (f", with {needs}" if needs else "")
+            raise InvalidArgumentError(f"{name} must be a list", found=repr(value), expected=expected)
+        return tuple(dict.fromkeys(filter(None, found)))
+
+    return field(default=parse(default), metadata={"property": BrokerProperty(name, "LIST", parse, default)})
+
+
 def words(value: PropertyValue | None) -> list[str]:
     """Return the parts of a comma-separated list, stripped, without empty ones."""
     return [word.strip() for word in str(value or "").split(",") if word.strip()]

@@ -53,10 +53,12 @@ class ClusterTopics(Topics):
         self._views: dict[str, TopicView] = {}
         self._by_id: dict[uuid.UUID, TopicView] = {}
         self._names: list[str] | None = None
+        self._generation = 0
         self.on_deleted = []
 
     def changed(self, delta: MetadataDelta) -> None:
         """Drop the cached views of changed topics; call it after the image has changed."""
+        self._generation += 1
         for name in delta.deleted_topics.values():
             self._forget(name)
         for name in delta.created_topics.values():
@@ -85,6 +87,11 @@ class ClusterTopics(Topics):
                 yield None
 
     # --- asking
+
+    @property
+    def generation(self) -> int:
+        """A number that changes with any topic."""
+        return self._generation
 
     def get(self, name: str) -> TopicView | None:
         """Return a topic by its name, None if it does not exist."""

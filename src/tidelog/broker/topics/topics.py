@@ -85,6 +85,7 @@ class Topics:
         self._in_order: list[TopicView] | None = None
         self._look_alikes: dict[str, set[str]] = {}
         self._going: set[str] = set()
+        self._generation = 0
         self._changed = core.manager.changed_topics
         self._changed.update(key.topic for key in core.manager.partitions())
 
@@ -109,6 +110,13 @@ class Topics:
         if self._in_order is None:
             self._in_order = [self._views[name] for name in sorted(self._views)]
         return self._in_order
+
+    @property
+    def generation(self) -> int:
+        """A number that changes with any topic."""
+        if self._changed:
+            self._look()
+        return self._generation
 
     def colliding(self, name: str) -> str | None:
         """Return a topic whose name differs from `name` only in dots and underscores: Kafka's metrics cannot tell them apart."""
@@ -216,6 +224,7 @@ class Topics:
         manager = self._core.manager
         names = sorted(self._changed)
         self._changed.clear()
+        self._generation += 1
         self._in_order = None
         for name in names:
             before = self._views.pop(name, None)

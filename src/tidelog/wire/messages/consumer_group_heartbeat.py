@@ -3,6 +3,7 @@
 | version | what it changed |
 |---|---|
 | 0 | flexible from the start |
+| 1 | subscriptions by a regular expression; the client chooses the member's id (KIP-848, KIP-1082) |
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class HeartbeatTopicPartitions(Struct):
     partitions: list[int] = array(int32)
 
 
-class ConsumerGroupHeartbeatRequest(Message, api="ConsumerGroupHeartbeat", key=68, versions="0", flexible="0+"):
+class ConsumerGroupHeartbeatRequest(Message, api="ConsumerGroupHeartbeat", key=68, versions="0-1", flexible="0+"):
     group_id: str = string()
     member_id: str = string()
     member_epoch: int = int32()
@@ -25,6 +26,7 @@ class ConsumerGroupHeartbeatRequest(Message, api="ConsumerGroupHeartbeat", key=6
     rack_id: str | None = string(nullable="0+", default=None)
     rebalance_timeout_ms: int = int32(default=-1)
     subscribed_topic_names: list[str] | None = array(string, nullable="0+", default=None)
+    subscribed_topic_regex: str | None = string("1+", nullable="1+", default=None)
     server_assignor: str | None = string(nullable="0+", default=None)
     topic_partitions: list[HeartbeatTopicPartitions] | None = array(HeartbeatTopicPartitions, nullable="0+", default=None)
 
@@ -33,7 +35,7 @@ class HeartbeatAssignment(Struct):
     topic_partitions: list[HeartbeatTopicPartitions] = array(HeartbeatTopicPartitions)
 
 
-class ConsumerGroupHeartbeatResponse(Message, api="ConsumerGroupHeartbeat", key=68, versions="0", flexible="0+"):
+class ConsumerGroupHeartbeatResponse(Message, api="ConsumerGroupHeartbeat", key=68, versions="0-1", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

@@ -15,6 +15,7 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from tidelog.groups.group_offsets import GroupOffsets
 from tidelog.transitions import Transitions, checked
 from tidelog.wire.error_codes import ErrorCode
@@ -152,12 +153,25 @@ class Member:
         return self.group_instance_id is not None
 
 
+class Session:
+    """The timers of a member of the new protocol: see `consumer_sessions`. Times in ms, on the clock of `Core.delays`."""
+
+    __slots__ = ("deadline_ms", "delay", "looks_at_ms", "rebalance")
+
+    def __init__(self) -> None:
+        self.deadline_ms = 0
+        self.looks_at_ms = 0
+        self.delay: Delay | None = None
+        self.rebalance: Delay | None = None
+
+
 class Group:
     """A consumer group. Use only on the event loop's thread."""
 
     __slots__ = (
         "_state",
         "awaiting_join",
+        "consumer",
         "generation_id",
         "group_id",
         "is_joined_by_more",
@@ -171,6 +185,7 @@ class Group:
         "protocol_type",
         "reason",
         "rebalance",
+        "sessions",
         "state_timestamp_ms",
         "static_members",
         "sync_timeout",
@@ -210,6 +225,25 @@ class Group:
         self.protocol_counts: dict[str, int] | None = None
         """The number of members that support each protocol; None until it is needed (`membership`)."""
         self.offsets = GroupOffsets()
+        self.consumer: ConsumerGroup | None = None
+        """The group, if it uses the new protocol (KIP-848). It then has no classic members, and the classic state EMPTY."""
+        self.sessions: dict[str, Session] = {}
+        """The timers of `consumer`'s members, by member id."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members of either protocol, and exists."""
+        return self._state is GroupState.EMPTY and (self.consumer is None or not self.consumer.members)
+
+    @property
+    def state_name(self) -> str:
+        """The state by Kafka's name, of either protocol."""
+        return str((self._state if self.consumer is None else self.consumer.state).value)
+
+    @property
+    def member_count(self) -> int:
+        """The number of members of either protocol."""
+        return len(self.members) if self.consumer is None else len(self.consumer.members)
 
     @property
     def state(self) -> GroupState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
+from tidelog.broker.coordinators.consumer_groups.consumer_group import Change, ConsumerGroup
 from tidelog.broker.coordinators.groups.group import Group, GroupState, Member
 from tidelog.groups.group_table import GroupTable
 from tidelog.groups.offset_records import GROUP_VALUE_VERSION, group_key
@@ -58,25 +59,33 @@ def least_bytes(group: Group) -> int:
     return sum(len(member.protocols.get(protocol, b"")) + len(member.assignment) for member in group.members.values())
 
 
-def read_groups(batches: Iterable[StateBatch], now_ms: int) -> dict[str, Group]:
+def read_groups(batches: Iterable[StateBatch], now_ms: int, *, has_consumers: bool = False) -> dict[str, Group]:
     """Return the groups of a partition of the log, by id, with their offsets and members. On any thread.
+
+    Consumer groups (KIP-848) are returned with `has_consumers`.
 
     A group that has offsets but no group metadata record is loaded as empty. Raises ProtocolError if a key or value that is
     needed is malformed or too new.
     """
     table = GroupTable()
     table.read(batches)
-    if table.has_modern and not _noted:
+    consumers = table.consumer_records() if has_consumers else {}
+    if table.has_modern and not has_consumers and not _noted:
         _noted.add(True)
         logger.warning(
-            "the log has groups of newer protocols (consumer, share, streams): they are kept, but not coordinated here"
+            "the log has groups of newer protocols (consumer, share, streams): they are kept, but not coordinated here; for "
+            "consumer groups, set group.coordinator.rebalance.protocols=classic,consumer"
         )
     groups: dict[str, Group] = {}
     for group_id, stored in table.groups().items():
-        metadata = stored.metadata
+        metadata = None if group_id in consumers else stored.metadata
         group = Group(group_id, now_ms) if metadata is None else _group(group_id, metadata, now_ms)
         group.offsets = stored.offsets
         groups[group_id] = group
+    for group_id, records in consumers.items():
+        group = groups.setdefault(group_id, Group(group_id, now_ms))
+        group.consumer = ConsumerGroup(group_id)
+        group.consumer.apply(Change(key, value) for key, value in records)
     return groups
 
 

@@ -16,6 +16,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidelog.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator
+from tidelog.broker.coordinators.groups.consumer_sessions import forget_session
 from tidelog.broker.coordinators.groups.group import Group, GroupState
 from tidelog.broker.coordinators.groups.group_records import group_entry, least_bytes, read_groups
 from tidelog.broker.coordinators.groups.rebalance import Rebalance, give_up
@@ -36,6 +38,7 @@ from tidelog.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from tidelog.broker.core import Core
     from tidelog.broker.settings.broker_config import BrokerConfig
+    from tidelog.broker.topics.topics import Topics
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -62,7 +65,7 @@ def offsets_topic(config: BrokerConfig) -> InternalTopic:
 class Groups:
     """The group coordinator. `log` stores its state in ``__consumer_offsets``."""
 
-    def __init__(self, core: Core, log: StateLog) -> None:
+    def __init__(self, core: Core, log: StateLog, topics: Topics) -> None:
         self.log = log
         self.retries = RetryLog(logger)
         """Limits the log lines about failures that clients cause repeatedly, because they retry."""
@@ -72,6 +75,7 @@ class Groups:
         self.offset_version = OFFSET_VALUE_VERSION if protocol is None else protocol.offset_value
         """The versions of the record values to write: all brokers of the cluster can read them."""
         self.rebalance = Rebalance(core, self.store)
+        self.consumers = ConsumerCoordinator(core, topics, self._append)
         self._core = core
         self._groups: dict[str, Group] = {}
         self._kept_in: dict[int, set[str]] = {}
@@ -89,7 +93,7 @@ class Groups:
         now_ms = self._core.clock.now_ms()
 
         def read(batches: Iterator[StateBatch]) -> dict[str, Group]:
-            return read_groups(batches, now_ms)
+            return read_groups(batches, now_ms, has_consumers=self.consumers.is_enabled)
 
         self.log.load(read, self._install, self._unload)
         self._core.delays.every(self._core.config.offsets_retention_check_interval_ms, self.expire, "expired offsets")
@@ -108,8 +112,11 @@ class Groups:
         for producer_id, is_commit in self._ended_while_loading.pop(partition, ()):
             self.complete_transaction(partition, producer_id, is_commit)
         for group in loaded.values():
-            if group.members and self._groups.get(group.group_id) is group:
-                self.rebalance.resume(group)
+            if self._groups.get(group.group_id) is group:
+                if group.consumer is not None:
+                    self.consumers.resume(group)
+                elif group.members:
+                    self.rebalance.resume(group)
 
     # --- asking
 
@@ -193,8 +200,8 @@ class Groups:
         while True:
             going, following = following, next(left, [])
             some = group.offsets.known(going, end_offset)
-            is_over = not following and group.state is GroupState.EMPTY and group.offsets.are_all(some)
-            code = self._write_tombstones(group, some, with_group=is_over and group.generation_id > 0)
+            is_over = not following and group.is_empty and group.offsets.are_all(some)
+            code = self._write_tombstones(group, some, with_group=is_over)
             if code is not ErrorCode.NONE:
                 return code
             group.offsets.remove(some)
@@ -236,12 +243,16 @@ class Groups:
                 for producer_id in group.offsets.pending_producers():
                     self._open.get(producer_id, set()).discard(group_id)
                 give_up(group)
+                for member_id in list(group.sessions):
+                    forget_session(group, member_id)
 
     def _write_tombstones(self, group: Group, keys: list[TopicPartition], *, with_group: bool) -> ErrorCode:
         group_id = group.group_id
         entries: list[Entry] = [(offset_key(group_id, key), None) for key in keys]
         if with_group:
-            entries.append((group_key(group_id), None))
+            if group.generation_id > 0:
+                entries.append((group_key(group_id), None))
+            entries += self.consumers.tombstones(group)
         writes = [(NO_PRODUCER, entries)]
         for producer_id, theirs in group.offsets.pending_among(keys).items():
             # A record outside the transaction does not cancel its pending offsets (see `group_table`): the transaction's commit
@@ -293,7 +304,10 @@ class Groups:
             return
         keys = _expired(group, self._core.clock.now_ms(), self._core.config.offsets_retention_minutes * 60_000)
         metadata = subscriptions(group) if keys else None
-        if group.state is not GroupState.STABLE or not keys:
+        if group.consumer is not None:
+            subscribed = group.consumer.is_subscribed
+            yield from self._remove_expired(group, [key for key in keys if not subscribed(key.topic)])
+        elif group.state is not GroupState.STABLE or not keys:
             yield from self._remove_expired(group, keys)
         elif metadata is None or is_short(metadata):
             yield from self._remove_unread(group, keys, None if metadata is None else topics_in(metadata))
@@ -314,7 +328,7 @@ class Groups:
             yield from self._remove_expired(group, [key for key in keys if key.topic not in topics])
 
     def _remove_expired(self, group: Group, keys: list[TopicPartition]) -> Iterator[None]:
-        is_over = group.state is GroupState.EMPTY and group.offsets.is_empty
+        is_over = group.is_empty and group.offsets.is_empty
         if not keys and not is_over:
             return
         code = yield from self.remove_offsets(group, keys)

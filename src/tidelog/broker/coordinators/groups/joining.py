@@ -101,6 +101,11 @@ def join(groups: Groups, group_id: str, joining: Joining) -> JoinResult | None:
     if group is None:
         return JoinResult(joining.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     result: JoinResult | None
+    if group.consumer is not None:
+        # Kafka lets classic members join a consumer group, and serves both protocols in it. That is not done here.
+        code = groups.consumers.end_for_classic(group) if group.is_empty else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if code:
+            return JoinResult(joining.member_id, code)
     if not _has_room(group, joining.member_id, config.group_max_size):
         remove(group, joining.member_id)
         result = JoinResult(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from tidelog.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, GroupState
 from tidelog.broker.coordinators.groups.membership import check_member
 from tidelog.broker.coordinators.state_log import code_of
@@ -46,6 +47,9 @@ Committing: TypeAlias = "Generator[Elsewhere | Until | None, Any, Codes]"
 
 AT_ONCE: Final = 256
 """From this many offsets on, a commit is checked in slices, and its batch is built on another thread."""
+
+FIRST_WITH_EPOCHS: Final = 9
+"""The first version of OffsetCommit for members of consumer groups (KIP-848)."""
 
 _TXN_SEQUENCE: Final = 0
 """The base sequence of each batch that a coordinator writes for a producer. Sequences are not checked there."""
@@ -73,6 +77,8 @@ class Committer(NamedTuple):
     generation_id: int
     member_id: str
     group_instance_id: str | None
+    api_version: int = 9
+    """Of OffsetCommit."""
 
 
 class _Kept(NamedTuple):
@@ -103,13 +109,14 @@ def commit(broker: CommittingBroker, committer: Committer, offsets: Mapping[Topi
         if group is None and committer.generation_id < 0:
             group = broker.groups.get_or_create(committer.group_id)
         if group is None:
-            code = ErrorCode.ILLEGAL_GENERATION
+            knows_epochs = broker.groups.consumers.is_enabled and committer.api_version >= FIRST_WITH_EPOCHS
+            code = ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION
         else:
             code = _refusal(group, committer, is_transactional=False)
             if code is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
                 code = ErrorCode.REBALANCE_IN_PROGRESS
             if code is ErrorCode.NONE:
-                if group.state is not GroupState.EMPTY:
+                if group.members:
                     broker.groups.rebalance.touch(group, group.members[committer.member_id])
                 code = _store(broker, group, kept, None)
                 if len(kept.offsets) < len(offsets) or len(offsets) >= AT_ONCE:
@@ -181,6 +188,8 @@ def _refusal(group: Group, committer: Committer, *, is_transactional: bool) -> E
     generation_id, member_id, instance_id = committer.generation_id, committer.member_id, committer.group_instance_id
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if group.consumer is not None:
+        return _consumer_refusal(group.consumer, committer, is_transactional=is_transactional)
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if generation_id >= 0 or member_id != UNKNOWN_MEMBER or instance_id is not None:
@@ -191,6 +200,28 @@ def _refusal(group: Group, committer: Committer, *, is_transactional: bool) -> E
     if not is_transactional and group.state is not GroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.NONE
+
+
+def _consumer_refusal(consumer: ConsumerGroup, committer: Committer, *, is_transactional: bool) -> ErrorCode:
+    _, epoch, member_id, instance_id, version = committer
+    if epoch < 0 and not consumer.members:
+        return ErrorCode.NONE
+    if is_transactional and epoch < 0 and member_id == UNKNOWN_MEMBER and instance_id is None:
+        return ErrorCode.NONE
+    code = check_epoch(consumer, member_id, epoch)
+    if is_transactional:
+        return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
+    if version < FIRST_WITH_EPOCHS and code is not ErrorCode.UNKNOWN_MEMBER_ID:
+        return ErrorCode.UNSUPPORTED_VERSION
+    return code
+
+
+def check_epoch(consumer: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
+    """Return NONE if a consumer group has the member in that epoch, otherwise the error code."""
+    member = consumer.members.get(member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def _kept(

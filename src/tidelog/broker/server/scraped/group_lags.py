@@ -160,7 +160,7 @@ class GroupLags:
             group = groups.get(name)
             if group is None:
                 continue
-            members[name] = len(group.members)
+            members[name] = group.member_count
             committed_in = {topic: list(partitions.items()) for topic, partitions in group.offsets.by_topic().items()}
             for topic, partitions in committed_in.items():
                 for partition, committed in partitions:

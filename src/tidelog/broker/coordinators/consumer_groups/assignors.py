@@ -1,0 +1,164 @@
+"""The server-side assignors of consumer groups, with the results of Kafka's of the same names.
+
+| assignor | each member gets | kept |
+|---|---|---|
+| range | a range of each topic's partitions, in the order of instance ids, then member ids; the first ones one more | nothing |
+| uniform | the same number of partitions, or one more | all that the numbers allow |
+
+Where members are subscribed to different topics, no single partition could move to make `uniform` more even. As in Kafka 3.9 and
+4.2, neither uses racks. Kafka's results depend on the order of Java's hash maps. So the numbers of partitions are Kafka's; which
+partitions move is not always the same, but never more than needed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from tidelog.broker.coordinators.consumer_groups.consumer_group import NOTHING, Assignment
+
+Partition: TypeAlias = "tuple[uuid.UUID, int]"
+
+
+class Assignee(NamedTuple):
+    """A member as assignors see it."""
+
+    instance_id: str | None
+    topics: frozenset[uuid.UUID]
+    had: Assignment = NOTHING
+    """Its part of the previous target assignment."""
+
+
+class Assigning(NamedTuple):
+    """What an assignor gets: the members by id, and the number of partitions of each of their topics."""
+
+    members: Mapping[str, Assignee]
+    partitions: Mapping[uuid.UUID, int]
+
+
+Assignments: TypeAlias = "dict[str, Assignment]"
+"""Assignments by member id."""
+
+
+def assign_ranges(assigning: Assigning) -> Assignments:
+    """Assign by `range`."""
+    members = assigning.members
+    order = sorted(members, key=lambda one: (members[one].instance_id is None, members[one].instance_id or one))
+    subscribers: dict[uuid.UUID, list[str]] = defaultdict(list)
+    for member_id in order:
+        for topic_id in members[member_id].topics:
+            subscribers[topic_id].append(member_id)
+    assigned: dict[str, dict[uuid.UUID, frozenset[int]]] = {member_id: {} for member_id in order}
+    for topic_id, theirs in subscribers.items():
+        each, more = divmod(assigning.partitions[topic_id], len(theirs))
+        start = 0
+        for number, member_id in enumerate(theirs):
+            end = start + each + (number < more)
+            if start < end:
+                assigned[member_id][topic_id] = frozenset(range(start, end))
+            start = end
+    return dict(assigned)
+
+
+def assign_uniformly(assigning: Assigning) -> Assignments:
+    """Assign by `uniform`."""
+    members = assigning.members
+    held: dict[str, list[Partition]] = {}
+    free = {(topic_id, number) for topic_id, count in assigning.partitions.items() for number in range(count)}
+    for member_id, one in members.items():
+        kept = [(topic_id, number) for topic_id, numbers in one.had.items() if topic_id in one.topics for number in numbers]
+        held[member_id] = sorted(partition for partition in kept if partition in free)
+        free.difference_update(held[member_id])
+    if len({one.topics for one in members.values()}) <= 1:
+        _share_equally(held, sorted(free))
+    else:
+        _share_by_subscription(assigning, held, free)
+    return {member_id: _by_topic(partitions) for member_id, partitions in held.items()}
+
+
+def _share_equally(held: dict[str, list[Partition]], free: list[Partition]) -> None:
+    """Give each member the same number. One partition more goes first to members that have more already."""
+    if not held:
+        return
+    each, more = divmod(sum(map(len, held.values())) + len(free), len(held))
+    order = sorted(held, key=lambda one: (-len(held[one]), one))
+    quotas = {member_id: each + (number < more) for number, member_id in enumerate(order)}
+    for member_id, quota in quotas.items():
+        free += held[member_id][quota:]
+        del held[member_id][quota:]
+    following = iter(free)
+    for member_id, quota in quotas.items():
+        held[member_id] += [next(following) for _ in range(quota - len(held[member_id]))]
+
+
+def _share_by_subscription(assigning: Assigning, held: dict[str, list[Partition]], free: set[Partition]) -> None:
+    """Give each free partition to its subscriber with the fewest, topics with the fewest subscribers first. Then even out."""
+    subscribers: dict[uuid.UUID, list[str]] = defaultdict(list)
+    for member_id, one in sorted(assigning.members.items()):
+        for topic_id in one.topics:
+            subscribers[topic_id].append(member_id)
+    load = {member_id: len(partitions) for member_id, partitions in held.items()}
+    of_topic: dict[uuid.UUID, dict[str, list[Partition]]] = {one: defaultdict(list) for one in subscribers}
+    for member_id, partitions in held.items():
+        for partition in partitions:
+            of_topic[partition[0]][member_id].append(partition)
+    waiting: dict[uuid.UUID, list[Partition]] = defaultdict(list)
+    for partition in sorted(free):
+        if partition[0] in subscribers:
+            waiting[partition[0]].append(partition)
+    order = sorted(subscribers, key=lambda one: (len(subscribers[one]), -assigning.partitions[one], one))
+    for topic_id in order:
+        least = [(load[one], one) for one in subscribers[topic_id]]
+        heapq.heapify(least)
+        for partition in waiting[topic_id]:
+            count, member_id = least[0]
+            heapq.heapreplace(least, (count + 1, member_id))
+            load[member_id] = count + 1
+            of_topic[topic_id][member_id].append(partition)
+    # Each move makes the sum of the squares of the loads smaller, so this ends.
+    while any(_even_out(of_topic[topic_id], subscribers[topic_id], load) for topic_id in order):
+        pass
+    for member_id in held:
+        held[member_id] = [partition for topic_id in order for partition in of_topic[topic_id].get(member_id, ())]
+
+
+def _even_out(owned: dict[str, list[Partition]], subscribers: list[str], load: dict[str, int]) -> bool:
+    """Move partitions of one topic from members with many partitions to those with few; return whether any was moved."""
+    least = [(load[one], one) for one in subscribers]
+    most = [(-load[one], one) for one in subscribers if owned.get(one)]
+    heapq.heapify(least)
+    heapq.heapify(most)
+    has_moved = False
+    while most:
+        giver, taker = most[0][1], least[0][1]
+        if least[0][0] != load[taker]:
+            heapq.heapreplace(least, (load[taker], taker))
+        elif -most[0][0] != load[giver] or not owned[giver]:
+            heapq.heappop(most)
+            if owned[giver]:
+                heapq.heappush(most, (-load[giver], giver))
+        elif load[giver] <= load[taker] + 1:
+            break
+        else:
+            owned[taker].append(owned[giver].pop())
+            load[giver] -= 1
+            load[taker] += 1
+            heapq.heapreplace(least, (load[taker], taker))
+            heapq.heapreplace(most, (-load[giver], giver))
+            heapq.heappush(most, (-load[taker], taker))
+            has_moved = True
+    return has_moved
+
+
+def _by_topic(partitions: list[Partition]) -> Assignment:
+    topics: dict[uuid.UUID, set[int]] = defaultdict(set)
+    for topic_id, number in partitions:
+        topics[topic_id].add(number)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in topics.items()}
+
+
+ASSIGNORS: Final[Mapping[str, Callable[[Assigning], Assignments]]] = {"uniform": assign_uniformly, "range": assign_ranges}
+"""The assignors by name."""

@@ -1,0 +1,84 @@
+"""How a member gets from the partitions that it has to those of its target assignment (KIP-848), one heartbeat at a time.
+
+1. What it has and should not have, it must revoke. Until its heartbeats no longer list that, it gets nothing new.
+2. Then its epoch becomes that of the target assignment, and it gets all partitions of it that no member has.
+3. While others still have some of them, each heartbeat asks again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Container, Iterable, Mapping
+from typing import TypeAlias
+
+from tidelog.broker.coordinators.consumer_groups.consumer_group import NOTHING, Assignment, ConsumerMember, MemberState
+from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
+from tidelog.wire.error_codes import ErrorCode
+
+Owned: TypeAlias = "Iterable[tuple[uuid.UUID, Iterable[int]]] | None"
+"""The partitions that a member's heartbeat lists; None if it lists none because they are the same as before."""
+
+
+def reconcile(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Assignment,
+    owners: Mapping[tuple[uuid.UUID, int], str],
+    owned: Owned,
+    *,
+    subscribed: Container[uuid.UUID] | None = None,
+) -> ConsumerMember:
+    """Return the member after a heartbeat that reports `owned`, perhaps unchanged. `owners` has the member of each partition.
+
+    `subscribed` are the ids of its topics if its subscription has changed: it loses all others, whatever the target assignment.
+    Raises RefusedError (FENCED_MEMBER_EPOCH) if the member's state is unknown and it has partitions.
+    """
+    is_waiting = member.state is MemberState.UNREVOKED_PARTITIONS and _has_any(owned, member.pending)
+    if is_waiting or member.is_reconciled_to(target_epoch):
+        return member if subscribed is None else _without_others(member, owned, subscribed)
+    if member.state is MemberState.UNKNOWN and (owned is None or any(partitions for _, partitions in owned)):
+        reason = "the member's state is unknown: it must give up its partitions and rejoin"
+        raise RefusedError(ErrorCode.FENCED_MEMBER_EPOCH, reason)
+    if subscribed is not None:
+        target = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in subscribed}
+    kept: dict[uuid.UUID, frozenset[int]] = {}
+    revoked: dict[uuid.UUID, frozenset[int]] = {}
+    for topic_id, partitions in member.assigned.items():
+        wanted = target.get(topic_id, frozenset())
+        if partitions & wanted:
+            kept[topic_id] = partitions & wanted
+        if partitions - wanted:
+            revoked[topic_id] = partitions - wanted
+    if revoked and _has_any(owned, revoked):
+        return member.reconciled(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept or NOTHING, revoked)
+    assigned = dict(kept)
+    must_wait = False
+    for topic_id, wanted in target.items():
+        missing = wanted - kept.get(topic_id, frozenset())
+        free = frozenset(one for one in missing if owners.get((topic_id, one)) in (None, member.member_id))
+        must_wait = must_wait or len(free) < len(missing)
+        if free:
+            assigned[topic_id] = kept.get(topic_id, frozenset()) | free
+    state = MemberState.UNRELEASED_PARTITIONS if must_wait else MemberState.STABLE
+    return member.reconciled(state, target_epoch, assigned or NOTHING)
+
+
+def _without_others(member: ConsumerMember, owned: Owned, subscribed: Container[uuid.UUID]) -> ConsumerMember:
+    """Return a member that keeps its epoch, and has to revoke the topics that it is no longer subscribed to."""
+    kept = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id in subscribed}
+    if len(kept) == len(member.assigned):
+        return member
+    pending = dict(member.pending)
+    for topic_id, partitions in member.assigned.items():
+        if topic_id not in subscribed:
+            pending[topic_id] = pending.get(topic_id, frozenset()) | partitions
+    if _has_any(owned, pending):
+        return member.reconciled(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept or NOTHING, pending)
+    return member._replace(previous_epoch=member.epoch, assigned=kept or NOTHING)
+
+
+def _has_any(owned: Owned, partitions: Assignment) -> bool:
+    """Whether a heartbeat lists any of the partitions. One that lists nothing has not changed, and may still have them."""
+    if owned is None:
+        return True
+    return any(not partitions.get(topic_id, frozenset()).isdisjoint(held) for topic_id, held in owned)

@@ -1,0 +1,55 @@
+"""Regular expressions in subscriptions (KIP-848): RE2's syntax, matched in linear time by Google's RE2.
+
+Kafka uses RE2/J, a translation of RE2 into Java with the same syntax: no look-around, no back-references, at most 1,000
+repetitions. A pattern must match the whole name of a topic. Two things differ: RE2 bounds a compiled pattern to 1 MiB here, and
+RE2/J knows more names of Unicode scripts, which no topic's name can contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
+from tidelog.errors import MissingPackageError
+from tidelog.extras import imported_from
+from tidelog.wire.error_codes import ErrorCode
+
+MAX_BYTES = 1 << 20
+"""The most memory of a compiled pattern and of its automaton, in bytes."""
+
+MAX_LENGTH = 4096
+"""The most characters of a pattern."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise RefusedError (INVALID_REGULAR_EXPRESSION) for a pattern that cannot be used."""
+    _compiled(pattern)
+
+
+def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
+    """Return the topics that a pattern matches. Any thread may call this. Raises RefusedError (INVALID_REGULAR_EXPRESSION)."""
+    matches = _compiled(pattern).fullmatch
+    return frozenset(topic for topic in topics if matches(topic))
+
+
+@lru_cache(64)
+def _compiled(pattern: str) -> Any:
+    try:
+        with imported_from("patterns", "google-re2"):
+            import re2
+    except MissingPackageError as error:
+        raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"this broker cannot match patterns: {error}") from None
+    if len(pattern) > MAX_LENGTH:
+        reason = f"a pattern has {len(pattern)} characters: at most {MAX_LENGTH} are allowed"
+        raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, reason)
+    options = re2.Options()
+    options.max_mem = MAX_BYTES
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        found = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+        reason = f"{pattern!r} is not a valid regular expression: {found}"
+        raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, reason) from None
