@@ -38,7 +38,7 @@ from bench.broker.requests import (
     produce_request,
     records_for,
 )
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 
 OUT = scratch("many-cores")
 MOST_CLIENTS = 8
