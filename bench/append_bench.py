@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.records.batch import CREATE_TIME

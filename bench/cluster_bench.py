@@ -21,10 +21,10 @@ from itertools import count
 
 from tests.kafka.jars import why_not
 
+from bench.children.scratch import scratch
 from bench.cluster.deaths import Death, death, prepare
 from bench.cluster.loads import Run, loads
 from bench.cluster.sides import KAFKA, TIDELOG, Side, both_sides
-from bench.scratch import scratch
 
 OUT = scratch("cluster")
 STALL_BAR_MS = 200.0

@@ -35,8 +35,8 @@ from typing import Any
 from tests.kafka.brokers import Kafka391
 from tests.kafka.jars import why_not
 
+from bench.children.scratch import scratch
 from bench.recovery_bench import HEAP_MB, JAVA_OPTIONS, LOG4J, PARTITIONS, TOPIC, crash, fill, indexes_of, kafka_s
-from bench.scratch import scratch
 
 OUT = scratch("index_job")
 THREADS = 2

@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.scratch import OUT
+from bench.children.scratch import OUT
 from tidelog.clock import SystemClock
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.reader.log_dir import LogDir

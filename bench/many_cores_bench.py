@@ -39,7 +39,7 @@ from bench.broker.requests import (
     records_for,
 )
 from bench.charts.figures import Figure, note
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 
 OUT = scratch("many-cores")
 MOST_CLIENTS = 8

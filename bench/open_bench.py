@@ -39,8 +39,8 @@ from tests.kafka.brokers import Kafka391
 from tests.kafka.jars import why_not
 
 from bench.children.open_child import FAR_FUTURE_MS, memory_mb, open_files, process_start_s
+from bench.children.scratch import scratch
 from bench.recovery_bench import HEAP_MB, JAVA_OPTIONS, LOADED, LOG4J
-from bench.scratch import scratch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.formats import names

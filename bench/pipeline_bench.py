@@ -43,7 +43,7 @@ from tests.kafka.brokers import LONG_LIVED, Kafka391
 from tests.kafka.jars import why_not
 
 from bench.broker.processor_time import children_seconds, own_seconds
-from bench.scratch import OUT
+from bench.children.scratch import OUT
 from tidelog.spark import session
 
 if TYPE_CHECKING:

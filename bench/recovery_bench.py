@@ -30,7 +30,7 @@ from typing import Any
 from tests.kafka.brokers import Kafka391
 from tests.kafka.jars import why_not
 
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 from tidelog.clock import SystemClock
 from tidelog.formats.names import file_name
 from tidelog.records.builder import Producer, build_batch_v2

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 import tidelog
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.formats.time_map import TimeMap

@@ -36,7 +36,7 @@ from bench.broker.prober import answer_to
 from bench.broker.processor_time import own_seconds
 from bench.broker.requests import LIST_OFFSETS_VERSION, frame, list_offsets_request
 from bench.children.open_child import process_start_s
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 from tidelog.wire.headers import read_response
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tidelog.wire.messages.list_offsets import ListOffsetsResponse

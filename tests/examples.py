@@ -1,4 +1,4 @@
-"""The number of Hypothesis examples: a test sets the number for `make soak`; `make test` draws a third.
+"""The number of Hypothesis examples: a test sets the number for `make soak`; `make test` draws a quarter.
 
 `make test` always draws the same examples for a test, so that its result depends only on the change; `make soak` draws new ones
 each time, keeps failures (`.hypothesis`) and tries them first the next time.
@@ -17,12 +17,12 @@ DEFAULT = 100
 """If a test sets no number."""
 
 LEAST = 10
-"""The least that a third is, unless the test sets fewer."""
+"""The least that a quarter is, unless the test sets fewer."""
 
 
 def drawn(count: int) -> int:
     """Return how many of `count` examples this run draws."""
-    return count if IS_SOAK else max(-(-count // 3), min(count, LEAST))
+    return count if IS_SOAK else max(-(-count // 4), min(count, LEAST))
 
 
 def examples(count: int = DEFAULT, **others: Any) -> settings:

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from bench.children.background_child import ROWS
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 
 OUT = scratch("background")
 CHILD = Path(__file__).parents[1] / "children" / "background_child.py"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import confluent_kafka
 from tests.kafka.jars import classpath
 
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 
 HERE = Path(__file__).parent
 OUT = scratch("broker")

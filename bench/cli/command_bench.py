@@ -22,7 +22,7 @@ import sys
 from typing import Any
 
 import tidelog
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 
 OUT = scratch("command")
 TIDELOG = [sys.executable, "-m", "tidelog"]

@@ -24,7 +24,7 @@ from typing import Any
 from tests.kafka.jars import classpath, why_not
 from tests.kafka.java import java_command
 
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 
 OUT = scratch("find")
 FIRST_MS = 1_700_000_000_000

@@ -35,7 +35,7 @@ from tests.kafka.zookeepers import KafkaBroker, ZookeeperCluster
 from tests.migration import judge
 from tests.patience import PATIENCE_S
 
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 
 OUT = scratch("zookeeper")
 TOPIC, OURS = "orders", 3

@@ -39,7 +39,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
-from bench.scratch import scratch
+from bench.children.scratch import scratch
 from bench.time_range_bench import DAY_MS, FIRST_MS, late, write_log
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig

@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 import tidelog
 from tests.broker.conftest import RunningBroker
 from tests.cli.conftest import KAFKA_2, KAFKA_3
+from tests.examples import IS_SOAK
 from tests.interop.gate import first_of
 from tests.kafka.brokers import Kafka241, Kafka391
 from tests.kafka.clients import NewRow, commit_offsets, consume, create_topics, produce, wait_until_decided
@@ -260,7 +261,7 @@ def test_a_mirror_that_is_killed(west: Places, east: Places, tmp_path: Path, sou
     topic = f"killed-{source}-{target}"
     create_topics(west[source], {topic: {"retention.ms": "-1"}}, 2)
     chance = random.Random(7)
-    count, kills = 0, 6
+    count, kills = 0, 6 if IS_SOAK else 3
     with (tmp_path / "err").open("w") as errors:
         for _ in range(kills + 1):
             command = [sys.executable, "-m", "tests.interop.mirror_program", west[source], east[target]]

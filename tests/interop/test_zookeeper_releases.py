@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.raw import RawClient
 from tests.examples import IS_SOAK
 from tests.interop.gate import first_of
 from tests.kafka import old_wire
@@ -25,7 +24,6 @@ from tests.patience import PATIENCE_S
 from tidelog.broker.settings.protocol_version import ProtocolVersion
 from tidelog.model import OFFSETS_TOPIC
 from tidelog.records.compression import Codec
-from tidelog.wire.messages.metadata import MetadataRequest
 
 KAFKAS, OURS = 1, 2
 TOPIC = "orders"
@@ -99,18 +97,6 @@ class Pair:
                 path, line = folder / "replication-offset-checkpoint", f"{TOPIC} {partition} {len(sent)}\n"
                 wait_until(lambda path=path, line=line: line in path.read_text(), f"{path} to have {line}", PATIENCE_S)  # type: ignore[misc]
 
-    def wait_until_missed(self) -> None:
-        """Wait until the controller knows that ours has left.
-
-        One before Kafka 2.2 misses a broker that is back before it looks (KAFKA-1120), and takes it to be shutting down for ever.
-        """
-
-        def is_missed() -> bool:
-            with RawClient(("127.0.0.1", self.kafka.port), timeout_s=PATIENCE_S) as client:
-                return OURS not in {one.node_id for one in client.ask(MetadataRequest(topics=[]), 0).brokers}
-
-        wait_until(is_missed, "the controller to miss ours", PATIENCE_S)
-
     def wait_for(self, isr: list[int], leaders: tuple[int, int] | None = None) -> None:
         for partition in (0, 1):
             self.admin.wait_for(TOPIC, isr, None if leaders is None else leaders[partition], partition)
@@ -174,7 +160,7 @@ def test_release(tmp_path: Path, release: str, protocol: str, magic: int) -> Non
         assert both.member.stop() == 0
         both.wait_for([KAFKAS], (KAFKAS, KAFKAS))
         both.produce("gone")
-        both.wait_until_missed()
+        both.admin.wait_until_missed(OURS, lambda _: both.kafka.port)
         both.member.start()
         both.wait_for([KAFKAS, OURS])
         both.check()

@@ -8,14 +8,16 @@ with cluster.client() as client:
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from tests.broker.raw import RawClient
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
+from tidelog.wire.messages.metadata import MetadataRequest
 
 ROOT = "/kafka"
 
@@ -106,6 +108,25 @@ class ZookeeperAdmin:
     def is_registered(self, node_id: int) -> bool:
         """Whether a broker has its znode."""
         return self._client.exists(f"{self._root}/brokers/ids/{node_id}") is not None
+
+    def wait_until_missed(self, node_id: int, port: Callable[[int], int]) -> None:
+        """Wait until the controller knows that a broker has left; `port` returns where a broker listens.
+
+        A controller before Kafka 2.2 misses a broker that is back before it looks (KAFKA-1120), and takes it to be shutting down
+        for ever.
+        """
+
+        def is_missed() -> bool:
+            controller = self.controller()
+            if controller in (-1, node_id):
+                return False
+            try:
+                with RawClient(("127.0.0.1", port(controller)), timeout_s=PATIENCE_S) as client:
+                    return node_id not in {one.node_id for one in client.ask(MetadataRequest(topics=[]), 0).brokers}
+            except OSError:
+                return False
+
+        wait_until(is_missed, f"the controller to miss broker {node_id}", PATIENCE_S)
 
     def controller(self) -> int:
         """Return the controller's broker id, -1 if there is none."""

@@ -145,6 +145,7 @@ class Play:
         self._end_of_step(name)
         self.wait_in_sync()
         canary.stop()
+        self.admin.wait_until_missed(node_id, lambda controller: self.nodes[controller].port)
         canary.delete(TOPIC)
         canary.start(kind, V0, V0)
         self.lead_by_preferred()
@@ -250,6 +251,7 @@ class Play:
                 wait_until(lambda node_id=node_id: not self.admin.is_registered(node_id), "the session's end", PATIENCE_S)  # type: ignore[misc]
             else:
                 node.stop()
+                self.admin.wait_until_missed(node_id, lambda controller: self.nodes[controller].port)
             self._flow(without=node_id)
             node.start(kind, protocol, message_format)
             self._say(f"  {node}, protocol {protocol}, format {message_format}{', was killed' if node_id == killed else ''}")

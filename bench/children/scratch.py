@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-OUT = Path(__file__).parent / "out"
+OUT = Path(__file__).parents[1] / "out"
 
 
 def scratch(name: str) -> Path:
