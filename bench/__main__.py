@@ -18,7 +18,7 @@ BENCHMARKS = (
     "cli.decoding_bench",
     "cli.command_bench",
     "cli.sql_bench",
-    "cli.find_bench",
+    "find_bench",
     "pipeline_bench",
     "lookup_bench",
     "broker_bench",

@@ -4,7 +4,7 @@ The segment is imported (1 KiB values, batches of 16 KiB, so about 65,000 batche
 DumpLogSegments has no look-up: the timed call is the cheapest one that would show where to look, a dump of the segment's time
 index. The two alternate; the medians are compared.
 
-    python -m bench.cli.find_bench [--rounds 5] [--segment-mb 1024] [--max-ratio 0.5]
+    python -m bench.find_bench [--rounds 5] [--segment-mb 1024] [--max-ratio 0.5]
 
 Needs Java and Maven. Its files are in bench/out and are removed at the end.
 """
