@@ -1,8 +1,8 @@
 """Background compaction: one log after the other, in slices (spec §15; Kafka's LogCleaner).
 
 It runs one pass after the other, each over the log with the largest dirty share, until no log needs compaction. Then it checks
-again every log.cleaner.backoff.ms. If the scheduler's owner has threads, one of them reads, maps and filters, and waits for the
-disk. The rest runs on the logs' thread in slices, one in each of the scheduler's ticks.
+again every log.cleaner.backoff.ms. If the scheduler's owner has threads, one of them reads, maps, filters and writes, and waits
+for the disk. The rest runs on the logs' thread in slices, one in each of the scheduler's ticks.
 
 Checking all logs has a cost, too: with thousands of them it exceeds that of a small pass. So the logs found by one check are
 compacted in order, and each is checked once more before its pass. All logs are checked again when the passes since the last check

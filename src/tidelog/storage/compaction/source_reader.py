@@ -17,8 +17,8 @@ from tidelog.storage.segment.log_segment import LogSegment
 
 _T = TypeVar("_T")
 
-SHARE_S = 0.25
-"""How much processor time another thread uses at a time, in seconds."""
+SHARE_S = 0.1
+"""How much processor time another thread uses at a time, in seconds. A shutdown waits for the end of a share."""
 
 OPEN_AT_ONCE = 16
 """How many segments a share may have open."""
