@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         found = {
             side: {key: statistics.median(one[key] for one in measured) for key in measured[0]} for side, measured in runs.items()
         }
-        ratio = found["before"]["seconds"] / found["now"]["seconds"] if "before" in found else None
+        ratio = found["before"]["seconds"] / found["now"]["seconds"] if found.get("before") else None
         is_missed |= ratio is not None and ratio < options.min_ratio
         if options.json:
             print(json.dumps({"row": name, "ratio": ratio, **runs}), flush=True)

@@ -3,7 +3,8 @@ begin until its end.
 
 python background_child.py ROW FOLDER SCALE      one JSON line: seconds, and the process's processor seconds meanwhile
 
-It runs under the Python of any checkout: it uses only `tidelog.Broker`, a Kafka client, and the files in the data folder.
+It runs under the Python of any checkout: it uses only `tidelog.Broker`, `LogManager`, a Kafka client, and the files in the data
+folder.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -27,6 +29,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 import tidelog
+from tidelog.clock import ManualClock, SystemClock
+from tidelog.storage.log_manager import LogManager
+
+T = TypeVar("T")
 
 PATIENCE_S = 300
 LAG = {"min.compaction.lag.ms": str(7 * 24 * 3600 * 1000), "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
@@ -169,6 +175,59 @@ def snapshots(folder: Path, partitions: int, segments: int) -> dict[str, float]:
         return clock.read()
 
 
+def metadata_snapshot(folder: Path, topics: int) -> dict[str, float]:
+    """From when a snapshot of the metadata log is due, after 6 MB of changes, until it exists. Empty in a checkout without such a
+    log.
+    """
+    clock = ManualClock(1_700_000_000_000)
+    with tidelog.Broker(folder, clock=clock) as broker:
+        client = Client(broker.port)
+        for number in range(topics):
+            client.create(f"t{number}", 1)
+        value = ",".join(f"{partition}:1" for partition in range(4000))
+        before = set(folder.glob("__cluster_metadata-0/*.checkpoint"))
+        for first in range(6_000_000 // len(value) // topics + 1):
+            asked = []
+            for number in range(topics):
+                entry = ConfigEntry(
+                    "leader.replication.throttled.replicas", f"{first}:1,{value}", incremental_operation=AlterConfigOpType.SET
+                )
+                asked.append(ConfigResource(ResourceType.TOPIC, f"t{number}", incremental_configs=[entry]))
+            for future in client.admin.incremental_alter_configs(asked).values():
+                future.result(PATIENCE_S)
+        if not (folder / "__cluster_metadata-0").exists():
+            return {}
+        measured = Clock()
+        clock.advance(60_000)
+        until(lambda: bool(set(folder.glob("__cluster_metadata-0/*.checkpoint")) - before))
+        return measured.read()
+
+
+def truncation(folder: Path, partitions: int, segments: int) -> dict[str, float]:
+    """The second half of each log is removed, by the calls that a follower makes after a change of leaders."""
+    with served(folder) as client:
+        client.create("t", partitions, segment_bytes="100000")
+        client.fill("t", partitions, 6 * segments, 15_000, is_idempotent=True)
+    with LogManager(folder, SystemClock()) as manager:
+        clock = Clock()
+        for partition in range(partitions):
+            log = manager.log("t", partition)
+            offset = log.log_end_offset // 2
+            if hasattr(log, "producers_at"):
+                log.truncate_to(offset, run(log.producers_at(offset)))
+            else:
+                log.truncate_to(offset)
+        return clock.read()
+
+
+def run(steps: Generator[object, None, T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
 def deletion(folder: Path, partitions: int) -> dict[str, float]:
     with served(folder) as client:
         client.create("t", partitions, file_delete_delay_ms="0")
@@ -262,6 +321,8 @@ ROWS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "retention, 200 partitions": lambda folder, scale: retention(folder, max(3, int(200 * scale)), 8),
     "DeleteRecords of 200 partitions": lambda folder, scale: records_deletion(folder, max(3, int(200 * scale)), 8),
     "snapshots of producers at 400 rolls": lambda folder, scale: snapshots(folder, 40, max(2, int(11 * scale))),
+    "a metadata snapshot after 6 MB of changes": lambda folder, scale: metadata_snapshot(folder, 20),
+    "truncation of 100 logs by half": lambda folder, scale: truncation(folder, max(3, int(100 * scale)), 8),
     "deletion of 500 partitions": lambda folder, scale: deletion(folder, max(5, int(500 * scale))),
     "time maps of 216 segments of 1 MB": lambda folder, scale: time_maps(folder, max(10, int(216 * scale))),
     "flushes of 400 rolled segments": lambda folder, scale: flushes(folder, 40, max(2, int(10 * scale))),

@@ -18,7 +18,8 @@ from tidelog.records.records import Record, iter_records
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
-from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, Steps, run
+from tidelog.storage.compaction.cleaner import Cleaner, Steps, run
+from tidelog.storage.compaction.cleaner_stats import CleanerStats
 from tidelog.storage.partition.append.append_info import AppendInfo
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation

@@ -36,7 +36,8 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
-from tidelog.storage.compaction.cleaner import CleanerStats, run
+from tidelog.storage.compaction.cleaner import run
+from tidelog.storage.compaction.cleaner_stats import CleanerStats
 from tidelog.storage.compaction.segment_grouping import group_segments_by_size
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.segment_replacement import ReplacementAbortedError

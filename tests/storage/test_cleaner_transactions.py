@@ -30,7 +30,8 @@ from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.control import ControlType, control_key
 from tidelog.records.records import Record
-from tidelog.storage.compaction.cleaner import CleanerStats, run
+from tidelog.storage.compaction.cleaner import run
+from tidelog.storage.compaction.cleaner_stats import CleanerStats
 from tidelog.storage.partition.partition_log import PartitionLog
 
 INT64_MAX = 2**63 - 1

@@ -16,7 +16,7 @@ from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 from tidelog.records import filter as record_filter
 from tidelog.records.compression import Bytes, Codec
-from tidelog.storage.compaction import log_cleaner
+from tidelog.storage.compaction import group_writer, log_cleaner
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaner import Cleaner
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleaningState
@@ -224,6 +224,52 @@ def test_a_pass_that_ends_while_it_is_worked_on_elsewhere(world: World, elsewher
     assert {int(one.key or b"") for one in all_records(log)} == {0, 1, 2, 3, 4}
     compacted = [one.key for one in all_records(log) if one.offset < log.segments.active.base_offset]
     assert len(compacted) == len(set(compacted))
+
+
+@pytest.mark.parametrize("is_abandoned", [False, True])
+def test_a_pass_that_ends_while_another_thread_writes(
+    world: World, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, is_abandoned: bool
+) -> None:
+    """That thread still uses the new segment's files: it closes and removes them, and the next pass waits for that."""
+    log = mixed_log(world)
+    key = log.topic_partition
+    cleaner = cleaner_of(world)
+    cleaner.start(world.scheduler)
+    real, reads = group_writer.read_batches, 0
+
+    def read_while_the_pass_ends(source: LogFile, position: int, buffer_bytes: int) -> memoryview:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            if is_abandoned:
+                cleaner.abandon()
+            else:
+                world.manager.abort_cleaning(key)
+            assert list(log.directory.glob("*.log.cleaned"))
+        return real(source, position, buffer_bytes)
+
+    monkeypatch.setattr(group_writer, "read_batches", read_while_the_pass_ends)
+    world.scheduler.tick()
+    while reads < 2:
+        late = elsewhere.waiting.pop(0)
+        elsewhere.is_here = False
+        result = late[0]()
+        elsewhere.is_here = True
+        if reads < 2:
+            late[1](result)
+            world.scheduler.tick()
+    assert reads == 2
+    assert bool(list(log.directory.glob("*.cleaned"))) == is_abandoned
+    world.clock.advance(15_000)
+    world.scheduler.tick()
+    assert not elsewhere.waiting
+    late[1](result)
+    world.scheduler.tick()
+    assert bool(elsewhere.waiting) is not is_abandoned
+    while elsewhere.waiting:
+        elsewhere.do_next()
+        world.scheduler.tick()
+    assert world.manager.checkpoints == ({} if is_abandoned else {key: log.segments.active.base_offset})
 
 
 def test_nothing_to_do(world: World) -> None:

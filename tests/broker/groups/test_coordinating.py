@@ -260,10 +260,10 @@ class TestKept:
         coordinator.pass_time(DELAY_MS)
         one.joined()
         rebalance = coordinator.broker.node.groups.rebalance
-        store, rebalance._store = rebalance._store, lambda group: ErrorCode.NOT_COORDINATOR
+        store, rebalance._store_aside = rebalance._store_aside, lambda group, is_wanted, done: done(ErrorCode.NOT_COORDINATOR)
         one.sync({one.member_id: b"x"})
         answer = one.synced()
-        rebalance._store = store
+        rebalance._store_aside = store
         assert (answer.error_code, answer.assignment) == (ErrorCode.NOT_COORDINATOR, b"")
         assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         one.join()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import resource
 from contextlib import ExitStack
+from functools import partial
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.loop_turns import LoopTurns
@@ -29,11 +29,19 @@ def test_no_step_of_a_large_group_keeps_the_loop_for_long(start_broker: StartBro
 
 
 def test_a_group_of_60_mb_is_written_and_loaded(start_broker: StartBroker) -> None:
-    """It is one record, much larger than `offsets.load.buffer.size`. Its write is one step of a quarter of a second, which only
-    happens if somebody has raised `message.max.bytes`; the load is in steps.
+    """It is one record, much larger than `offsets.load.buffer.size`, which only happens if somebody has raised
+    `message.max.bytes`. It is built elsewhere, and the loop only appends it; the load is in steps.
     """
     broker = start_broker(**PROPERTIES, message_max_bytes=100_000_000)
-    joined_and_assigned(broker, ErrorCode.NONE, longest_s=math.inf)
+    joined_and_assigned(broker, ErrorCode.NONE, longest_s=10 * LONGEST_S)
+    groups, written = broker.node.groups, list[ErrorCode]()
+    group = groups.get("g")
+    assert group is not None
+    end_offset = broker.on_loop(lambda: groups.log.end_offset(0))
+    for is_wanted in (lambda: False, lambda: True):  # What a later generation has overtaken is not written after it.
+        broker.on_loop(partial(groups.store_aside, group, is_wanted, written.append))
+    wait_until(lambda: written == [ErrorCode.NONE], "the record to be written", PATIENCE_S)
+    assert broker.on_loop(lambda: groups.log.end_offset(0)) == end_offset + 1
     broker.stop()
     broker.start()
     with broker.client() as client, LoopTurns(broker) as turns:

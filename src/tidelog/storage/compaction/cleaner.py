@@ -12,8 +12,8 @@ horizon has not passed. Appending the kept batches builds the new segment's inde
 records, and may be smaller than before.
 
 A pass is a generator of short steps, so that the log's thread can do other work in between. Appends, reads and rolls do not
-disturb a pass. Another thread, if there is one, reads, maps and filters the batches, and waits for syncs. The log's own thread
-appends the kept batches and swaps the segments.
+disturb a pass. Another thread, if there is one, reads and maps the batches, and writes and syncs the new segment. The log's own
+thread swaps the segments.
 Truncation and deletion must abort the pass first (`cleaner_manager`). A pass that is aborted (`ReplacementAbortedError`) or fails
 removes its unfinished segment; groups that were already replaced stay replaced. It may run again at any time. A pass that is only
 closed, perhaps by the garbage collector after its folder was given up, leaves the files as a crash does.
@@ -24,28 +24,28 @@ pass and leaves the partition online and its log unchanged.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tidelog.clock import Clock
-from tidelog.errors import CorruptBatchError, OffsetOverflowError, StorageError
+from tidelog.errors import OffsetOverflowError
 from tidelog.formats import names
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
-from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, BatchHeader, iter_headers, read_header
+from tidelog.records.batch import iter_headers
 from tidelog.records.compaction import KeyMapper
-from tidelog.records.filter import FilterResult, filter_to
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
+from tidelog.storage.compaction.cleaner_stats import CleanerStats
 from tidelog.storage.compaction.cleaning_filter import CleaningFilter, last_records_of_active_producers
+from tidelog.storage.compaction.group_writer import GroupWriter
 from tidelog.storage.compaction.segment_grouping import group_segments_by_size
 from tidelog.storage.compaction.skimpy_offset_map import DEFAULT_DEDUPE_BUFFER_BYTES, DEFAULT_LOAD_FACTOR, SkimpyOffsetMap
+from tidelog.storage.compaction.source_reader import OPEN_AT_ONCE, in_parts, opened, read_batches, take_share
 from tidelog.storage.loading.overflow import split_overflowed_segment
-from tidelog.storage.partition.flush_job import sync_files
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.log_file import LogFile, delete_file
 from tidelog.storage.segment.log_segment import LogSegment
@@ -56,10 +56,10 @@ MAX_WARMINGS = 16
 """After this many attempts in a row that found bytes not in memory, memory is short, and the read waits for the disk."""
 
 DEFAULT_IO_BUFFER_BYTES = 1024 * 1024
-"""How many bytes of a log one step reads; a larger batch takes a step by itself."""
+"""How many bytes of a log are read at a time; a larger batch is read by itself."""
 
-JOB_BYTES = 8 * 1024 * 1024
-"""How many bytes another thread reads at a time: each handover between threads costs milliseconds on a busy machine."""
+INDEX_BYTES = 16 * 1024
+"""The cost of looking up the sizes of a segment's indexes, as the number of bytes that a pass processes in the same time."""
 
 _T = TypeVar("_T")
 Steps = Generator[int | Callable[[], object], None, _T]
@@ -67,23 +67,6 @@ Steps = Generator[int | Callable[[], object], None, _T]
 to compute. Any thread may call that function before the generator continues; its exception is raised in the generator. If the
 generator is closed meanwhile, the function's result is ignored.
 """
-
-
-@dataclass
-class CleanerStats:
-    """The statistics of a pass. Times are in epoch ms, by the injected clock."""
-
-    start_ms: int = 0
-    end_ms: int = 0
-    map_bytes_read: int = 0
-    map_messages_read: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    messages_read: int = 0
-    messages_written: int = 0
-    invalid_messages_read: int = 0
-    """The number of records without a key."""
-    buffer_utilization: float = 0.0
 
 
 class CleanResult(NamedTuple):
@@ -129,6 +112,8 @@ class Cleaner:
         self._load_factor = load_factor
         self._clock = clock
         self._io_buffer_bytes = io_buffer_bytes
+        self.has_threads = False
+        """Whether another thread calls the functions that the steps yield."""
 
     def clean(self, cleanable: LogToClean, now_ms: int | None = None) -> CleanResult | None:
         """Compact a log without interruption, see `steps`."""
@@ -152,8 +137,13 @@ class Cleaner:
             end_offset = self.offset_map.latest_offset + 1
             stats.buffer_utilization = self.offset_map.utilization
             transactions = CleanedTransactions()
+            segments = log.segments.values(0, end_offset)
+            for number, segment in enumerate(segments, 1):
+                _ = segment.offset_index.size_bytes, segment.time_index.size_bytes  # It is read once.
+                if not number % OPEN_AT_ONCE:
+                    yield OPEN_AT_ONCE * INDEX_BYTES
             for group in group_segments_by_size(
-                log.segments.values(0, end_offset),
+                segments,
                 log.config.segment_bytes,
                 log.config.segment_index_bytes,
                 cleanable.first_uncleanable_offset,
@@ -175,47 +165,54 @@ class Cleaner:
         transactions.add_aborted_transactions(aborted)
         mapper = KeyMapper(self.offset_map.table, start_offset, room)
         dirty = log.segments.values(start_offset, end_offset)
-        try:
-            for i, segment in enumerate(dirty):
-                yield from self._map_segment(segment, start_offset, mapper, transactions, stats)
-                if mapper.is_full:
-                    logger.debug("%s: the offset map is full at offset %d", segment.log.path, self.offset_map.latest_offset)
-                    return
-                # Missing offsets at the segment's end are skipped, too.
-                next_base = dirty[i + 1].base_offset if i + 1 < len(dirty) else end_offset
-                self.offset_map.latest_offset = next_base - 1
-        finally:
-            stats.map_messages_read = mapper.messages_read
+        # Missing offsets at a segment's end are skipped, too.
+        ends = [segment.base_offset for segment in dirty[1:]] + [end_offset] * bool(dirty)
+        for part in in_parts(list(zip(dirty, ends, strict=True))):
+            sources = []
+            for segment, end in part:
+                position = 0
+                if segment.base_offset < start_offset:
+                    first = yield from in_memory(lambda: next(segment.batches_from(start_offset), None))  # noqa: B023
+                    position = segment.size_bytes if first is None else first.position
+                sources.append((opened(segment), position, end))
+            steps = self._mapping(sources, mapper, transactions, stats)
+            yield from self._shares(partial(take_share, steps), stats)
+            if mapper.is_full:
+                logger.debug("%s: the offset map is full at offset %d", log.directory, self.offset_map.latest_offset)
+                return
 
-    def _map_segment(
+    def _mapping(
         self,
-        segment: LogSegment,
-        start_offset: int,
+        sources: Sequence[tuple[LogFile, int, int]],
         mapper: KeyMapper,
         transactions: CleanedTransactions,
         stats: CleanerStats,
-    ) -> Steps[None]:
-        source, position = _opened(segment), 0
-        if segment.base_offset < start_offset:
-            first = yield from in_memory(lambda: next(segment.batches_from(start_offset), None))
-            position = segment.size_bytes if first is None else first.position
-        while position < segment.size_bytes:
-            size = yield from _elsewhere(partial(self._map_batches, source, position, mapper, transactions))
-            stats.map_bytes_read += size
-            position += size
-            yield size
-            if mapper.is_full:
-                return
-
-    def _map_batches(self, source: LogFile, position: int, mapper: KeyMapper, transactions: CleanedTransactions) -> int:
-        """Map the batches from `position` on; return their size in bytes. The size does not include a batch that no
-        longer fits in the map.
+    ) -> Iterator[None]:
+        """Map the batches of these sources, each from a position on, until the map is full; the map then covers the offsets below
+        the source's end. Each step is one read.
         """
-        done = 0
-        while done < JOB_BYTES and position + done < source.size_bytes and not mapper.is_full:
-            view = self._read_batches(source, position + done)
-            done += _map_batches(mapper, transactions, view, position + done, source.path)
-        return done
+        table = self.offset_map.table  # That of this pass: it may have ended.
+        for source, position, end in sources:
+            while position < source.size_bytes:
+                view = read_batches(source, position, self._io_buffer_bytes)
+                size = _map_batches(mapper, transactions, view, position, source.path)
+                position += size
+                stats.map_bytes_read += size
+                stats.map_messages_read = mapper.messages_read
+                yield
+                if mapper.is_full:
+                    return
+            table.latest_offset = end - 1
+            source.release()
+
+    def _shares(self, take: Callable[[bool], bool], stats: CleanerStats) -> Steps[None]:
+        """Call `take` until it returns True. Its argument: whether another thread calls it."""
+        while True:
+            before = stats.work_bytes
+            if (yield from _elsewhere(partial(take, self.has_threads))):
+                return
+            if not self.has_threads:
+                yield stats.work_bytes - before
 
     # --- new segments
 
@@ -231,106 +228,48 @@ class Cleaner:
         """Write the kept batches of `segments` into one segment that replaces them. Return False if one of them was split
         instead.
         """
-        cleaned = _new_cleaned_segment(log, segments[0].base_offset, self._clock)
+        start = segments[0].base_offset
+        end = yield from in_memory(segments[-1].read_next_offset)
+        # The new index needs all of them, also those whose records are in a segment that was compacted before.
+        aborted = yield from in_memory(partial(log.local.collect_aborted_transactions, start, end))
+        transactions.add_aborted_transactions(aborted)
+        cleaned = _new_cleaned_segment(log, start, self._clock)
         transactions.cleaned_index = cleaned.txn_index
-        last_records = last_records_of_active_producers(log.producer_state)
+        record_filter = CleaningFilter(
+            self.offset_map,
+            transactions,
+            last_records_of_active_producers(log.producer_state),
+            now_ms=now_ms,
+            delete_retention_ms=log.config.delete_retention_ms,
+        )
+        writer = GroupWriter(
+            cleaned,
+            transactions,
+            record_filter,
+            stats,
+            buffer_bytes=self._io_buffer_bytes,
+            max_batch_bytes=log.config.max_message_bytes,
+            old_format_horizon_ms=old_format_horizon_ms,
+        )
         try:
-            for i, segment in enumerate(segments):
-                if i + 1 < len(segments):
-                    next_offset = segments[i + 1].base_offset
-                else:
-                    next_offset = yield from in_memory(segment.read_next_offset)
-                # The new index needs all of them, also those whose records are in a segment that was compacted before.
-                aborted = yield from in_memory(partial(log.local.collect_aborted_transactions, segment.base_offset, next_offset))
-                transactions.add_aborted_transactions(aborted)
-                record_filter = CleaningFilter(
-                    self.offset_map,
-                    transactions,
-                    last_records,
-                    now_ms=now_ms,
-                    delete_retention_ms=log.config.delete_retention_ms,
-                    retains_old_tombstones=segment.last_modified_ms > old_format_horizon_ms,
-                    path=segment.log.path,
-                )
-                try:
-                    max_bytes = log.config.max_message_bytes
-                    yield from self._clean_into(cleaned, segment, record_filter, transactions, max_bytes, stats)
-                except OffsetOverflowError:
-                    cleaned.delete_if_exists()
-                    _split(log, segment)
-                    return False
-                stats.invalid_messages_read += record_filter.without_key
-            cleaned.on_become_inactive()
-            yield partial(sync_files, cleaned.begin_sync())
-            cleaned.set_last_modified(segments[-1].last_modified_ms)
-            cleaned.close_idle()
+            for part in in_parts(segments):
+                steps = writer.copy([opened(segment) for segment in part])
+                if part[-1] is segments[-1]:
+                    steps = chain(steps, writer.finish(segments[-1].last_modified_ms))
+                yield from self._shares(partial(writer.run, steps), stats)
+        except OffsetOverflowError:
+            writer.discard()
+            _split(log, segments[writer.index])
+            return False
         except GeneratorExit:
-            cleaned.close_handlers()
+            writer.stop()
             raise
         except BaseException:
-            with contextlib.suppress(StorageError):
-                cleaned.delete_if_exists()
+            writer.discard()
             raise
+        stats.invalid_messages_read += record_filter.without_key
         yield from log.replacing_segments([cleaned], segments)
         return True
-
-    def _clean_into(
-        self,
-        cleaned: LogSegment,
-        segment: LogSegment,
-        record_filter: CleaningFilter,
-        transactions: CleanedTransactions,
-        max_batch_bytes: int,
-        stats: CleanerStats,
-    ) -> Steps[None]:
-        source, position = _opened(segment), 0
-        while position < segment.size_bytes:
-            results = yield from _elsewhere(partial(self._filter_batches, source, position, record_filter, max_batch_bytes))
-            transactions.write_noted()
-            for result, headers in results:
-                if result.data:
-                    cleaned.append(headers[-1].last_offset, headers, result.data)
-                position += result.bytes_read
-                stats.bytes_read += result.bytes_read
-                stats.messages_read += result.messages_read
-                stats.bytes_written += result.bytes_retained
-                stats.messages_written += result.messages_retained
-                yield result.bytes_read + result.bytes_retained
-
-    def _filter_batches(
-        self, source: LogFile, position: int, record_filter: CleaningFilter, max_batch_bytes: int
-    ) -> list[tuple[FilterResult, list[BatchHeader]]]:
-        """Return the kept part of the batches from `position` on: a filter result and its headers for each read."""
-        results = []
-        done = retained = 0
-        while done < JOB_BYTES and retained < self._io_buffer_bytes and position + done < source.size_bytes:
-            view = self._read_batches(source, position + done)
-            result = filter_to(view, record_filter, position=position + done, path=source.path, max_batch_bytes=max_batch_bytes)
-            results.append((result, result.headers()))
-            done += result.bytes_read
-            retained += result.bytes_retained
-        return results
-
-    def _read_batches(self, log: LogFile, position: int) -> memoryview:
-        """Return bytes from `position` on that begin with a complete batch. Raise CorruptBatchError if there is none."""
-        view = memoryview(log.read(position, self._io_buffer_bytes))
-        if next(iter_headers(view, position, log.path), None) is not None:
-            return view
-        left = log.size_bytes - position
-        if left < MIN_HEADER_BYTES:
-            raise CorruptBatchError("a batch is cut off", path=log.path, position=position, found=f"{left} bytes")
-        size = int.from_bytes(view[8:LOG_OVERHEAD]) + LOG_OVERHEAD
-        if size > left:
-            raise CorruptBatchError(
-                "a batch is longer than the rest of its segment",
-                path=log.path,
-                position=position,
-                found=f"{size} bytes",
-                expected=f"at most {left}",
-            )
-        view = memoryview(log.read(position, size))
-        read_header(view, 0, position, log.path)
-        return view
 
 
 def _map_batches(mapper: KeyMapper, transactions: CleanedTransactions, view: memoryview, position: int, path: Path) -> int:
@@ -373,13 +312,6 @@ def in_memory(read: Callable[[], _T]) -> Steps[_T]:
             warmings += not missing.is_progress
             yield missing.prefetch
     return read()
-
-
-def _opened(segment: LogSegment) -> LogFile:
-    """Open a segment's `.log` with a separate descriptor for other threads. Its last user closes it."""
-    log = LogFile(segment.log.path, segment.size_bytes)
-    log.descriptor()  # If descriptors run out, logs of this thread can release some.
-    return log
 
 
 def _new_cleaned_segment(log: PartitionLog, base_offset: int, clock: Clock) -> LogSegment:

@@ -40,7 +40,7 @@ def last_records_of_active_producers(producer_state: ProducerStateManager) -> di
 
 
 class CleaningFilter(LatestRecordFilter):
-    """The filter for one source segment. The object in `transactions` is shared by all segments of a pass."""
+    """The filter for a group of segments; `begin_source` comes before each. All groups of a pass share `transactions`."""
 
     def __init__(
         self,
@@ -50,21 +50,24 @@ class CleaningFilter(LatestRecordFilter):
         *,
         now_ms: int,
         delete_retention_ms: int,
-        retains_old_tombstones: bool,
-        path: PathLike = None,
     ) -> None:
-        """`retains_old_tombstones` applies to formats v0 and v1, which have no delete horizon. `path` is for error messages."""
         super().__init__(
             offset_map.table,
             now_ms,
             delete_retention_ms,
             kept_ends=[last.last_data_offset for last in last_records.values() if last.last_data_offset >= 0],
-            retains_old_tombstones=retains_old_tombstones,
         )
         self._transactions = transactions
         self._last_records = last_records
-        self._path = path
+        self._path: PathLike = None
         self._discards_records = False
+
+    def begin_source(self, path: PathLike, *, retains_old_tombstones: bool) -> None:
+        """Filter another segment from now on. `retains_old_tombstones` applies to formats v0 and v1, which have no delete
+        horizon; `path` is for error messages.
+        """
+        self._path = path
+        self.retains_old_tombstones = retains_old_tombstones
 
     def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
         """Decide what to keep of a batch, and whether `select` must examine its records."""

@@ -1,8 +1,8 @@
 """Background compaction: one log after the other, in slices (spec §15; Kafka's LogCleaner).
 
 It runs one pass after the other, each over the log with the largest dirty share, until no log needs compaction. Then it checks
-again every log.cleaner.backoff.ms. If the scheduler's owner has threads, one of them reads, maps and filters, and waits for the
-disk. The rest runs on the logs' thread in slices, one in each of the scheduler's ticks.
+again every log.cleaner.backoff.ms. If the scheduler's owner has threads, one of them reads, maps, filters and writes, and waits
+for the disk. The rest runs on the logs' thread in slices, one in each of the scheduler's ticks.
 
 Checking all logs has a cost, too: with thousands of them it exceeds that of a small pass. So the logs found by one check are
 compacted in order, and each is checked once more before its pass. All logs are checked again when the passes since the last check
@@ -33,8 +33,9 @@ from math import inf
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean
-from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, CleanResult, Steps, in_memory, run
+from tidelog.storage.compaction.cleaner import Cleaner, CleanResult, Steps, in_memory, run
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleanerManager
+from tidelog.storage.compaction.cleaner_stats import CleanerStats
 from tidelog.storage.partition.segment_replacement import ReplacementAbortedError
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 
@@ -214,7 +215,9 @@ class LogCleaner:
         compaction.
         """
         done = 0
-        while done < max_bytes:
+        scheduler = self._scheduler
+        self._cleaner.has_threads = scheduler is not None and scheduler.elsewhere is not None
+        while done < max_bytes and not (scheduler is not None and done and scheduler.is_over):
             if self._current is not None and self._current.log.is_offline:
                 key = self._current.topic_partition
                 self._abort()
@@ -238,10 +241,9 @@ class LogCleaner:
             else:
                 if isinstance(step, int):
                     done += step
-                    self._worked_bytes += step
-                elif self._scheduler is not None and self._scheduler.elsewhere is not None:
+                elif scheduler is not None and scheduler.elsewhere is not None:
                     self._is_waiting = True
-                    self._scheduler.aside(step, partial(self._waited, steps))
+                    scheduler.aside(step, partial(self._waited, steps))
                     return True
                 else:
                     try:
@@ -251,11 +253,11 @@ class LogCleaner:
         return True
 
     def _waited(self, steps: object, result: object) -> None:
-        """Continue after another thread's work, unless the pass was aborted meanwhile."""
+        """Continue after another thread's work: with the pass, or with the next one if that pass was aborted meanwhile."""
+        self._is_waiting = False
         if self._steps is steps:
-            self._is_waiting = False
             self._error = result if isinstance(result, BaseException) else None
-            self._go_on_later()
+        self._go_on_later()
 
     def _fail(self, error: Exception) -> None:
         if self._current is None:
@@ -278,6 +280,7 @@ class LogCleaner:
             self.manager.give_up_cleaning(key)
             return
         self.last_stats = stats = result.stats
+        self._worked_bytes += stats.work_bytes
         self.manager.done_cleaning(key, result.end_offset)
         logger.info(
             "%s: compacted up to offset %d: %d of %d records and %d of %d bytes stay",
@@ -292,7 +295,8 @@ class LogCleaner:
     def _abort(self) -> None:
         """Abort the current pass, and remove its unfinished segment."""
         steps, self._steps, self._current = self._steps, None, None
-        self._is_waiting, self._error = False, None
+        self._error = None
+        # No other pass begins while a thread still works for this one.
         # A running generator has raised the error that aborts it.
         if steps is not None and getgeneratorstate(steps) != GEN_RUNNING:
             with suppress(ReplacementAbortedError, StorageError):  # After a StorageError the log is offline, which was logged.

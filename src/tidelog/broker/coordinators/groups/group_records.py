@@ -29,8 +29,13 @@ def group_entry(group: Group, version: int = GROUP_VALUE_VERSION) -> Entry:
     """Return the record of a group's metadata, in value version `version`: its generation, and its members with their
     assignments.
     """
+    return group_key(group.group_id), encode_versioned(group_value(group, version), version)
+
+
+def group_value(group: Group, version: int) -> GroupMetadataValue:
+    """Return a group's metadata as of now, to be encoded in value version `version`."""
     protocol = group.protocol_name
-    value = GroupMetadataValue(
+    return GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
         protocol=protocol,
@@ -50,7 +55,6 @@ def group_entry(group: Group, version: int = GROUP_VALUE_VERSION) -> Entry:
             for member in group.members.values()
         ],
     )
-    return group_key(group.group_id), encode_versioned(value, version)
 
 
 def least_bytes(group: Group) -> int:

@@ -11,7 +11,7 @@ the partition is loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tidelog.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator
 from tidelog.broker.coordinators.groups.consumer_sessions import forget_session
 from tidelog.broker.coordinators.groups.group import Group, GroupState
-from tidelog.broker.coordinators.groups.group_records import group_entry, least_bytes, read_groups
+from tidelog.broker.coordinators.groups.group_records import group_entry, group_value, least_bytes, read_groups
 from tidelog.broker.coordinators.groups.rebalance import Rebalance, give_up
 from tidelog.broker.coordinators.groups.subscriptions import is_short, subscriptions, topics_in
 from tidelog.broker.coordinators.state_log import InternalTopic, StateLog, chunks, refusal
@@ -33,6 +33,7 @@ from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.records.compression import Codec
 from tidelog.records.state_batches import Entry, StateBatch
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
+from tidelog.wire.coordinator.versioned import encode_versioned
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from tidelog.broker.topics.topics import Topics
 
 logger = logging.getLogger("tidelog.broker")
+
+ASIDE_BYTES = 1 << 20
+"""Another thread builds a group's record if it is at least as large as this."""
 
 Removal: TypeAlias = Generator[None, None, ErrorCode]
 """A generator that lets other work run at each `yield`."""
@@ -74,7 +78,7 @@ class Groups:
         self.group_version = GROUP_VALUE_VERSION if protocol is None else protocol.group_value
         self.offset_version = OFFSET_VALUE_VERSION if protocol is None else protocol.offset_value
         """The versions of the record values to write: all brokers of the cluster can read them."""
-        self.rebalance = Rebalance(core, self.store)
+        self.rebalance = Rebalance(core, self.store, self.store_aside)
         self.consumers = ConsumerCoordinator(core, topics, self._append)
         self._core = core
         self._groups: dict[str, Group] = {}
@@ -150,6 +154,27 @@ class Groups:
         return self._append(
             group.group_id, map(partial(group_entry, version=self.group_version), [group]), at_least_bytes=least_bytes(group)
         )
+
+    def store_aside(self, group: Group, is_wanted: Callable[[], bool], done: Callable[[ErrorCode], object]) -> None:
+        """Do what `store` does, and call `done` with the code. Another thread builds a large record; it is dropped, and `done` is
+        not called, if it is no longer wanted then.
+        """
+        group_id, version, size = group.group_id, self.group_version, least_bytes(group)
+        if size < ASIDE_BYTES or self._writing(group_id, partial(self.log.check_size, self.log.partition_of(group_id), size)):
+            done(self.store(group))
+            return
+        value = group_value(group, version)
+
+        def built(batch: bytearray | BaseException) -> None:
+            if not is_wanted():
+                return
+            if isinstance(batch, BaseException):
+                self.retries.error("group %r: its record cannot be built: %s", group_id, batch)
+                done(ErrorCode.UNKNOWN_SERVER_ERROR)
+                return
+            done(self._writing(group_id, lambda: self.log.append_batch(self.log.partition_of(group_id), batch)))
+
+        self._core.heavy.run(lambda: self.log.build([(group_key(group_id), encode_versioned(value, version))]), built)
 
     def note_pending(self, producer_id: int, group: Group, key: TopicPartition, committed: CommittedOffset) -> None:
         """Note an offset that a producer has committed in a transaction that is still open."""
@@ -275,10 +300,17 @@ class Groups:
     def _append(
         self, group_id: str, entries: Iterable[Entry], producer: Producer = NO_PRODUCER, at_least_bytes: int = 0
     ) -> ErrorCode:
-        try:
+        def write() -> None:
             partition = self.log.partition_of(group_id)
             self.log.check_size(partition, at_least_bytes)
             self.log.append(partition, list(entries), producer=producer, is_transactional=producer != NO_PRODUCER)
+
+        return self._writing(group_id, write)
+
+    def _writing(self, group_id: str, write: Callable[[], object]) -> ErrorCode:
+        """Call `write`; return NONE, or the error code for clients if the log refuses the records."""
+        try:
+            write()
         except TidelogError as error:
             self.retries.error("group %r: %s refuses its records: %s", group_id, OFFSETS_TOPIC, error)
             return refusal(error)

@@ -52,11 +52,17 @@ _CAN_REBALANCE = (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.
 
 
 class Rebalance:
-    """Runs rebalances and the sessions of members. `store` writes a group's generation (`Groups.store`)."""
+    """Runs rebalances and the sessions of members. `store` and `store_aside` write a group's generation (`Groups`)."""
 
-    def __init__(self, core: Core, store: Callable[[Group], ErrorCode]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        store: Callable[[Group], ErrorCode],
+        store_aside: Callable[[Group, Callable[[], bool], Callable[[ErrorCode], object]], object],
+    ) -> None:
         self._core = core
         self._store = store
+        self._store_aside = store_aside
 
     # --- joining phase
 
@@ -160,7 +166,14 @@ class Rebalance:
             member.assignment = assignment or b""
         if missing:
             logger.warning("group %r: %d members have no assignment from their leader", group.group_id, missing)
-        code = self._store(group)
+        generation_id = group.generation_id
+        self._store_aside(
+            group,
+            lambda: group.generation_id == generation_id and group.state is GroupState.COMPLETING_REBALANCE,
+            partial(self._assigned, group),
+        )
+
+    def _assigned(self, group: Group, code: ErrorCode) -> None:
         if code:
             self._assign_nothing(group, code)
             self.may_prepare(group, f"{code.name} when the assignment was stored")
