@@ -24,6 +24,9 @@ PRIME_BYTES = 1 << 30
 KAFKA, TIDELOG = "kafka", "tidelog"
 
 
+Report = Callable[..., bool]
+
+
 def arguments_of(description: str) -> argparse.ArgumentParser:
     """Return a parser with the common arguments."""
     parser = argparse.ArgumentParser(description=description)
@@ -43,8 +46,10 @@ def compare(
     folder: str = "{name}",
     properties: Mapping[str, str] | None = None,
     last: Callable[[list[str]], bool] = lambda names: False,
+    told: Report | None = None,
 ) -> int:
     """Run the selected cases, and call `last` when the brokers have ended. Return the exit status: 1 if a target is missed.
+    `told` prints a case instead of `report`.
 
     Each broker's data is in `folder`, by its name; `properties` apply to both brokers. `last` returns whether it missed a target.
     """
@@ -61,11 +66,11 @@ def compare(
             peer.__enter__()
             if options.warm_up:
                 cases.mixed_traffic(peer, options.warm_up)
-        if not options.json:
+        if not options.json and told is None:
             print(f"{'':45} {'Kafka':>10} {'Tidelog':>10}  ratio  target   CPU K → T          p50/p99 µs K → T", flush=True)
         for case in chosen:
             try:
-                is_missed |= report(case, measured(case, peers, options.runs), as_json=options.json)
+                is_missed |= (told or report)(case, measured(case, peers, options.runs), as_json=options.json)
             except (RuntimeError, OSError) as error:
                 is_missed = True
                 print(f"{case.name:45} failed: {error}", flush=True)
