@@ -454,16 +454,3 @@ class TestBytesToSend:
         assert log.view(self.SIZE, self.SIZE) == b"c" * self.SIZE
         log.close_handlers()
         assert first == b"a" * self.SIZE
-
-    def test_not_in_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        log = LogFile.open(tmp_path / "00000000000000000000.log")
-        log.append(bytes(self.SIZE))
-        for told, kind in ((None, bytes), (True, memoryview)):
-            monkeypatch.setattr(module, "is_cached", lambda *_, told=told: told)
-            with non_blocking():
-                assert type(log.view(0, self.SIZE)) is kind
-        monkeypatch.setattr(module, "is_cached", lambda *_: False)
-        assert type(log.view(0, self.SIZE)) is memoryview  # Who may wait does not ask.
-        with non_blocking(), pytest.raises(NotCachedError):
-            log.view(0, self.SIZE)
-        log.close_handlers()

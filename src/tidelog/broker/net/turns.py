@@ -37,6 +37,10 @@ class Turns:
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_scheduled = False
         self._is_contended = False
+        self.latest: object | None = None
+        """The connection that has received last."""
+        self.mixed_at = 0.0
+        """When that was another connection than the one before, by `monotonic`."""
 
     @property
     def must_wait(self) -> bool:

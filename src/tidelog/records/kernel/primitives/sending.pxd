@@ -16,7 +16,7 @@ cdef extern from "sending.h" nogil:
     void tidelog_job_add(Job *job, const void *data, size_t size)
     void pool_put "tidelog_pool_put"(Pool *pool, Job *job)
     Job *pool_take "tidelog_pool_take"(Pool *pool)
-    int pool_close "tidelog_pool_close"(Pool *pool, double seconds)
+    bint pool_close "tidelog_pool_close"(Pool *pool, double seconds)
     int tidelog_is_in_memory(const void *at, size_t size)
 
 

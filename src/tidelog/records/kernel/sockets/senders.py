@@ -65,13 +65,19 @@ class Senders:
             job = following
         return found
 
-    def close(self, seconds: float) -> bool:
-        """End the threads, and drop jobs that have not begun. Return whether all have ended within so many seconds."""
-        is_over = sending.pool_close(self._pool, seconds)
+    def close(self, seconds: float) -> list | None:
+        """End the threads, and drop jobs that have not begun. Return the owners of all jobs that `done` has not returned; None if
+        a thread has not ended within so many seconds, because its disk does not answer: it still uses its socket.
+        """
+        pool = self._pool
         self._pool = cython.NULL if cython.compiled else None
-        if not is_over:
-            _stuck.append(self._kept)
-        return bool(is_over)
+        is_over: cython.bint
+        with cython.nogil:
+            is_over = sending.pool_close(pool, seconds)
+        if is_over:
+            return [owner for owner, _ in self._kept.values()]
+        _stuck.append(self._kept)
+        return None
 
 
 def is_in_memory(chunks: list) -> bool:
