@@ -12,6 +12,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from tests.kafka.jars import why_not
 
@@ -84,17 +85,13 @@ def compare(
 
 def measured(case: Case, peers: dict[str, Peer], runs: int) -> dict[str, list[Measure]]:
     """Run a case on each broker in turn, `runs` times."""
-    prepared = {name: case.prepare(peer) for name, peer in peers.items()}
     turns: dict[str, list[Measure]] = {name: [] for name in peers}
-    try:
-        ready = {name: context.__enter__() for name, context in prepared.items()}
+    with ExitStack() as stack:
+        ready = {name: stack.enter_context(case.prepare(peer)) for name, peer in peers.items()}
         for _ in range(runs):
             for name, run in ready.items():
                 prime()
                 turns[name].append(run())
-    finally:
-        for context in prepared.values():
-            context.__exit__(None, None, None)
     return turns
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -134,7 +135,7 @@ def test_a_connection_that_closes_keeps_its_descriptor_until_the_thread_is_done(
 
 def is_open_socket(fd: int) -> bool:
     try:
-        return os.readlink(f"/proc/self/fd/{fd}").startswith("socket:") if os.path.isdir("/proc/self/fd") else bool(os.fstat(fd))
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
     except OSError:
         return False
 

@@ -182,7 +182,7 @@ class Bulk:
 class AloneTurns(Turns):
     """Each connection counts as the only active one."""
 
-    mixed_at = property(lambda _: -1e9, lambda _, __: None)  # type: ignore[assignment]
+    are_shared = False
 
 
 class House:
@@ -302,6 +302,18 @@ def test_requests_of_all_sizes(data: st.DataObject) -> None:
             waited[fd] = waited[fd] + 1 if done == before[fd] else 0
             assert waited[fd] <= longest
         before = now
+
+
+def test_a_round_moves_little_bulk() -> None:
+    """Small requests are answered between two rounds, so each megabyte that a round moves makes them wait."""
+    house = House(Loop(list.sort), lambda _: [b"answer"])
+    for fd in range(30):
+        house.connect(fd, repeated(MIB))
+    before = 0
+    for number, _ in enumerate(house.run(20)):
+        moved = house.node.metrics.counters.received_bytes - before
+        before += moved
+        assert number < 2 or moved <= 3 * MIB
 
 
 @pytest.mark.parametrize("secured", [NONE, ODD, ALL])

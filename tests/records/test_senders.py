@@ -68,9 +68,7 @@ def send_all(senders: Any, sock: socket.socket, chunks: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
-def test_all_bytes_in_their_order(
-    tmp_path: Path, senders: Any, pair: tuple[socket.socket, socket.socket], is_cold: bool
-) -> None:
+def test_all_bytes_in_their_order(tmp_path: Path, senders: Any, pair: tuple[socket.socket, socket.socket], is_cold: bool) -> None:
     """From memory and from a file on the disk; more buffers than one system call takes, empty ones, turns of a megabyte."""
     path = tmp_path / "log"
     content = os.urandom(3 * MIB + 123)

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.storage.segment_files import batch, full_disk, log_file, messages, offsets_in, open_descriptors, short_writes
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
-from tidelog.storage.segment import log_file_reader as module
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.log_file_reader import MIN_MAPPED_BYTES
 

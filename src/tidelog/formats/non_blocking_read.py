@@ -142,4 +142,3 @@ def _read_cached(fd: int, buffer: memoryview, position: int) -> int:
             raise
         return os.preadv(fd, (buffer,), position)
     return count
-

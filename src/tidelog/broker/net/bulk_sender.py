@@ -2,7 +2,7 @@
 
 | a large response | is sent |
 |---|---|
-| in memory, and its connection has been the only active one for `SHARED_S` | on the loop: it delays nobody, and a thread would take longer |
+| in memory, its connection has long been the only active one (`SHARED_S`) | on the loop: it delays nobody, and a thread takes longer |
 | in memory, beside other connections | by one of `WARM` threads, at most 1 MiB at a time in turn |
 | on the disk | by one of `COLD` threads, after it was read; meanwhile the disk also reads what the client will want next |
 
@@ -23,7 +23,6 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from tidelog.broker.loop.event_loop import AT_THE_END_S
 from tidelog.records import kernel
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ logger = logging.getLogger("tidelog.broker")
 
 LARGE_BYTES: Final = 128 * 1024
 """Responses of this size are large: a thread costs the loop as much time as sending fewer bytes."""
-
-SHARED_S: Final = 0.1
-"""How long a connection must have been the only active one, in seconds, to be sent large responses on the loop."""
 
 WARM: Final = min(4, os.cpu_count() or 1)
 COLD: Final = 4
@@ -68,7 +64,7 @@ class BulkSender:
         for done, sent, error in self._pool.done():
             cast("Done", done)(sent, error)
 
-    def close(self, at_most_s: float = AT_THE_END_S) -> bool:
+    def close(self, at_most_s: float) -> bool:
         """End the threads. Return whether all have ended within that time. `done` is called for what they did not begin."""
         pool, self._pool = self._pool, None
         if pool is None:

@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic, perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
-from tidelog.broker.net.bulk_sender import LARGE_BYTES, SHARED_S
+from tidelog.broker.net.bulk_sender import LARGE_BYTES
 from tidelog.broker.net.unsent_bytes import bytes_in_memory
 from tidelog.broker.requests.request import Outcome, Wide
 from tidelog.broker.requests.wide_requests import discard
@@ -289,7 +289,7 @@ class AnswerWriter:
         first = first_part(chunks)
         if sum(map(len, first)) < LARGE_BYTES:
             return False
-        if monotonic() - self._turns.mixed_at >= SHARED_S and is_in_memory(first):
+        if not self._turns.are_shared and is_in_memory(first):
             return False
         self._unsent = chunks
         self._is_handed_over = True

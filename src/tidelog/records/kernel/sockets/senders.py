@@ -1,7 +1,7 @@
 """Threads that send to sockets: what is in memory at once, what is on a disk when the disk has delivered it (see sending.h).
 
-The owner's thread calls every method. It watches `fileno`, and collects what is done when that is readable. A socket has one job at
-a time, and its owner must not close it before the job is done; a socket that is shut down ends its job at once.
+The owner's thread calls every method. It watches `fileno`, and collects what is done when that is readable. A socket has one job
+at a time, and its owner must not close it before the job is done; a socket that is shut down ends its job at once.
 """
 
 from __future__ import annotations
