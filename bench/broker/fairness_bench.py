@@ -116,7 +116,11 @@ def wide_fetches(partitions: int, connections: int) -> Load:
     @contextmanager
     def load(peer: Peer) -> Iterator[Begin]:
         topic = new_topic(peer, partitions)
-        fill(peer, topic, 16_384, partitions * 17_000 // 1_000_000 + 1, partitions)
+        sent = batch(records_for(16_384, 100), 100)
+        for partition in range(partitions):
+            one = frame(produce_request(topic, sent, partition), PRODUCE_VERSION)
+            while not peer.high_watermark(topic, partition):  # Kafka lists a new leader before it accepts records.
+                raw(peer.port, [one], count=1)
         wanted = [FetchPartition(partition=i, fetch_offset=0, partition_max_bytes=16_384) for i in range(partitions)]
         of_topic = FetchTopic(topic=topic, partitions=wanted)
         asked = FetchRequest(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, session_epoch=-1, topics=[of_topic])

@@ -31,6 +31,8 @@ KIB, MIB = 1024, 1024 * 1024
 TURN_BYTES = 2 * MIB
 WINDOW = 4 * MIB
 """What the system keeps of what a peer has sent, or is to get."""
+MORE = -(-8 * MIB // ROUND_BYTES)
+"""Rounds that move 8 MiB of bulk."""
 NONE, ODD, ALL = range(0), range(1, 99, 2), range(99)
 """Connections that use TLS."""
 
@@ -323,7 +325,7 @@ def test_small_requests_beside_bulk_are_answered_in_each_round(order: Callable[[
     for fd in range(30):
         house.connect(fd, repeated(900 * KIB) if fd % 2 else repeated(100))
     before = Counter[int]()
-    for _ in house.run(40):
+    for _ in house.run(40 * MORE):
         assert all(house.answers[fd] > before[fd] for fd in range(0, 30, 2))
         before = house.answers.copy()
     bulk = [house.answers[fd] for fd in range(1, 30, 2)]
@@ -339,7 +341,7 @@ def test_large_responses(order: Callable[[list[int]], None], mebibytes: int, sec
     house = House(Loop(order), lambda size: [response] if size < KIB else [b"answer"], secured=secured, is_sent_here=is_sent_here)
     for fd in range(24):
         house.connect(fd, repeated(200) if fd % 3 else repeated(MIB))
-    for _ in house.run(100):
+    for _ in house.run(100 * MORE):
         pass
     produced = [house.answers[fd] for fd in range(24) if not fd % 3]
     here = {fd for fd in range(24) if is_sent_here or fd in secured}

@@ -2,7 +2,7 @@
 
 | a large response | is sent |
 |---|---|
-| in memory, its connection has long been the only active one (`SHARED_S`) | on the loop: it delays nobody, and a thread takes longer |
+| in memory, its connection the only active one | on the loop: it delays nobody, and a thread would take longer |
 | in memory, beside other connections | by one of `WARM` threads, at most 1 MiB at a time in turn |
 | on the disk | by one of `COLD` threads, after it was read; meanwhile the disk also reads what the client will want next |
 
