@@ -16,6 +16,7 @@ from tests.broker.produce_helpers import message_set, some_records
 from tests.broker.raw import RawClient
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
+from tidelog.broker.net import bulk_sender
 from tidelog.broker.net.bulk_sender import BulkSender
 from tidelog.broker.server import answer_writer
 from tidelog.broker.server.secured import tls_connection
@@ -35,11 +36,11 @@ class HeldBulk(BulkSender):
         self.held: list[tuple[int, list[Any], Done]] = []
         self.is_holding = True
 
-    def send(self, fd: int, chunks: list[Any], done: Done) -> None:
-        if self.is_holding:
-            self.held.append((fd, chunks, done))
-        else:
-            super().send(fd, chunks, done)
+    def send(self, fd: int, chunks: list[Any], done: Done) -> bool:
+        if not self.is_holding:
+            return super().send(fd, chunks, done)
+        self.held.append((fd, chunks, done))
+        return True
 
     def release(self) -> None:
         self.is_holding = False
@@ -171,6 +172,17 @@ def test_who_stops_reading_is_no_threads_matter(broker: RunningBroker) -> None:
     finally:
         for reader in readers:
             reader.close()
+
+
+def test_a_system_without_threads(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop sends then."""
+
+    def none(*_: int) -> None:
+        raise OSError("no threads")
+
+    monkeypatch.setattr(bulk_sender.kernel, "Senders", none)
+    with broker.client() as client:
+        assert records_of(client.ask(fetch(), FETCH_VERSION)) == log_bytes(broker)
 
 
 def test_tls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,14 +171,16 @@ class Bulk:
         self._loop = loop
         self.jobs = 0
 
-    def send(self, fd: int, chunks: list[bytes], done: Callable[[int, int], None]) -> None:
+    def send(self, fd: int, chunks: list[bytes], done: Callable[[int, int], None]) -> bool:
         self.jobs += 1
         one = self._loop.sockets[fd]
         self._loop.call_soon(lambda: done(one.writev(chunks) if one.room else 0, 0))
+        return True
 
-    def read(self, chunks: list[bytes], done: Callable[[int, int], None]) -> None:
+    def read(self, chunks: list[bytes], done: Callable[[int, int], None]) -> bool:
         self.jobs += 1
         self._loop.call_soon(lambda: done(0, 0))
+        return True
 
 
 class AloneTurns(Turns):

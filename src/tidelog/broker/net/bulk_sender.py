@@ -48,16 +48,23 @@ class BulkSender:
         self._loop = loop
         self._pool: kernel.Senders | None = None
 
-    def send(self, fd: int, chunks: list[Bytes], done: Done) -> None:
-        """Send as much of `chunks` as the socket takes, then call `done`. The chunks must not change meanwhile."""
+    def send(self, fd: int, chunks: list[Bytes], done: Done) -> bool:
+        """Send as much of `chunks` as the socket takes, then call `done`. The chunks must not change meanwhile.
+
+        Return False if the system has no threads or descriptors for that now; then `done` is not called.
+        """
         if self._pool is None:
-            self._pool = kernel.Senders(WARM, COLD)
+            try:
+                self._pool = kernel.Senders(WARM, COLD)
+            except OSError:
+                return False
             self._loop.add_reader(self._pool.fileno(), self._collect)
         self._pool.send(fd, chunks, done)
+        return True
 
-    def read(self, chunks: list[Bytes], done: Done) -> None:
-        """Read chunks from the disk into memory, then call `done`."""
-        self.send(-1, chunks, done)
+    def read(self, chunks: list[Bytes], done: Done) -> bool:
+        """Read chunks from the disk into memory, then call `done`. Return False as `send` does."""
+        return self.send(-1, chunks, done)
 
     def _collect(self) -> None:
         assert self._pool is not None

@@ -291,10 +291,10 @@ class AnswerWriter:
             return False
         if not self._turns.are_shared and is_in_memory(first):
             return False
-        self._unsent = chunks
-        self._is_handed_over = True
-        self._server.bulk.send(self.fd, first, self._on_handed_back)
-        return True
+        self._is_handed_over = self._server.bulk.send(self.fd, first, self._on_handed_back)
+        if self._is_handed_over:
+            self._unsent = chunks
+        return self._is_handed_over
 
     def _on_handed_back(self, sent: int, error: int) -> None:
         self._is_handed_over = False

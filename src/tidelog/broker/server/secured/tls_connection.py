@@ -106,10 +106,10 @@ class TlsConnection(Connection):
         if self._is_read or sum(map(len, first)) < LARGE_BYTES or is_in_memory(first):
             self._is_read = False
             return False
-        self._unsent = chunks
-        self._is_handed_over = True
-        self._server.bulk.read(first, self._on_handed_back)
-        return True
+        self._is_handed_over = self._server.bulk.read(first, self._on_handed_back)
+        if self._is_handed_over:
+            self._unsent = chunks
+        return self._is_handed_over
 
     def _on_handed_back(self, sent: int, error: int) -> None:
         self._is_read = True  # Even if memory is so short that it was dropped again.
