@@ -40,12 +40,15 @@ _names = count()
 
 
 class Measure(NamedTuple):
-    """One run. `cpu_s_per_gb` is the broker's processor time per gigabyte of records, or per million requests."""
+    """One run. `cpu_s_per_gb` is the broker's processor time per gigabyte of records, or per million requests. `p99_times` is
+    the second value of a run that compares two: see `fairness_bench`.
+    """
 
     value: float
     cpu: float | None = None
     p50_us: float | None = None
     p99_us: float | None = None
+    p99_times: float | None = None
 
 
 Run = Callable[[], Measure]

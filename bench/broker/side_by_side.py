@@ -12,6 +12,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from tests.kafka.jars import why_not
 
@@ -23,6 +24,9 @@ from bench.charts.figures import Figure, note, number
 
 PRIME_BYTES = 1 << 30
 KAFKA, TIDELOG = "kafka", "tidelog"
+
+
+Report = Callable[..., bool]
 
 
 def arguments_of(description: str) -> argparse.ArgumentParser:
@@ -41,14 +45,16 @@ def compare(
     catalogue: Sequence[Case],
     options: argparse.Namespace,
     *,
-    table: str,
+    table: str | None = None,
     folder: str = "{name}",
     properties: Mapping[str, str] | None = None,
     last: Callable[[list[str]], bool] = lambda names: False,
+    told: Report | None = None,
 ) -> int:
     """Run the selected cases, and call `last` when the brokers have ended. Return the exit status: 1 if a target is missed.
+    `told` prints a case instead of `report`.
 
-    `table` is the rows' file in bench/figures. Each broker's data is in `folder`, by its name; `properties` apply to both.
+    `table` is the rows' file in bench/figures, if there is one. Each broker's data is in `folder`, by its name; `properties` apply to both.
     `last` returns whether it missed a target.
     """
     reason = why_not()
@@ -64,13 +70,14 @@ def compare(
             peer.__enter__()
             if options.warm_up:
                 cases.mixed_traffic(peer, options.warm_up)
-        if not options.json:
+        if not options.json and told is None:
             print(f"{'':45} {'Kafka':>10} {'Tidelog':>10}  ratio  target   CPU K → T          p50/p99 µs K → T", flush=True)
         for case in chosen:
             try:
                 turns = measured(case, peers, options.runs)
-                is_missed |= report(case, turns, as_json=options.json)
-                note_row(table, case, turns)
+                is_missed |= (told or report)(case, turns, as_json=options.json)
+                if table is not None:
+                    note_row(table, case, turns)
             except (RuntimeError, OSError) as error:
                 is_missed = True
                 print(f"{case.name:45} failed: {error}", flush=True)
@@ -84,17 +91,13 @@ def compare(
 
 def measured(case: Case, peers: dict[str, Peer], runs: int) -> dict[str, list[Measure]]:
     """Run a case on each broker in turn, `runs` times."""
-    prepared = {name: case.prepare(peer) for name, peer in peers.items()}
     turns: dict[str, list[Measure]] = {name: [] for name in peers}
-    try:
-        ready = {name: context.__enter__() for name, context in prepared.items()}
+    with ExitStack() as stack:
+        ready = {name: stack.enter_context(case.prepare(peer)) for name, peer in peers.items()}
         for _ in range(runs):
             for name, run in ready.items():
                 prime()
                 turns[name].append(run())
-    finally:
-        for context in prepared.values():
-            context.__exit__(None, None, None)
     return turns
 
 

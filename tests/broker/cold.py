@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker
+from tidelog.broker.server import answer_writer
 from tidelog.formats import non_blocking_read
 from tidelog.formats.non_blocking_read import NotCachedError
-from tidelog.storage.segment import log_file_reader
 
 
 def forget(directory: Path) -> None:
@@ -37,7 +37,6 @@ class ColdDisk:
         self.spared = 0
         self._warm: set[tuple[int, int]] = set()
         self._read = non_blocking_read._read_cached
-        self._is_cached = log_file_reader.is_cached
         run = broker.node.blocking.run
 
         def counted(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -46,15 +45,16 @@ class ColdDisk:
 
         monkeypatch.setattr(broker.node.blocking, "run", counted)
         monkeypatch.setattr(non_blocking_read, "_read_cached", self._read_cold)
-        monkeypatch.setattr(log_file_reader, "is_cached", self._is_warm)
+        monkeypatch.setattr(answer_writer, "is_in_memory", self._leave_to_others)
 
     def _read_cold(self, fd: int, buffer: memoryview, position: int) -> int:
         if self._is_new(fd, position):
             raise NotCachedError(fd, position, len(buffer))
         return self._read(fd, buffer, position)
 
-    def _is_warm(self, fd: int, position: int, length: int) -> bool | None:
-        return False if self._is_new(fd, position) else self._is_cached(fd, position, length)
+    def _leave_to_others(self, _: object) -> bool:
+        self.spared += 1
+        return False
 
     def _is_new(self, fd: int, position: int) -> bool:
         place = (os.fstat(fd).st_ino, position)

@@ -16,6 +16,7 @@ from tests.broker.conftest import RunningBroker
 from tests.broker.loop_turns import LoopTurns
 from tests.broker.raw import RawClient
 from tests.kafka.java import wait_until
+from tests.patience import PATIENCE_S
 from tidelog.broker.requests import slices as slices_module
 from tidelog.broker.requests.request import Outcome
 from tidelog.broker.requests.slices import COLLECTED_S, SLICE_S, Elsewhere, Slices, slowly
@@ -115,6 +116,24 @@ def test_long_work_takes_a_slice_a_round(slices: Slices, rounds: Rounds) -> None
     assert max(after - before for before, after in pairwise(seen)) <= 3
     assert asked.answers == [Outcome.NOTHING]
     assert noted == list(range(10))
+
+
+@pytest.mark.parametrize(("is_shared", "turns"), [(False, 1), (True, 10)])
+def test_slices_are_short_while_other_connections_are_active(
+    slices: Slices, rounds: Rounds, monkeypatch: pytest.MonkeyPatch, is_shared: bool, turns: int
+) -> None:
+    """A slice of no length at all is a single step; a long one is all of the work."""
+    monkeypatch.setattr(slices_module, "SLICE_S", PATIENCE_S)
+    monkeypatch.setattr(slices_module, "SHORT_SLICE_S", 0.0)
+    slices.is_shared = lambda: is_shared
+    slices.note(PATIENCE_S)  # The round is full: all but the first step is left for later rounds.
+    asked = Asked()
+    assert slices.answer(asked, working(10, 0)) is Outcome.LATER  # type: ignore[arg-type]
+    count = 0
+    while not asked.answers:
+        count += slices.waiting > 0
+        rounds.go_round()
+    assert count == turns
 
 
 def test_many_works_share_a_round(slices: Slices, rounds: Rounds) -> None:

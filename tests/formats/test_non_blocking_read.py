@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.segment_files import open_descriptors
-from tidelog.formats import page_cache
-from tidelog.formats.non_blocking_read import NotCachedError, is_cached, is_non_blocking, non_blocking, pread
+from tidelog.formats.non_blocking_read import NotCachedError, is_non_blocking, non_blocking, pread
 
 DATA = bytes(range(256)) * 1024
 
@@ -87,17 +86,3 @@ def test_a_file_system_that_cannot_tell(fd: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "preadv", unsupported)
     with non_blocking():
         assert pread(fd, 100, 50) == DATA[50:150]
-
-
-def test_is_cached(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    os.fdatasync(fd)
-    found = is_cached(fd, 0, len(DATA))
-    if found is None:
-        pytest.skip("this system cannot say")
-    assert found
-    assert is_cached(fd, 4095, 2)
-    assert is_cached(fd, len(DATA) - 1, 1)
-    assert is_cached(fd, 0, len(DATA) + 10 * page_cache.PAGE_BYTES) is False
-    assert is_cached(-1, 0, 1) is None
-    monkeypatch.setattr(page_cache._asker, "call", None)
-    assert is_cached(fd, 0, 1) is None

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.storage.segment_files import batch, full_disk, log_file, messages, offsets_in, open_descriptors, short_writes
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
-from tidelog.storage.segment import log_file_reader as module
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.log_file_reader import MIN_MAPPED_BYTES
 
@@ -454,16 +452,3 @@ class TestBytesToSend:
         assert log.view(self.SIZE, self.SIZE) == b"c" * self.SIZE
         log.close_handlers()
         assert first == b"a" * self.SIZE
-
-    def test_not_in_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        log = LogFile.open(tmp_path / "00000000000000000000.log")
-        log.append(bytes(self.SIZE))
-        for told, kind in ((None, bytes), (True, memoryview)):
-            monkeypatch.setattr(module, "is_cached", lambda *_, told=told: told)
-            with non_blocking():
-                assert type(log.view(0, self.SIZE)) is kind
-        monkeypatch.setattr(module, "is_cached", lambda *_: False)
-        assert type(log.view(0, self.SIZE)) is memoryview  # Who may wait does not ask.
-        with non_blocking(), pytest.raises(NotCachedError):
-            log.view(0, self.SIZE)
-        log.close_handlers()

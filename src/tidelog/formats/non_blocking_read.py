@@ -5,7 +5,7 @@ then has another thread read the bytes (`prefetch`) and starts its work again: n
 
 | | |
 |---|---|
-| Linux, ext4, xfs, btrfs... | `preadv` with RWF_NOWAIT; `cachestat` for what is mapped, from Linux 6.5 on |
+| Linux, ext4, xfs, btrfs... | `preadv` with RWF_NOWAIT |
 | other file systems and systems | an ordinary read, which waits |
 """
 
@@ -142,11 +142,3 @@ def _read_cached(fd: int, buffer: memoryview, position: int) -> int:
             raise
         return os.preadv(fd, (buffer,), position)
     return count
-
-
-def is_cached(fd: int, position: int, length: int) -> bool | None:
-    """Return whether all pages with these bytes (at least one) are in memory; None if the system cannot tell."""
-    # Imported on demand: it imports ctypes, which most commands do not need.
-    from tidelog.formats.page_cache import holds
-
-    return holds(fd, position, length)

@@ -18,14 +18,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Final
 
-ROUND_BYTES: Final = 8 * 1024 * 1024
+ROUND_BYTES: Final = 1024 * 1024
 """The most bytes that all connections together move in one round of the loop: some milliseconds."""
 
-ROUND_S: Final = 0.004
+ROUND_S: Final = 0.001
 """The same limit in seconds, for turns that move few bytes each."""
+
+SHARED_S: Final = 0.1
+"""How long a connection must have been the only active one, in seconds, before the loop does long work for it in one go."""
 
 
 class Turns:
@@ -37,6 +40,15 @@ class Turns:
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_scheduled = False
         self._is_contended = False
+        self.latest: object | None = None
+        """The connection that has received last."""
+        self.mixed_at = 0.0
+        """When that was another connection than the one before, by `monotonic`."""
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether more than one connection has been active within the last `SHARED_S`."""
+        return monotonic() - self.mixed_at < SHARED_S
 
     @property
     def must_wait(self) -> bool:

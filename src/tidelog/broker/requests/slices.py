@@ -49,7 +49,9 @@ logger = logging.getLogger("tidelog.broker")
 
 SLICE_S = 0.004
 SHORT_SLICE_S = 0.0005
-"""The length in seconds of a request's first slice if other requests are waiting for their turn."""
+"""The length in seconds of a request's first slice if other requests are waiting for their turn, and of every slice while other
+connections are active.
+"""
 
 NOTED_NS = 50_000
 """Requests that take less than this are not counted towards a full round, because there are too many of them."""
@@ -153,6 +155,8 @@ class Slices:
         """Called when the next request that does not finish at once has ended."""
         self.counts_time: Callable[[], bool] = lambda: False
         """Whether the time that requests keep the loop busy is measured, because a request quota needs it."""
+        self.is_shared: Callable[[], bool] = lambda: False
+        """Whether more than one connection is active."""
         self.collect: Callable[[], None] = _nothing
         """Called after every `COLLECTED_S` of noted work."""
         self.longest_s = 0.0
@@ -185,7 +189,7 @@ class Slices:
                 return Outcome.LATER
             began = perf_counter()
             try:
-                if sliced.run(began + (SHORT_SLICE_S if self._ready else SLICE_S)):
+                if sliced.run(began + (SHORT_SLICE_S if self._ready or self.is_shared() else SLICE_S)):
                     self._enqueue(sliced)
             except StopIteration as end:
                 sliced.over()
@@ -256,7 +260,7 @@ class Slices:
         sliced = self._ready.popleft()
         began = perf_counter()
         try:
-            sliced.turn(began + SLICE_S)
+            sliced.turn(began + (SHORT_SLICE_S if self.is_shared() else SLICE_S))
         finally:
             lasted_s = perf_counter() - began
             self.longest_s = max(self.longest_s, lasted_s)

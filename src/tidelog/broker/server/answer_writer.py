@@ -12,13 +12,16 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from time import monotonic, perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
+from tidelog.broker.net.bulk_sender import LARGE_BYTES
 from tidelog.broker.net.unsent_bytes import bytes_in_memory
 from tidelog.broker.requests.request import Outcome, Wide
 from tidelog.broker.requests.wide_requests import discard
+from tidelog.records.kernel import is_in_memory
 from tidelog.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ class AnswerWriter:
         "_held_bytes",
         "_is_closed",
         "_is_ending",
+        "_is_handed_over",
         "_is_held",
         "_is_muted",
         "_is_waiting",
@@ -53,6 +57,7 @@ class AnswerWriter:
         "_mute",
         "_send",
         "_server",
+        "_socket",
         "_turns",
         "_unsent",
         "_waits_to_send",
@@ -82,6 +87,7 @@ class AnswerWriter:
         self._server = server
         self._loop = server.loop
         self._turns = server.turns
+        self._socket = sock
         self._send = sock.send
         self._writev: Callable[[list[Bytes]], int] = getattr(sock, "writev", None) or partial(os.writev, self.fd)
         self._counters = server.node.metrics.counters
@@ -89,6 +95,7 @@ class AnswerWriter:
         self._early: list[Bytes] | None = None
         self._unsent: list[Bytes] = []
         self._waits_to_send = False
+        self._is_handed_over = False
         self._held_bytes = 0
         self._gone: Callable[[], None] | None = None
         self._is_closed = False
@@ -242,9 +249,12 @@ class AnswerWriter:
             self._unsent += chunks
             self._hold_bytes(bytes_in_memory(chunks))
             return False
+        if size >= LARGE_BYTES and self._hand_over(chunks):
+            self._hold_bytes(bytes_in_memory(chunks))
+            return False
         try:
             if size > SENT_AT_ONCE:
-                sent = self._writev(_first(chunks))
+                sent = self._writev(first_part(chunks))
             elif len(chunks) == 1:
                 sent = self._send(chunks[0])
             else:
@@ -265,10 +275,58 @@ class AnswerWriter:
     def _on_writable(self) -> None:
         if self._waits_to_send:
             return
-        if self._turns.must_wait:  # Thousands of clients may become writable at once.
+        if self._hand_over(self._unsent):
+            self._loop.remove_writer(self.fd)
+        elif self._turns.must_wait:  # Thousands of clients may become writable at once.
             self._wait_to_send()
         else:
             self._send_more()
+
+    def _hand_over(self, chunks: list[Bytes]) -> bool:
+        """Have another thread send `chunks`, if they are large and would delay others or wait for a disk. Return whether it does.
+        The caller keeps no writer at the loop then.
+        """
+        first = first_part(chunks)
+        if sum(map(len, first)) < LARGE_BYTES:
+            return False
+        if not self._turns.are_shared and is_in_memory(first):
+            return False
+        self._is_handed_over = self._server.bulk.send(self.fd, first, self._on_handed_back)
+        if self._is_handed_over:
+            self._unsent = chunks
+        return self._is_handed_over
+
+    def _on_handed_back(self, sent: int, error: int) -> None:
+        self._is_handed_over = False
+        if self._is_closed:
+            self._socket.close()
+        elif error:
+            self.close()
+        else:
+            self._sent(sent)
+            if self._unsent:
+                self._loop.add_writer(self.fd, self._on_writable)
+            else:
+                self._all_is_sent()
+
+    def _close_socket(self) -> None:
+        """Close the socket, or shut it down while another thread uses it: `_on_handed_back` closes it then."""
+        if self._is_handed_over:
+            with suppress(OSError):  # The peer has left already.
+                self._socket.shutdown(socket.SHUT_RDWR)
+        else:
+            self._socket.close()
+
+    def _sent(self, size: int) -> None:
+        if size:
+            self.active_at = monotonic()
+            self._counters.sent_bytes += size
+            self._unsent = _behind(self._unsent, size)
+
+    def _all_is_sent(self) -> None:
+        self._hold_bytes(-self._held_bytes)
+        if not self._is_waiting:
+            self._go_on()
 
     def _wait_to_send(self) -> None:
         self._waits_to_send = True
@@ -284,22 +342,18 @@ class AnswerWriter:
         unsent = self._unsent
         began = perf_counter()
         try:
-            sent = self._writev(_first(unsent))
+            sent = self._writev(first_part(unsent))
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
             self.close()
             return False
-        self.active_at = monotonic()
-        self._counters.sent_bytes += sent
+        self._sent(sent)
         self._turns.moved(sent)
         self._server.node.slices.note(perf_counter() - began)
-        self._unsent = _behind(unsent, sent)
         if not self._unsent:
-            self._hold_bytes(-self._held_bytes)
             self._loop.remove_writer(self.fd)
-            if not self._is_waiting:
-                self._go_on()
+            self._all_is_sent()
         return True
 
     def _hold_bytes(self, more: int) -> None:
@@ -324,7 +378,7 @@ def _nothing() -> None:
     pass
 
 
-def _first(chunks: list[Bytes]) -> list[Bytes]:
+def first_part(chunks: list[Bytes]) -> list[Bytes]:
     """Return the part of `chunks` that one turn may send, without copying."""
     size = 0
     for index, chunk in enumerate(chunks[:MAX_CHUNKS]):

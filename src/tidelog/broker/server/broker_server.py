@@ -33,8 +33,9 @@ from time import monotonic
 
 from tidelog.broker.dispatch.dispatcher import APIS, Dispatcher
 from tidelog.broker.handling.api import Api
-from tidelog.broker.loop.event_loop import LoopThreads
+from tidelog.broker.loop.event_loop import AT_THE_END_S, LoopThreads
 from tidelog.broker.loop.rate_limited_log import RateLimitedLog
+from tidelog.broker.net.bulk_sender import BulkSender
 from tidelog.broker.net.read_buffers import ReadBuffers
 from tidelog.broker.net.tls_socket import TlsSocket
 from tidelog.broker.net.turns import Turns
@@ -108,6 +109,8 @@ class BrokerServer:
         self.max_request_bytes = config.socket_request_max_bytes
         self.buffers = ReadBuffers(config.queued_max_request_bytes)
         self.turns = Turns(self.loop.call_soon)
+        self.bulk = BulkSender(self.loop)
+        node.slices.is_shared = lambda: self.turns.are_shared
         self.limited_log = RateLimitedLog(logger)
         self.dispatcher = Dispatcher(node, self.limited_log, apis)
         self.handshakes = LoopThreads(self.loop, HANDSHAKE_THREADS, "tidelog-handshake")
@@ -170,6 +173,7 @@ class BrokerServer:
                 logger.info("%d connections did not close within %.1f s", len(self.connections), grace_s)
         for connection in tuple(self.connections.values()):
             connection.close()
+        self.bulk.close(AT_THE_END_S)
         self.handshakes.close()
         for tls in self.shaking:
             tls.stepped()  # Without this the socket, already closed, would stay open: that thread never returns.

@@ -78,7 +78,6 @@ class Connection(AnswerWriter):
         "_recv_into",
         "_rest",
         "_shared",
-        "_socket",
         "api_version",
         "client_id_bytes",
         "client_id_length",
@@ -100,7 +99,6 @@ class Connection(AnswerWriter):
         self.client_id_bytes = b""
         self.client_id_length = -2
         self.header_bytes = 10
-        self._socket = sock
         self._recv_into = sock.recv_into
         self._buffers = server.buffers
         self._shared = server.buffers.shared
@@ -169,7 +167,7 @@ class Connection(AnswerWriter):
             loop.remove_writer(self.fd)
             self._unsent = []
             self._hold_bytes(-self._held_bytes)
-        self._socket.close()
+        self._close_socket()
         self._release()
         self._rest = b""
         gone, self._gone = self._gone, None
@@ -237,14 +235,17 @@ class Connection(AnswerWriter):
         if not received:
             self.close()
             return False
-        self.active_at = monotonic()
+        self.active_at = now = monotonic()
+        turns = self._turns
+        if turns.latest is not self:
+            turns.latest, turns.mixed_at = self, now
         self._counters.received_bytes += received
         filled = have + received
         if large is self._large:
             self._filled = filled
             self._counted += received
             self._buffers.used_bytes += received
-            self._turns.moved(received)
+            turns.moved(received)
         if large is self._large and filled < self._limit and have >= 4:
             return True  # A large frame that is still incomplete.
         self._consume(large, filled)

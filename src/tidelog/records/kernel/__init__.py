@@ -10,6 +10,7 @@ use, and `__init__.pyi` has the types. Cython's own types appear only inside `ke
 `batches`       checksums, the walk over a segment (`SegmentScan`), times for time maps
 `compaction`    the latest offset of each key (`OffsetTable`), and the two passes of the cleaner
 `fast_paths`    the common cases of appends, searches by time, and fetches by 0.9.0 clients from 0.10.0 logs
+`sockets`       threads that send to sockets, and wait for disks (`Senders`)
 `primitives`    buffers, varints, checksums, fault codes, layout: shared by all
 ==============  ======================================================================================================
 
@@ -46,6 +47,7 @@ _HOMES = {
     "rows.record_encode": ("encode_records_v2", "size_records_v2"),
     "rows.record_scan": ("scan_plain_batches", "scan_records_v2"),
     "rows.rows": ("COMPILED", "Rows"),
+    "sockets.senders": ("Senders", "is_in_memory"),
 }
 """Kernel → the names that callers use."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from struct import Struct
 
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.formats.non_blocking_read import NotCachedError, is_cached, is_non_blocking, pread
+from tidelog.formats.non_blocking_read import pread
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
 from tidelog.records.compression import Bytes
 from tidelog.storage.segment.descriptors import is_shortage, open_file
@@ -129,21 +129,16 @@ class LogFileReader:
         return count
 
     def view(self, position: int, length: int) -> Bytes:
-        """Return all the bytes, to be passed to the system: many are mapped, few are copied. See `mapped`.
+        """Return all the bytes, to be passed to the system: many are mapped and may be on the disk, few are copied. See `mapped`.
 
-        Raises what `read` raises; NotCachedError within `non_blocking`.
+        Raises what `read` raises; NotCachedError within `non_blocking`, for few.
         """
         if length >= MIN_MAPPED_BYTES:
-            is_here = is_cached(self._open(), position, length) if is_non_blocking() else True
-            if is_here:
-                try:
-                    return self.mapped(position, length)
-                except StorageError as error:
-                    if not is_shortage(error):  # A mapping needs one more descriptor; a copy serves as well.
-                        raise
-                    return self.read(position, length)
-            if is_here is False:
-                raise NotCachedError(self._open(), position, length)
+            try:
+                return self.mapped(position, length)
+            except StorageError as error:
+                if not is_shortage(error):  # A mapping needs one more descriptor; a copy serves as well.
+                    raise
         return self.read(position, length)
 
     def mapped(self, position: int, length: int) -> memoryview:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, cast
 
+from tidelog.broker.net.bulk_sender import LARGE_BYTES
+from tidelog.broker.server.answer_writer import first_part
 from tidelog.broker.server.connection import Connection
 from tidelog.errors import TidelogError
+from tidelog.records.kernel import is_in_memory
 from tidelog.security.distinguished_name import subject_name
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from tidelog.broker.server.connection_server import ConnectionServer
     from tidelog.broker.settings.broker_config import Listener
     from tidelog.security.principal import PrincipalRules
+    from tidelog.wire.codec import Bytes
 
 _ALERT_S = 1.0
 """How long a peer has to receive the alert, in seconds."""
@@ -28,7 +32,7 @@ _ALERT_S = 1.0
 class TlsConnection(Connection):
     """A connection that does a TLS handshake before it reads, and checks for decrypted bytes after each read."""
 
-    __slots__ = ("_is_looking", "_is_shaken", "_rules", "_tls")
+    __slots__ = ("_is_looking", "_is_read", "_is_shaken", "_rules", "_tls")
 
     def __init__(
         self,
@@ -43,6 +47,8 @@ class TlsConnection(Connection):
         self._rules = rules
         self._is_shaken = False
         self._is_looking = False
+        self._is_read = False
+        """Whether the next bytes to send were just read from the disk."""
         super().__init__(server, cast("socket.socket", tls), connection_id, peer_host, listener)
 
     def close_copy(self) -> None:
@@ -92,6 +98,22 @@ class TlsConnection(Connection):
         """Close once the peer's system has the alert: with TLS 1.3 a client's first request may already be in flight."""
         self._loop.call_later(_ALERT_S, self.close)
         self._leave()
+
+    # --- writing: the loop encrypts, other threads only read from the disk
+
+    def _hand_over(self, chunks: list[Bytes]) -> bool:
+        first = first_part(chunks)
+        if self._is_read or sum(map(len, first)) < LARGE_BYTES or is_in_memory(first):
+            self._is_read = False
+            return False
+        self._is_handed_over = self._server.bulk.read(first, self._on_handed_back)
+        if self._is_handed_over:
+            self._unsent = chunks
+        return self._is_handed_over
+
+    def _on_handed_back(self, sent: int, error: int) -> None:
+        self._is_read = True  # Even if memory is so short that it was dropped again.
+        super()._on_handed_back(sent, error)
 
     # --- reading
 

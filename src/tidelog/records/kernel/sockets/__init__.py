@@ -1,0 +1,1 @@
+"""Work on sockets by threads that never need the interpreter."""
