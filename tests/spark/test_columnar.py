@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.golden import log_dir
-from tidelog.spark.columnar import read_columns
+from tidelog.spark import columnar
+from tidelog.spark.columnar import columns_jar, read_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,11 +20,9 @@ EVERYTHING = {"subscribePattern": ".*", "includeHeaders": "true"}
 
 @pytest.fixture
 def by_rows(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session beside the tests' own that reads rows: `register` has not touched it."""
-    from tidelog.spark.source import TidelogDataSource
-
+    """A session beside the tests' own that reads rows."""
     other = spark.newSession()
-    other.dataSource.register(TidelogDataSource)
+    other.conf.set("spark.tidelog.columnarReads", "false")
     yield other
 
 
@@ -64,23 +63,38 @@ def test_again_is_without_effect(spark: SparkSession) -> None:
     assert methods.extraOptimizations().length() == before
 
 
-def test_it_can_be_turned_off_and_failing_leaves_rows(
-    by_rows: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    by_rows.conf.set("spark.tidelog.columnarReads", "false")
+def test_it_can_be_turned_off_and_on_at_any_time(by_rows: SparkSession) -> None:
+    def loaded() -> DataFrame:
+        return by_rows.read.format("tidelog").options(path=log_dir(), subscribe="v2-zstd-ct").load()
+
     assert not read_columns(by_rows)
+    assert "ColumnarToRow" not in plan(loaded())
+    # A new session needs no registration.
     by_rows.conf.unset("spark.tidelog.columnarReads")
-    # Another Spark, where a method is gone, is an error of the compiler.
+    assert "ColumnarToRow" in plan(loaded())
+    assert read_columns(by_rows)
+
+
+def test_the_jar_is_made_of_the_source(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert spark.version in columnar.TESTED
+    monkeypatch.setattr("tidelog.spark.columnar.private_cache_folder", lambda: tmp_path)
+    made = columnar._jar_for(spark._jvm, spark.version)
+    assert made.parent == tmp_path
+    assert made.read_bytes() == columns_jar().read_bytes(), "python -m tests.spark.make_columns_jar makes it again"
+
+
+def test_another_spark_leaves_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """A session without the jar, on a release where a method is gone: that is an error of the compiler."""
     broken = tmp_path / "Broken.java"
     broken.write_text("package tidelog.spark; public final class ColumnarReads { void f() { gone(); } }")
     monkeypatch.setattr("tidelog.spark.columnar._SOURCE", broken)
+    monkeypatch.setattr("tidelog.spark.columnar._PACKAGE", "another.")
+    monkeypatch.setattr("tidelog.spark.columnar.TESTED", ())
     monkeypatch.setattr("tidelog.spark.columnar._warned", set())
-    assert not read_columns(by_rows)
-    assert not read_columns(by_rows)
+    assert not read_columns(spark)
+    assert not read_columns(spark)
     assert caplog.text.count("not columns") == 1
-    frame = by_rows.read.format("tidelog").options(path=log_dir(), subscribe="v2-zstd-ct").load()
-    assert "ColumnarToRow" not in plan(frame)
-    assert frame.count() > 0
+    assert "gone" in caplog.text
 
 
 class Guarded:
@@ -141,7 +155,7 @@ def test_a_session_that_nobody_made_ready_says_so_once(
     TidelogDataSource(dict(options)).reader(schema).partitions()
     TidelogDataSource(dict(options)).reader(schema).partitions()
     TidelogDataSource(dict(options)).streamReader(schema)
-    assert caplog.text.count("each spark.newSession()") == 1
+    assert caplog.text.count(f"spark.jars={columns_jar()}") == 1
 
 
 @pytest.mark.interop

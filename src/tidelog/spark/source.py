@@ -56,7 +56,7 @@ class TidelogDataSource(DataSource):
     """The session's settings for object storage, by Hadoop's names. Options take precedence."""
 
     is_registered = False
-    """Whether the session was registered; otherwise PySpark has found the source by itself, and reads rows."""
+    """Whether the session was registered; otherwise PySpark has found the source by itself, and perhaps reads rows."""
 
     _parsed: ReadOptions | None = None
     _readers: Readers | None = None
@@ -195,10 +195,13 @@ class TidelogReader(DataSourceReader):
 
 
 def _warn_of_rows() -> None:
+    from tidelog.spark.columnar import columns_jar
+
     if is_first("rows"):
         _log.warning(
-            "this session is not registered, so Spark reads rows instead of columns: the results are the same, but slower; "
-            "call tidelog.spark.register(spark), also for each spark.newSession()"
+            "this session reads rows instead of columns: the results are the same, but slower. Make it with tidelog.spark.session(), "
+            "or start it with spark.jars=%s, or call tidelog.spark.register(spark)",
+            columns_jar(),
         )
 
 
