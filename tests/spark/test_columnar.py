@@ -83,11 +83,13 @@ def test_the_jar_is_made_of_the_source(spark: SparkSession, monkeypatch: pytest.
     assert made.read_bytes() == columns_jar().read_bytes(), "python -m tests.spark.make_columns_jar makes it again"
 
 
-def test_another_spark_leaves_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_another_spark_leaves_rows(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     """A session without the jar, on a release where a method is gone: that is an error of the compiler."""
     broken = tmp_path / "Broken.java"
     broken.write_text("package tidelog.spark; public final class ColumnarReads { void f() { gone(); } }")
-    monkeypatch.setattr("tidelog.spark.columnar._SOURCE", broken)
+    monkeypatch.setattr("tidelog.spark.columnar._SOURCES", (broken,))
     monkeypatch.setattr("tidelog.spark.columnar._PACKAGE", "another.")
     monkeypatch.setattr("tidelog.spark.columnar.TESTED", ())
     monkeypatch.setattr("tidelog.spark.columnar._warned", set())

@@ -380,7 +380,7 @@ public final class ColumnarReader implements PartitionReader {
       throw new IllegalStateException("the source sent " + struct.dataType().catalogString() + " for " + schema.catalogString());
     }
     for (int number = 0; number < columns.length; number++) {
-      columns[number] = struct.getChild(number);
+      columns[number] = FlatColumn.of((ArrowColumnVector) struct.getChild(number), batch.numRows());
       if (!columns[number].dataType().sameType(schema.apply(number).dataType())) {
         throw new IllegalStateException("the source sent " + struct.dataType().catalogString() + " for " + schema.catalogString());
       }

@@ -2,13 +2,15 @@
 
 Spark 4 converts the batches of a Python source to rows: first by a projection, then again in the scan's plan, and after each
 hundred rows it collects the source's metrics. That is most of a full read's time. `ColumnarReads.java` passes the batches on as
-columns instead (docs/decisions/0015).
+columns instead (docs/decisions/0015); `FlatColumn.java` is how its values are read.
 
-| the session | gets the classes |
+| session | the classes come from |
 |---|---|
-| starts with the jar: `tidelog.spark.session`, `spark.jars`, Spark's folder of jars | from the jar. Spark finds `ColumnarSessions` in it, and `newSession()` has columns, too |
-| has started before, and is then registered | as an optimizer rule (batches) and a planner strategy (streams). `addJar` gives the jar to the executors |
-| has started before, with another patch release of Spark than `TESTED` | the same, compiled by Janino for that release, once per user; the jar stays in the cache folder |
+| starts with the jar (by `session`, `spark.jars`, Spark's folder of jars) | the jar: Spark finds `ColumnarSessions` in it |
+| registered later | the jar, which the executors get by `addJar`: an optimizer rule, and a planner strategy for streams |
+| registered later, a patch release not in `TESTED` | the same, compiled by Janino, once per user, into the cache folder |
+
+In the first case `newSession()` has columns, too.
 
 The classes call Spark's internals. Those in the package's jar are for the releases in `TESTED`: with another one it does nothing.
 Compiling is limited to `SPARK_VERSIONS`, against the running Spark, so that a missing method shows then, not in a query. If
@@ -42,7 +44,9 @@ SPARK_VERSIONS = ("4.3.",)
 TESTED = ("4.3.0",)
 """The releases that the package's jar was made for and tested with."""
 
-_SOURCE = Path(__file__).with_name("ColumnarReads.java")
+_SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("FlatColumn", "ColumnarReads"))
+"""Each may use the classes of those before it."""
+
 _PACKAGE = "tidelog.spark."
 _SERVICE = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
 
@@ -119,7 +123,7 @@ def _each(sequence: Any) -> list[Any]:
 
 def _jar_for(jvm: Any, version: str) -> Path:
     """Return the jar of the classes compiled for this Spark version; compile them if there is no jar for this source code."""
-    digest = hashlib.sha256(f"{version}\n{_SOURCE.read_text(encoding='utf-8')}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join([version, *_texts()]).encode()).hexdigest()[:16]
     jar = private_cache_folder() / f"columnar-{digest}.jar"
     if jar.exists():
         return jar
@@ -135,14 +139,20 @@ def _jar_for(jvm: Any, version: str) -> Path:
     return jar
 
 
+def _texts() -> list[str]:
+    return [source.read_text(encoding="utf-8") for source in _SOURCES]
+
+
 def compiled(jvm: Any) -> bytes:
     """Return a jar of the classes, compiled by the running Spark's Janino; the same bytes each time."""
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(_SOURCE.read_text(encoding="utf-8"))
-    classes = compiler.getBytecodes()
-    files = {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in classes}
-    files[_SERVICE] = f"{_PACKAGE}ColumnarSessions\n".encode()
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    files = {_SERVICE: f"{_PACKAGE}ColumnarSessions\n".encode()}
+    for text in _texts():
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        compiler.cook(text)
+        classes, loader = compiler.getBytecodes(), compiler.getClassLoader()
+        files |= {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in classes}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name in sorted(files):
