@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.reader.build import LogBuilder
 from tests.spark.golden import log_dir
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.compression import Codec
+from tidelog.records.records import Record
 from tidelog.spark import columnar
 from tidelog.spark.columnar import columns_jar, read_columns
+from tidelog.spark.options import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +45,36 @@ def test_the_same_rows_both_ways(spark: SparkSession, by_rows: SparkSession) -> 
     found, expected = everything(spark).collect(), everything(by_rows).collect()
     assert len(found) > 1_000
     assert found == expected
+
+
+@pytest.mark.parametrize("nulls", [0.0, 0.1, 1.0])
+def test_any_rows_are_the_same_both_ways(
+    nulls: float, load: Callable[..., DataFrame], by_rows: SparkSession, tmp_path: Path
+) -> None:
+    """Null and empty keys and values, long ones, headers, late and equal times, in batches whose sizes are no multiples of 8."""
+    chance = random.Random(int(nulls * 10))
+
+    def some_bytes() -> bytes | None:
+        return None if chance.random() < nulls else chance.randbytes(chance.choice((0, 1, 7, 8, 100, 5000)))
+
+    builder, offset = LogBuilder(tmp_path / "any-0"), 0
+    for _ in range(30):
+        count = chance.randint(1, 99)
+        headers = (("h", some_bytes()), ("", b"")) if chance.random() < 0.5 else ()
+        records = [
+            Record(offset + number, chance.randrange(1 << 41), 0, some_bytes(), some_bytes(), headers) for number in range(count)
+        ]
+        builder.append(bytes(build_batch_v2(records, codec=chance.choice(list(Codec)))))
+        offset += count
+    builder.close()
+    options = {"path": str(tmp_path), "subscribe": "any", "columns": ",".join(COLUMNS)}
+    for number in (1, 5):
+        rows = by_rows.read.format("tidelog").options(**options, minPartitions=number).load()
+        assert "ColumnarToRow" not in plan(rows)
+        columns = load(**options, minPartitions=number)
+        assert "ColumnarToRow" in plan(columns)
+        assert columns.count() == offset
+        assert columns.collect() == rows.collect()
 
 
 def test_few_columns_limits_and_two_scans(load: Callable[..., DataFrame], by_rows: SparkSession) -> None:

@@ -199,8 +199,8 @@ def _warn_of_rows() -> None:
 
     if is_first("rows"):
         _log.warning(
-            "this session reads rows instead of columns: the results are the same, but slower. Make it with tidelog.spark.session(),"
-            " or start it with spark.jars=%s, or call tidelog.spark.register(spark)",
+            "this session reads rows instead of columns: the same results, but slower. Make it with tidelog.spark.session(),"
+            " start it with spark.jars=%s, or call tidelog.spark.register(spark)",
             columns_jar(),
         )
 
