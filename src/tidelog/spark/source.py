@@ -180,6 +180,7 @@ class TidelogReader(DataSourceReader):
         """Return the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
         from tidelog.sources.reader_resources import ReaderResources
         from tidelog.sources.scan_report import ScanReport
+        from tidelog.sources.split import announced
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
 
         task: Task = partition.value
@@ -187,7 +188,7 @@ class TidelogReader(DataSourceReader):
 
         def rows() -> Iterator[pa.RecordBatch]:
             with ReaderResources() as reading:
-                for split in task:
+                for split in announced(task, reading):
                     yield from split.read(names, batch_rows=BATCH_ROWS, report=report, reading=reading)
 
         where = f"{task[0]} to {task[-1]}" if len(task) > 1 else "".join(map(str, task))
