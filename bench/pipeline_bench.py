@@ -6,7 +6,8 @@ ways alternate, after warm-up rounds in which the JVM compiles, and the medians 
 | step | what is timed | the connector | Tidelog |
 |---|---|---|---|
 | range | one per cent of the topic's time into `noop`; first queries are shown | timestamp options | `startTime`, `endTime` |
-| read | every record, all columns, into `noop` | from its broker | from the broker's folder; from the broker |
+| read | every record, all columns, into `noop` | from its broker | its folder; its port; the folder as rows |
+| bucket | the same | from its broker | from a copy of the folder in S3Proxy, 20 ms away |
 | stream | all records in five triggers (`availableNow`) into `noop`, from start to end of the query | from its broker | both |
 | sink | a cached DataFrame of keys and values into a topic of the same broker | `write` | `write` |
 
@@ -17,7 +18,7 @@ data is in the page cache for all.
 The table also shows processor time, in microseconds per record: of the JVM, its Python workers and the broker. On a busy machine
 it is the better measure; the ratio in processor time is shown too.
 
-    python -m bench.pipeline_bench [--records 8000000] [--rounds 5] [--steps range,read,stream,sink] [--json]
+    python -m bench.pipeline_bench [--records 8000000] [--rounds 5] [--steps range,read,stream,sink,bucket] [--json]
 
 `--records 1000000 --rounds 3` is a quick trial. Needs Java and Maven; its files are in bench/out and are removed at the end.
 """
@@ -41,6 +42,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.interop.spark_connector import connector_settings
 from tests.kafka.brokers import LONG_LIVED, Kafka391
 from tests.kafka.jars import why_not
+from tests.s3.server import S3Server
 
 from bench.broker.processor_time import children_seconds, own_seconds
 from bench.children.scratch import OUT
@@ -57,10 +59,14 @@ FIRST_MS = 1_373_414_400_000
 SHUFFLE_MS = 30_000
 WARM_UPS = 3
 TRIGGERS = 5
+SEGMENT_BYTES = 8 << 20
+"""Many segments: a bucket is read by requests."""
+LATENCY_S = 0.02
+"""How long each request to the bucket waits."""
 SINK_SHARE = 8
 """The share of the records that the sink writes."""
 
-STEPS = ("range", "read", "stream", "sink")
+STEPS = ("range", "read", "stream", "sink", "bucket")
 
 TARGETS: dict[tuple[str, str], float] = {
     ("range", "folder"): 1 / 1.5,
@@ -70,10 +76,17 @@ TARGETS: dict[tuple[str, str], float] = {
     ("stream", "folder"): 2.0,
     ("stream", "broker"): 2.0,
     ("sink", "broker"): 1.0,
+    ("bucket", "bucket"): 3.0,
 }
 """The smallest allowed ratio of Tidelog's speed to the connector's. For the range: at most 1.5 times the connector's time."""
 
-LABELS = {"connector": "Kafka connector 4.2.0", "folder": "Tidelog, folder", "broker": "Tidelog, host:port"}
+LABELS = {
+    "connector": "Kafka connector 4.2.0",
+    "folder": "Tidelog, folder",
+    "broker": "Tidelog, host:port",
+    "rows": "Tidelog, folder, as rows",
+    "bucket": "Tidelog, bucket 20 ms away",
+}
 
 
 @dataclass
@@ -132,9 +145,9 @@ class Bench:
             "processor_us": {name: round(value, 3) for name, value in zip(("jvm", "python", "broker"), each, strict=True)},
         }
 
-    def load(self, place: str, **options: str) -> DataFrame:
+    def load(self, place: str, spark: SparkSession | None = None, **options: str) -> DataFrame:
         source, where = self.places[place]
-        return self.spark.read.format(source).options(**where, subscribe=TOPIC, **options).load()
+        return (spark or self.spark).read.format(source).options(**where, subscribe=TOPIC, **options).load()
 
     def range_step(self, expected: int, start_ms: int, end_ms: int) -> dict[str, Any]:
         kafka = {"startingTimestamp": str(start_ms), "endingTimestamp": str(end_ms)}
@@ -162,10 +175,25 @@ class Bench:
             if counted != self.records:
                 raise RuntimeError(f"{place} counts {counted:,} of {self.records:,} records")
 
-        def way(place: str) -> Way:
-            return Way(lambda: self.load(place).write.format("noop").mode("overwrite").save())
+        by_rows = self.spark.newSession()
+        by_rows.conf.set("spark.tidelog.columnarReads", "false")
+        ways = {place: self._whole(place) for place in self.places} | {"rows": self._whole("folder", by_rows)}
+        return self.measure("read", ways, self.records)
 
-        return self.measure("read", {place: way(place) for place in self.places}, self.records)
+    def bucket_step(self) -> dict[str, Any]:
+        with S3Server(self.folder / "s3") as server:
+            address = server.upload(self.broker.data, "bench")
+            self.places["bucket"] = ("tidelog", {"path": address} | server.options)
+            server.front.latency_s = LATENCY_S
+            result = self.measure("bucket", {place: self._whole(place) for place in ("connector", "bucket")}, self.records)
+            say(f"at most {server.front.most_in_flight} requests in flight, {len(server.front.requests)} in all")
+            counted = self.load("bucket").count()
+        if counted != self.records:
+            raise RuntimeError(f"the bucket counts {counted:,} of {self.records:,} records")
+        return result
+
+    def _whole(self, place: str, spark: SparkSession | None = None) -> Way:
+        return Way(lambda: self.load(place, spark).write.format("noop").mode("overwrite").save())
 
     def stream_step(self) -> dict[str, Any]:
         a_trigger = str(-(-self.records // TRIGGERS))
@@ -248,7 +276,7 @@ def run(records: int, rounds: int, steps: list[str]) -> list[dict[str, Any]]:
     end_ms = start_ms + records // 100
     try:
         with Kafka391(folder, heap_mb=1024, java_options=LONG_LIVED) as broker:
-            broker.create_topic(TOPIC, PARTITIONS)
+            broker.create_topic(TOPIC, PARTITIONS, segment_bytes=SEGMENT_BYTES)
             say(f"producing {records:,} records of {KEY_BYTES} + {VALUE_BYTES} bytes ...")
             expected = fill(broker.bootstrap, records, start_ms, end_ms)
             spark = start_session()
@@ -259,6 +287,7 @@ def run(records: int, rounds: int, steps: list[str]) -> list[dict[str, Any]]:
                     "read": bench.read_step,
                     "stream": bench.stream_step,
                     "sink": bench.sink_step,
+                    "bucket": bench.bucket_step,
                 }
                 return [measured[step]() for step in steps]
             finally:
@@ -342,8 +371,8 @@ def table(results: list[dict[str, Any]]) -> str:
             compared = f"{'':>16}"
             of_processor = ""
             if name != "connector":
-                target = TARGETS[result["step"], name]
-                compared = f"{ratio(result, name):>7.2f}x{target:>7.2f}x"
+                target = TARGETS.get((result["step"], name))
+                compared = f"{ratio(result, name):>7.2f}x{'' if target is None else f'{target:.2f}x':>8}"
                 of_processor = f"{processor_ratio(result, name):>7.2f}x"
             rows = f"   {way['rows']:,} of {result['expected']:,} rows" if "expected" in result else ""
             costs = f"{jvm:.2f}, {python:.2f}, {broker:.2f}"

@@ -1,6 +1,8 @@
 """A Spark driver that reads and streams buckets with a key, and fails with another: a test searches its output for the key.
 
-python -m tests.interop.object_storage_program ENDPOINT ADDRESS FOLDER < KEY_AND_SECRET
+python -m tests.interop.object_storage_program ENDPOINT ADDRESS FOLDER DATA TIER < KEY_AND_SECRET
+
+DATA are folders whose topic `orders` is tiered, TIER is its remote storage.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from tests.spark.conftest import CONFIG
 from tidelog.spark import session
 
 
-def main(endpoint: str, address: str, folder: str) -> None:
+def main(endpoint: str, address: str, folder: str, data: str, tier: str) -> None:
     key, secret = sys.stdin.read().split()
     here = Path(folder)
     (here / "events").mkdir()
@@ -39,6 +41,8 @@ def main(endpoint: str, address: str, folder: str) -> None:
     print(frame, "by settings", frame.count(), flush=True)
     given = {"access_key_id": key, "secret_access_key": secret}
     print("by options", load(**given).load(",".join(both)).count(), "by pattern", load().load(f"{address}/*").count(), flush=True)
+    tiered = load(subscribe="orders", tier=tier)
+    print("tiered", sorted(row.offset for row in tiered.load(data).select("offset").collect()), flush=True)
     stream = spark.readStream.format("tidelog").option("subscribe", "events").option("startingOffsets", "earliest")
     query = (
         stream.options(**given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import tidelog
 from tests.interop.test_object_storage_faults import START_MS
 from tests.reader.build import LogBuilder, batch
 from tests.s3.server import ACCESS_KEY, SECRET_KEY, S3Server
+from tests.spark.golden import GOLDEN
 
 
 def partition(folder: Path, number: int, rows: int) -> Path:
@@ -23,10 +26,14 @@ def partition(folder: Path, number: int, rows: int) -> Path:
 def test_buckets_are_read_and_keys_stay_secret(s3: S3Server, tmp_path: Path) -> None:
     s3.upload(partition(tmp_path / "a", 0, 500), "spark/a")
     s3.upload(partition(tmp_path / "b", 1, 300), "spark/b")
+    golden = GOLDEN / "tiered" / "local"
+    tier = s3.upload(golden / "remote", "tier")
+    shutil.copytree(golden / "data", tmp_path / "replica")
+    data = f"{golden / 'data'}:{tmp_path / 'replica'}"
     ran = tmp_path / "ran"
     ran.mkdir()
     with s3.front.measured() as front:
-        command = [sys.executable, "-m", "tests.interop.object_storage_program", front.url, s3.url("spark"), str(ran)]
+        command = [sys.executable, "-m", "tests.interop.object_storage_program", front.url, s3.url("spark"), str(ran), data, tier]
         program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         with program:
             said, logged = program.communicate(f"{ACCESS_KEY}\n{SECRET_KEY}\n", timeout=600)
@@ -35,6 +42,8 @@ def test_buckets_are_read_and_keys_stay_secret(s3: S3Server, tmp_path: Path) -> 
     assert "by options 800" in said
     assert "by pattern 800" in said
     assert "streamed 800" in said
+    orders = json.loads((golden / "expected.json").read_text())["orders"]["rows"]
+    assert f"tiered {[row[0] for row in orders]}" in said
     assert "refused" in said
     for text in (said, logged):
         assert SECRET_KEY not in text

@@ -148,6 +148,8 @@ class Front:
             if decision.is_cut:
                 raise ResetError
             return
+        while self._idle and self._idle[-1][0].at_eof():
+            self._idle.pop()[1].close()  # The server ended it meanwhile.
         upstream = (
             self._idle.pop() if self._idle else await asyncio.open_connection("127.0.0.1", self._upstream, limit=_CHUNK_BYTES)
         )

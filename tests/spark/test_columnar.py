@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.reader.build import LogBuilder
 from tests.spark.golden import log_dir
-from tidelog.spark.columnar import read_columns
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.compression import Codec
+from tidelog.records.records import Record
+from tidelog.spark import columnar
+from tidelog.spark.columnar import columns_jar, read_columns
+from tidelog.spark.options import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,11 +26,9 @@ EVERYTHING = {"subscribePattern": ".*", "includeHeaders": "true"}
 
 @pytest.fixture
 def by_rows(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session beside the tests' own that reads rows: `register` has not touched it."""
-    from tidelog.spark.source import TidelogDataSource
-
+    """A session beside the tests' own that reads rows."""
     other = spark.newSession()
-    other.dataSource.register(TidelogDataSource)
+    other.conf.set("spark.tidelog.columnarReads", "false")
     yield other
 
 
@@ -40,6 +45,36 @@ def test_the_same_rows_both_ways(spark: SparkSession, by_rows: SparkSession) -> 
     found, expected = everything(spark).collect(), everything(by_rows).collect()
     assert len(found) > 1_000
     assert found == expected
+
+
+@pytest.mark.parametrize("nulls", [0.0, 0.1, 1.0])
+def test_any_rows_are_the_same_both_ways(
+    nulls: float, load: Callable[..., DataFrame], by_rows: SparkSession, tmp_path: Path
+) -> None:
+    """Null and empty keys and values, long ones, headers, late and equal times, in batches whose sizes are no multiples of 8."""
+    chance = random.Random(int(nulls * 10))
+
+    def some_bytes() -> bytes | None:
+        return None if chance.random() < nulls else chance.randbytes(chance.choice((0, 1, 7, 8, 100, 5000)))
+
+    builder, offset = LogBuilder(tmp_path / "any-0"), 0
+    for _ in range(30):
+        count = chance.randint(1, 99)
+        headers = (("h", some_bytes()), ("", b"")) if chance.random() < 0.5 else ()
+        records = [
+            Record(offset + number, chance.randrange(1 << 41), 0, some_bytes(), some_bytes(), headers) for number in range(count)
+        ]
+        builder.append(bytes(build_batch_v2(records, codec=chance.choice(list(Codec)))))
+        offset += count
+    builder.close()
+    options = {"path": str(tmp_path), "subscribe": "any", "columns": ",".join(COLUMNS)}
+    for number in (1, 5):
+        rows = by_rows.read.format("tidelog").options(**options, minPartitions=number).load()
+        assert "ColumnarToRow" not in plan(rows)
+        columns = load(**options, minPartitions=number)
+        assert "ColumnarToRow" in plan(columns)
+        assert columns.count() == offset
+        assert columns.collect() == rows.collect()
 
 
 def test_few_columns_limits_and_two_scans(load: Callable[..., DataFrame], by_rows: SparkSession) -> None:
@@ -64,23 +99,40 @@ def test_again_is_without_effect(spark: SparkSession) -> None:
     assert methods.extraOptimizations().length() == before
 
 
-def test_it_can_be_turned_off_and_failing_leaves_rows(
-    by_rows: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    by_rows.conf.set("spark.tidelog.columnarReads", "false")
+def test_it_can_be_turned_off_and_on_at_any_time(by_rows: SparkSession) -> None:
+    def loaded() -> DataFrame:
+        return by_rows.read.format("tidelog").options(path=log_dir(), subscribe="v2-zstd-ct").load()
+
     assert not read_columns(by_rows)
+    assert "ColumnarToRow" not in plan(loaded())
+    # A new session needs no registration.
     by_rows.conf.unset("spark.tidelog.columnarReads")
-    # Another Spark, where a method is gone, is an error of the compiler.
+    assert "ColumnarToRow" in plan(loaded())
+    assert read_columns(by_rows)
+
+
+def test_the_jar_is_made_of_the_source(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert spark.version in columnar.TESTED
+    monkeypatch.setattr("tidelog.spark.columnar.private_cache_folder", lambda: tmp_path)
+    made = columnar._jar_for(spark._jvm, spark.version)
+    assert made.parent == tmp_path
+    assert made.read_bytes() == columns_jar().read_bytes(), "python -m tests.spark.make_columns_jar makes it again"
+
+
+def test_another_spark_leaves_rows(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """A session without the jar, on a release where a method is gone: that is an error of the compiler."""
     broken = tmp_path / "Broken.java"
     broken.write_text("package tidelog.spark; public final class ColumnarReads { void f() { gone(); } }")
-    monkeypatch.setattr("tidelog.spark.columnar._SOURCE", broken)
+    monkeypatch.setattr("tidelog.spark.columnar._SOURCES", (broken,))
+    monkeypatch.setattr("tidelog.spark.columnar._PACKAGE", "another.")
+    monkeypatch.setattr("tidelog.spark.columnar.TESTED", ())
     monkeypatch.setattr("tidelog.spark.columnar._warned", set())
-    assert not read_columns(by_rows)
-    assert not read_columns(by_rows)
+    assert not read_columns(spark)
+    assert not read_columns(spark)
     assert caplog.text.count("not columns") == 1
-    frame = by_rows.read.format("tidelog").options(path=log_dir(), subscribe="v2-zstd-ct").load()
-    assert "ColumnarToRow" not in plan(frame)
-    assert frame.count() > 0
+    assert "gone" in caplog.text
 
 
 class Guarded:
@@ -141,7 +193,7 @@ def test_a_session_that_nobody_made_ready_says_so_once(
     TidelogDataSource(dict(options)).reader(schema).partitions()
     TidelogDataSource(dict(options)).reader(schema).partitions()
     TidelogDataSource(dict(options)).streamReader(schema)
-    assert caplog.text.count("each spark.newSession()") == 1
+    assert caplog.text.count(f"spark.jars={columns_jar()}") == 1
 
 
 @pytest.mark.interop

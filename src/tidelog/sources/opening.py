@@ -165,7 +165,8 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
             raise InvalidArgumentError("a tier's key is given, and no tier", found=", ".join(key_files), expected="tier=ADDRESS")
         return address
     if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
-        raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")
+        found, expected = f"{kind_of(address).name}: {address}", "one address; that of several folders is /d1:/d2"
+        raise InvalidArgumentError("a tier is for data folders", found=found, expected=expected)
     return TieredAddress(os.fspath(address), Tier(tier, tuple(key_files))).with_options()
 
 

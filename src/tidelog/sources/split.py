@@ -9,7 +9,8 @@ Importing this loads nothing heavy: `read` imports Arrow.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ from tidelog.sources.scan_report import ScanReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+AHEAD_BYTES = 24 * 1024 * 1024
+"""How much of the splits is announced before it is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +92,19 @@ class Split(ABC):
     def after_loss(self, reached: int, reading: ReaderResources) -> Split | None:
         """Return a split of what remains at or after `reached` when records were deleted; None if nothing remains."""
         return None
+
+
+def announced(splits: Sequence[Split], reading: ReaderResources) -> Iterator[Split]:
+    """Yield the splits. A small one is announced while those before it are read, so that its first bytes are there in time."""
+    told, ahead_bytes = 0, deque[int]()
+    for number, split in enumerate(splits):
+        if ahead_bytes:
+            ahead_bytes.popleft()
+        told = max(told, number + 1)
+        while told < len(splits) and split.size_bytes + sum(ahead_bytes) < AHEAD_BYTES:
+            size_bytes = splits[told].announce(reading)
+            if not size_bytes:
+                break
+            ahead_bytes.append(size_bytes)
+            told += 1
+        yield split

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 
@@ -24,14 +23,12 @@ from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.schema import resolve_columns, scan_schema
 from tidelog.sources.source import Source
-from tidelog.sources.split import Split
+from tidelog.sources.split import Split, announced
 from tidelog.sources.split_reader import read_rows
 from tidelog.times import MAX_TIME_MS, Time, doubtful_unit
 
 logger = logging.getLogger("tidelog.sources")
 
-AHEAD_BYTES = 24 * 1024 * 1024
-"""How much of the splits is announced before it is read."""
 PINNED_SPLITS = 256
 """How many splits have their file opened as soon as they are planned: retention deletes a log's oldest segments, and an open file
 outlives its deletion. The others are opened when they are read, so that a log of many segments needs no descriptor for each.
@@ -157,27 +154,11 @@ def _read(
         logger.warning("%s", note)
     report += scan_plan.known
     with reading:
-        splits = _announced(scan_plan.splits, reading)
+        splits = announced(scan_plan.splits, reading)
         rows = (batch for split in splits for batch in read_rows(split, names, batch_rows, views, report, reading))
         yield from coalesce(rows, batch_rows)
     for notice in report.notices():
         logger.warning("%s: %s", scan_plan.topic, notice)
-
-
-def _announced(splits: Sequence[Split], reading: ReaderResources) -> Iterator[Split]:
-    """Yield the splits. A small one is announced while those before it are read, so that its first bytes are there in time."""
-    announced, ahead_bytes = 0, deque[int]()
-    for number, split in enumerate(splits):
-        if ahead_bytes:
-            ahead_bytes.popleft()
-        announced = max(announced, number + 1)
-        while announced < len(splits) and split.size_bytes + sum(ahead_bytes) < AHEAD_BYTES:
-            size_bytes = splits[announced].announce(reading)
-            if not size_bytes:
-                break
-            ahead_bytes.append(size_bytes)
-            announced += 1
-        yield split
 
 
 def _decoded(

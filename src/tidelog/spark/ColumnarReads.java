@@ -1,11 +1,13 @@
-// What makes Spark read a Python source's Arrow batches as columns. See columnar.py, which compiles it inside Spark's JVM, and
-// docs/decisions/0015. Janino compiles it: no lambdas, and the casts that its view of Scala's generics needs.
+// What makes Spark read a Python source's Arrow batches as columns. See columnar.py and docs/decisions/0015. Janino compiles it: no
+// lambdas, and the casts that its view of Scala's generics needs.
 //
 // Spark's own reader of a Python source turns each Arrow batch into rows by an UnsafeProjection, and the scan's plan turns those
 // rows into rows once more. These classes hand the batches on as they came; Spark's ColumnarToRow then makes rows once, of the
 // columns that the query uses. Which rows there are, and all that happens in Python, stays what it was.
 //
-//   ColumnarReads     optimizer rule: gives a batch scan of the source a ColumnarScan
+//   ColumnarSessions  what Spark finds in the jar when a session starts: gives it ColumnarBatches and ColumnarStreams
+//   ColumnarBatches   rule for planned queries: gives a batch scan of the source a ColumnarScan
+//   ColumnarReads     the same as an optimizer rule, for a session that has already started
 //   ColumnarStreams   planner strategy: the same for a micro-batch of a stream
 //   ColumnarScan      the scan that it wraps, and says "columns"
 //   ColumnarReaders   makes the readers on the executors
@@ -13,7 +15,12 @@
 
 package tidelog.spark;
 
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -30,9 +37,12 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.streaming.ContinuousStream;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.execution.ColumnarRule;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
@@ -45,10 +55,12 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingParti
 import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
 import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.MapInBatchEvaluatorFactory;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.storage.BlockManager;
 import org.apache.spark.util.AccumulatorV2;
 import scala.Function1;
 import scala.Option;
@@ -56,11 +68,83 @@ import scala.collection.Iterator;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
 
+public final class ColumnarSessions extends scala.runtime.AbstractFunction1 implements SparkSessionExtensionsProvider {
+  static final String SPARK = "4.3.0";
+
+  public Object apply(Object extensions) {
+    // The classes were compiled for this version: with another one the session reads rows.
+    if (SPARK.equals(org.apache.spark.package$.MODULE$.SPARK_VERSION())) {
+      ((SparkSessionExtensions) extensions).injectColumnar(new MakesColumnarBatches());
+      ((SparkSessionExtensions) extensions).injectPlannerStrategy(new MakesColumnarStreams());
+    }
+    return scala.runtime.BoxedUnit.UNIT;
+  }
+}
+
+public final class MakesColumnarBatches extends scala.runtime.AbstractFunction1 {
+  public Object apply(Object session) {
+    try {
+      // The source, in its Python process, warns of rows unless this file exists (once.py).
+      new java.io.File(blocks().diskBlockManager().localDirs()[0], "tidelog-said-rows").createNewFile();
+    } catch (Throwable error) {
+      // Then it warns without need.
+    }
+    return new ColumnarBatches();
+  }
+
+  // Janino looks at all methods of a class that it knows, and those of SparkEnv name a class that Spark does not bring.
+  private static BlockManager blocks() throws Throwable {
+    Class env = Class.forName("org.apache.spark.SparkEnv");
+    MethodHandles.Lookup methods = MethodHandles.publicLookup();
+    Object current = methods.findStatic(env, "get", MethodType.methodType(env)).invokeWithArguments(new Object[0]);
+    MethodHandle blocks = methods.findVirtual(env, "blockManager", MethodType.methodType(BlockManager.class));
+    return (BlockManager) blocks.invokeWithArguments(new Object[] {current});
+  }
+}
+
+public final class MakesColumnarStreams extends scala.runtime.AbstractFunction1 {
+  public Object apply(Object session) {
+    return new ColumnarStreams();
+  }
+}
+
+public final class ColumnarBatches extends ColumnarRule {
+  public Rule preColumnarTransitions() {
+    return new ColumnarPlans();
+  }
+}
+
+public final class ColumnarPlans extends Rule {
+  public TreeNode apply(TreeNode plan) {
+    return ColumnarReads.isOn() ? ((SparkPlan) plan).transformDown(new PlanWithColumns()) : plan;
+  }
+}
+
+public final class PlanWithColumns extends scala.runtime.AbstractPartialFunction {
+  public boolean isDefinedAt(Object node) {
+    return node instanceof BatchScanExec && ((BatchScanExec) node).scan() instanceof PythonScan
+        && ColumnarReads.SOURCE.equals(((BatchScanExec) node).table().name());
+  }
+
+  public Object applyOrElse(Object node, Function1 otherwise) {
+    if (!isDefinedAt(node)) {
+      return otherwise.apply(node);
+    }
+    BatchScanExec scan = (BatchScanExec) node;
+    return scan.copy(scan.output(), new ColumnarScan(scan.scan()), scan.runtimeFilters(), scan.ordering(), scan.table(),
+        scan.keyGroupedPartitioning());
+  }
+}
+
 public final class ColumnarReads extends Rule {
   static final String SOURCE = "tidelog";
 
+  static boolean isOn() {
+    return !"false".equalsIgnoreCase(SQLConf.get().getConfString("spark.tidelog.columnarReads", "true"));
+  }
+
   public TreeNode apply(TreeNode plan) {
-    return ((LogicalPlan) plan).transformDown(new WithColumns());
+    return isOn() ? ((LogicalPlan) plan).transformDown(new WithColumns()) : plan;
   }
 }
 
@@ -83,6 +167,9 @@ public final class WithColumns extends scala.runtime.AbstractPartialFunction {
 
 public final class ColumnarStreams extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
+    if (!ColumnarReads.isOn()) {
+      return none();
+    }
     if (isOurs(plan)) {
       StreamingDataSourceV2ScanRelation relation = (StreamingDataSourceV2ScanRelation) plan;
       return only(new ColumnarMicroBatch(relation.output(), new ColumnarScan(relation.scan()),
@@ -293,7 +380,7 @@ public final class ColumnarReader implements PartitionReader {
       throw new IllegalStateException("the source sent " + struct.dataType().catalogString() + " for " + schema.catalogString());
     }
     for (int number = 0; number < columns.length; number++) {
-      columns[number] = struct.getChild(number);
+      columns[number] = FlatColumn.of((ArrowColumnVector) struct.getChild(number), batch.numRows());
       if (!columns[number].dataType().sameType(schema.apply(number).dataType())) {
         throw new IllegalStateException("the source sent " + struct.dataType().catalogString() + " for " + schema.catalogString());
       }

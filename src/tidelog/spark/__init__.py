@@ -18,7 +18,8 @@ number of cores. `docs/spark.md` and `docs/streaming.md` have all options.
 
 from __future__ import annotations
 
+from tidelog.spark.columnar import columns_jar
 from tidelog.spark.java import ensure_java, find_java
 from tidelog.spark.session import register, session
 
-__all__ = ["ensure_java", "find_java", "register", "session"]
+__all__ = ["columns_jar", "ensure_java", "find_java", "register", "session"]

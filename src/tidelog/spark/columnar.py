@@ -2,24 +2,27 @@
 
 Spark 4 converts the batches of a Python source to rows: first by a projection, then again in the scan's plan, and after each
 hundred rows it collects the source's metrics. That is most of a full read's time. `ColumnarReads.java` passes the batches on as
-columns instead (docs/decisions/0015).
+columns instead (docs/decisions/0015); `FlatColumn.java` is how its values are read.
 
-| step | when | how |
-|---|---|---|
-| compile | once per user and Spark version | with Janino, like Spark's generated code; the jar stays in the cache folder |
-| distribute | once per context | `addJar`: the executors fetch it from the driver |
-| install | once per session | an optimizer rule (batches) and a planner strategy (streams) |
+| session | the classes come from |
+|---|---|
+| starts with the jar (by `session`, `spark.jars`, Spark's folder of jars) | the jar: Spark finds `ColumnarSessions` in it |
+| registered later | the jar, which the executors get by `addJar`: an optimizer rule, and a planner strategy for streams |
+| registered later, a patch release not in `TESTED` | the same, compiled by Janino, once per user, into the cache folder |
 
-The classes call Spark's internals, so they are limited to the versions in `SPARK_VERSIONS`. They are compiled against the running
-Spark, so that a missing method shows then, not in a query. If anything fails (a JVM that lets Python call few methods, no folder
-for the jar, no accessible JVM), the session reads rows, and a warning says why, once per process.
-`spark.tidelog.columnarReads=false` makes it read rows without a warning. A session that was not registered also reads rows; the
-source then warns once per application (`tidelog.spark.once`).
+In the first case `newSession()` has columns, too.
+
+The classes call Spark's internals. Those in the package's jar are for the releases in `TESTED`: with another one it does nothing.
+Compiling is limited to `SPARK_VERSIONS`, against the running Spark, so that a missing method shows then, not in a query. If
+anything fails (a JVM that lets Python call few methods, no folder for the jar, no accessible JVM), the session reads rows, and a
+warning says why, once per process. `spark.tidelog.columnarReads=false` makes it read rows without a warning. A session that has
+neither the jar nor was registered reads rows; the source then warns once per application (`tidelog.spark.once`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import os
 import tempfile
@@ -38,13 +41,27 @@ SETTING = "spark.tidelog.columnarReads"
 SPARK_VERSIONS = ("4.3.",)
 """Prefixes of the Spark versions that the classes support."""
 
-_SOURCE = Path(__file__).with_name("ColumnarReads.java")
+TESTED = ("4.3.0",)
+"""The releases that the package's jar was made for and tested with."""
+
+_SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("FlatColumn", "ColumnarReads"))
+"""Each may use the classes of those before it."""
+
 _PACKAGE = "tidelog.spark."
+_SERVICE = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
 
 _warned: set[str] = set()
 """Why sessions of this process read rows; each reason is logged once."""
 
 _log = logging.getLogger("tidelog.spark")
+
+
+def columns_jar() -> Path:
+    """Return the jar with which a Spark session of a tested release (`TESTED`) reads columns, whoever starts it.
+
+    It belongs into `spark.jars`, behind `--jars`, or into Spark's folder of jars; any other release ignores it.
+    """
+    return Path(__file__).with_name("columnar.jar")
 
 
 def read_columns(spark: SparkSession) -> bool:
@@ -84,10 +101,12 @@ def _warn(reason: str) -> None:
 def _put_in(spark: SparkSession) -> None:
     """Install the optimizer rule and the planner strategy in the session, unless it has them."""
     jvm: Any = spark._jvm
-    methods: Any = spark._jsparkSession.experimental()
-    if f"{_PACKAGE}ColumnarReads" in {rule.getClass().getName() for rule in _each(methods.extraOptimizations())}:
+    session: Any = spark._jsparkSession
+    methods: Any = session.experimental()
+    present = [*_each(session.sessionState().columnarRules()), *_each(methods.extraOptimizations())]
+    if {f"{_PACKAGE}ColumnarBatches", f"{_PACKAGE}ColumnarReads"} & {rule.getClass().getName() for rule in present}:
         return
-    jar = _jar(jvm, spark.version)
+    jar = columns_jar() if spark.version in TESTED else _jar_for(jvm, spark.version)
     context: Any = spark.sparkContext._jsc
     if not any(str(known).endswith(f"/{jar.name}") for known in _each(context.sc().listJars())):
         context.addJar(str(jar))
@@ -102,27 +121,43 @@ def _each(sequence: Any) -> list[Any]:
     return [sequence.apply(number) for number in range(sequence.length())]
 
 
-def _jar(jvm: Any, version: str) -> Path:
-    """Return the jar of the compiled classes; compile them if there is no jar for this source code and Spark version."""
-    source = _SOURCE.read_text(encoding="utf-8")
-    digest = hashlib.sha256(f"{version}\n{source}".encode()).hexdigest()[:16]
+def _jar_for(jvm: Any, version: str) -> Path:
+    """Return the jar of the classes compiled for this Spark version; compile them if there is no jar for this source code."""
+    digest = hashlib.sha256("\n".join([version, *_texts()]).encode()).hexdigest()[:16]
     jar = private_cache_folder() / f"columnar-{digest}.jar"
     if jar.exists():
         return jar
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(source)
-    classes = compiler.getBytecodes()
+    content = compiled(jvm)
     handle, fresh = tempfile.mkstemp(prefix=f".{jar.name}.", dir=jar.parent)
     try:
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            for name in classes:
-                archive.writestr(f"{name.replace('.', '/')}.class", bytes(classes[name]))
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         # Atomic: other processes may be creating it as well, with the same content.
         Path(fresh).replace(jar)
     finally:
         Path(fresh).unlink(missing_ok=True)
     return jar
+
+
+def _texts() -> list[str]:
+    return [source.read_text(encoding="utf-8") for source in _SOURCES]
+
+
+def compiled(jvm: Any) -> bytes:
+    """Return a jar of the classes, compiled by the running Spark's Janino; the same bytes each time."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    files = {_SERVICE: f"{_PACKAGE}ColumnarSessions\n".encode()}
+    for text in _texts():
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        compiler.cook(text)
+        classes, loader = compiler.getBytecodes(), compiler.getClassLoader()
+        files |= {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in classes}
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
+    return content.getvalue()
 
 
 def _instances(gateway: Any, jvm: Any, jar: Path, *names: str) -> list[Any]:

@@ -139,6 +139,8 @@ def session(
             settings["spark.master"] = master
         if unchecked_arrow and not is_submitted():
             settings = _without_checks(settings)
+        if not is_submitted():
+            settings = _with_columns(settings)
         with nullcontext() if is_submitted() else light_spark_home(settings.get("spark.master")):
             if java_output is not None and not is_submitted():
                 _start_java(settings, java_output)
@@ -154,6 +156,13 @@ def _without_checks(settings: dict[str, Any]) -> dict[str, Any]:
     java = str(settings.get("spark.driver.extraJavaOptions", ""))
     flags = [flag for flag in _UNCHECKED_ARROW if flag.split("=")[0] not in java]
     return settings | {"spark.driver.extraJavaOptions": " ".join([java, *flags]).strip()}
+
+
+def _with_columns(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings, with the jar by which a session reads columns from its start."""
+    from tidelog.spark.columnar import columns_jar
+
+    return settings | {"spark.jars": ",".join(filter(None, [str(settings.get("spark.jars", "")), str(columns_jar())]))}
 
 
 def _start_java(settings: dict[str, Any], output: IO[bytes]) -> None:

@@ -56,7 +56,7 @@ class TidelogDataSource(DataSource):
     """The session's settings for object storage, by Hadoop's names. Options take precedence."""
 
     is_registered = False
-    """Whether the session was registered; otherwise PySpark has found the source by itself, and reads rows."""
+    """Whether the session was registered; otherwise PySpark has found the source by itself, and perhaps reads rows."""
 
     _parsed: ReadOptions | None = None
     _readers: Readers | None = None
@@ -180,6 +180,7 @@ class TidelogReader(DataSourceReader):
         """Return the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
         from tidelog.sources.reader_resources import ReaderResources
         from tidelog.sources.scan_report import ScanReport
+        from tidelog.sources.split import announced
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
 
         task: Task = partition.value
@@ -187,7 +188,7 @@ class TidelogReader(DataSourceReader):
 
         def rows() -> Iterator[pa.RecordBatch]:
             with ReaderResources() as reading:
-                for split in task:
+                for split in announced(task, reading):
                     yield from split.read(names, batch_rows=BATCH_ROWS, report=report, reading=reading)
 
         where = f"{task[0]} to {task[-1]}" if len(task) > 1 else "".join(map(str, task))
@@ -195,10 +196,13 @@ class TidelogReader(DataSourceReader):
 
 
 def _warn_of_rows() -> None:
+    from tidelog.spark.columnar import columns_jar
+
     if is_first("rows"):
         _log.warning(
-            "this session is not registered, so Spark reads rows instead of columns: the results are the same, but slower; "
-            "call tidelog.spark.register(spark), also for each spark.newSession()"
+            "this session reads rows instead of columns: the same results, but slower. Make it with tidelog.spark.session(),"
+            " start it with spark.jars=%s, or call tidelog.spark.register(spark)",
+            columns_jar(),
         )
 
 

@@ -23,11 +23,16 @@ start if there is a time bound: the left-out records must be counted, and the ti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from tidelog.errors import TidelogError
 from tidelog.model import NO_TIMESTAMP, READ_COMMITTED, Isolation
+from tidelog.objects.object_path import ObjectPath
+from tidelog.ordered_map import ordered_map
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets
@@ -38,10 +43,13 @@ from tidelog.reader.time_map_file import TimeMaps
 from tidelog.sources.bounds import HIGH_WATERMARK, TimeRange, clip, wanted_partitions
 from tidelog.sources.files.cut import Extent, around_damage, cut_runs, extent_of
 from tidelog.sources.files.folder_split import FolderSplit
-from tidelog.sources.files.pruning import prune
+from tidelog.sources.files.pruning import Pruned, prune
 from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
 from tidelog.sources.scan_plan import PartitionRange, ScanPlan, ScanRequest
 from tidelog.sources.scan_report import ScanReport
+
+REMOTE_THREADS = 16
+"""How many segments in object storage are looked at at a time."""
 
 
 def plan_folder(log_dir: LogDir, request: ScanRequest) -> ScanPlan[FolderSplit]:
@@ -134,6 +142,7 @@ def _plan_partition(
         past = f"[{max(log.high_watermark, start_offset)}, {end_offset})"
         notes.append(f"{log.topic}-{log.partition}: offsets {past} lie past the high-watermark checkpoint")
     if not time.is_empty:
+        _find_ends(log)
         known.missing += tuple(_missing(log, isolation, wanted))
         known.left_out += tuple(log.left_out(start_offset, end_offset))
     parts = []
@@ -143,23 +152,16 @@ def _plan_partition(
         if isolation == READ_COMMITTED:
             found = log.aborted_transactions(start_offset, end_offset)
             aborted = tuple(AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found)
-        for segment in log.segments:
-            if _is_outside(segment, start_offset, end_offset):
-                continue
-            without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
-            is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map does not show damage.
-            pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None
-            if pruned is None:
-                extents = without_map()
-            else:
-                extents = pruned.extents + _extents_in_time(segment, time, start_offset, end_offset, pruned.covered_bytes)
+        read = [segment for segment in log.segments if not _is_outside(segment, start_offset, end_offset)]
+        planned = partial(_plan_segment, maps=maps, time=time, start_offset=start_offset, end_offset=end_offset, aborted=aborted)
+        # With a time bound, what may be fetched to check time indexes is counted from segment to segment.
+        threads = 1 if time.is_bounded else _threads(read)
+        for segment, (extents, pruned) in zip(read, ordered_map(planned, read, threads), strict=True):
+            if pruned is not None:
                 known += pruned.known
                 copies += pruned.is_of_copy
-            if isinstance(segment, SalvagedSegment):
-                extents = around_damage(segment, extents)
             if extents:
                 parts.append(_Part(log, segment, extents, time, start_offset, end_offset, aborted))
-            segment.close()  # A log may have more segments than the process may open files.
     if copies:
         notes.append(
             f"{log.topic}-{log.partition}: {copies} time maps were made of another copy of the log, and are checked against "
@@ -179,6 +181,46 @@ def _plan_partition(
         ),
         parts,
     )
+
+
+def _plan_segment(
+    segment: Segment,
+    *,
+    maps: TimeMaps,
+    time: TimeRange,
+    start_offset: int,
+    end_offset: int,
+    aborted: tuple[AbortedRange, ...],
+) -> tuple[tuple[Extent, ...], Pruned | None]:
+    """Return the parts of a segment to read, and what its time map ruled out. May run in a thread."""
+    without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
+    is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map does not show damage.
+    pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None
+    if pruned is None:
+        extents = without_map()
+    else:
+        extents = pruned.extents + _extents_in_time(segment, time, start_offset, end_offset, pruned.covered_bytes)
+    if isinstance(segment, SalvagedSegment):
+        extents = around_damage(segment, extents)
+    segment.close()  # A log may have more segments than the process may open files.
+    return extents, pruned
+
+
+def _find_ends(log: Log) -> None:
+    """Read the ends of a remote log's segments, many at a time: what looks at them next finds them known."""
+
+    def find(segment: Segment) -> None:
+        with suppress(TidelogError):  # Raised again by the first that needs this end.
+            segment.valid_end()
+
+    if _threads(log.segments) > 1:
+        deque(ordered_map(find, log.segments, _threads(log.segments)), maxlen=0)
+
+
+def _threads(segments: Sequence[Segment]) -> int:
+    """Return how many segments to look at at a time. In object storage a look is some requests, one after the other."""
+    is_remote = all(isinstance(one.log_path, ObjectPath) and not isinstance(one, SalvagedSegment) for one in segments)
+    return min(len(segments), REMOTE_THREADS) if is_remote else 1
 
 
 def _missing(log: Log, isolation: Isolation, wanted: tuple[int | None, int | None]) -> list[MissingOffsets]:

@@ -25,7 +25,7 @@ from tidelog.sources.bounds import TimeRange
 from tidelog.sources.reader_resources import Closable, ReaderResources
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.source import Source
-from tidelog.sources.split import Split
+from tidelog.sources.split import Split, announced
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.tasks import TASK_BYTES, pack
 
@@ -116,7 +116,7 @@ def read_task(task: StreamTask, columns: tuple[str, ...], batch_rows: int, repor
     reading raises.
     """
     with ReaderResources(_connections) as reading:
-        for split in task.splits:
+        for split in announced(task.splits, reading):
             if task.fail_on_data_loss:
                 yield from split.read(columns, batch_rows=batch_rows, report=report, reading=reading)
             else:
