@@ -144,4 +144,7 @@ def test_a_tier_in_a_bucket(s3: S3Server, is_local: bool) -> None:
     given = [word for name, value in s3.options.items() for word in ("-X", f"{name}={value}")]
     lines = run_ok("cat", data, "orders", "--tier", tier, "--json", *given).stdout.splitlines()
     assert [json.loads(line)["offset"] for line in lines] == expected
+    here = run("verify", str(golden / "data"), "--tier", str(golden / "remote"))
+    there = run("verify", data, "--tier", tier, *given)
+    assert (there.exit_code, there.stdout.count("\n")) == (here.exit_code, here.stdout.count("\n"))
     assert "did you mean endpoint_url?" in run("cat", data, "orders", "--tier", tier, "-X", "endpoint_ur=x").stderr

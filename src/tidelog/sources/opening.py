@@ -166,6 +166,8 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
         return address
     if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
         raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")
+    if kind_of(tier) not in (FOLDER, OBJECTS):
+        raise InvalidArgumentError("a tier is a folder, or an address of object storage", found=f"{kind_of(tier).name}: {tier}")
     return TieredAddress(os.fspath(address), Tier(tier, tuple(key_files))).with_options()
 
 

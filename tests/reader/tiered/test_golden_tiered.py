@@ -232,8 +232,18 @@ def test_a_wrong_address_is_one_error(golden: Golden, tmp_path: Path) -> None:
         tidelog.scan(golden.data, "orders", tier=str(tmp_path), tier_keys=golden.keys)
     with pytest.raises(NotFoundError, match="no __remote_log_metadata here"):
         tidelog.scan(GOLDEN / "kafka-3.9.1" / "log", "v2-none-ct", tier=str(golden.remote))
+    with pytest.raises(InvalidArgumentError, match=r"a tier is a folder, or an address of object storage.*localhost:9092"):
+        tidelog.scan(golden.data, "orders", tier="localhost:9092")
     with pytest.raises(InvalidArgumentError, match="a tier is for data folders"):
         tidelog.scan("localhost:9092", "orders", tier=str(golden.remote))
+
+
+def test_a_key_that_nothing_needs_is_an_error(tmp_path: Path) -> None:
+    golden = Golden(GOLDEN / "tiered" / "local", "local", tmp_path)
+    for command in (["find", str(golden.data), "orders", "--at", "earliest"], ["verify", str(golden.data)]):
+        ran = run(*command, *golden.options, "--tier-key", "/nope")
+        assert ran.exit_code == 1
+        assert "a tier's key is given, and LocalTieredStorage does not encrypt" in ran.stderr
 
 
 def test_keys(key: Path, tmp_path: Path) -> None:
