@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.objects.test_object_file import Memory
 from tests.reader.build import LogBuilder, batch, marker
 from tests.sources.logs import ROW_COLUMNS, rows_of
 from tidelog.formats import names
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.partition_metadata import write_topic_id
 from tidelog.formats.summary.segment_summary import decode_summary, encode_summary
 from tidelog.model import MAX_TIMESTAMP, TopicPartition
 from tidelog.objects import stores
@@ -56,6 +59,8 @@ def build(folder: Path, seed: int, *, is_plain: bool) -> Path:
     if not is_plain:
         builder.roll()
     builder.close()
+    (folder / "t-0" / names.LEADER_EPOCH_CHECKPOINT).write_bytes(LeaderEpochs([EpochEntry(0, 0)]).encode())
+    write_topic_id(folder / "t-0" / names.PARTITION_METADATA, uuid.UUID(int=7))
     assert run("index", "rebuild", str(folder), "--interval", "4096").exit_code in (0, 3)  # 3: it has gaps.
     return folder
 
@@ -90,7 +95,7 @@ def address(cache: Path | None = None) -> str:
 
 
 def found(place: str | Path, time: int) -> tuple[int, int] | None:
-    with open_source(str(place)) as source:
+    with open_source(place if isinstance(place, str) else str(place)) as source:
         one = source.find({KEY: time})[KEY]
         return None if one is None else (one.offset, one.timestamp)
 
