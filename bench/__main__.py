@@ -31,6 +31,7 @@ BENCHMARKS = (
     "stall_bench",
     "many_cores_bench",
     "web.page_bench",
+    "objects.bucket_bench",
 )
 
 

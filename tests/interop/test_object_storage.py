@@ -21,10 +21,15 @@ from tests.interop.gate import first_of
 from tests.places import in_place, spread
 from tests.reader import test_golden as of_reader
 from tests.reader import test_properties as laws
+from tests.s3 import azurite
 from tests.s3.server import S3Server
 from tests.sources import test_golden as of_scans
 from tests.sources import test_property as scans
+from tests.sources.logs import ROW_COLUMNS, rows_of
+from tidelog.errors import AuthenticationError, SegmentChangedError, StorageError
+from tidelog.formats.files import ReadOnlyFile
 from tidelog.objects.address import with_options
+from tidelog.objects.object_path import object_folder
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -144,4 +149,35 @@ def test_a_tier_in_a_bucket(s3: S3Server, is_local: bool) -> None:
     given = [word for name, value in s3.options.items() for word in ("-X", f"{name}={value}")]
     lines = run_ok("cat", data, "orders", "--tier", tier, "--json", *given).stdout.splitlines()
     assert [json.loads(line)["offset"] for line in lines] == expected
+    here = run("verify", str(golden / "data"), "--tier", str(golden / "remote"))
+    there = run("verify", data, "--tier", tier, *given)
+    assert (there.exit_code, there.stdout.count("\n")) == (here.exit_code, here.stdout.count("\n"))
     assert "did you mean endpoint_url?" in run("cat", data, "orders", "--tier", tier, "-X", "endpoint_ur=x").stderr
+
+
+@pytest.mark.skipif(azurite.why_not() is not None, reason=str(azurite.why_not()))
+@pytest.mark.thorough("S3, whose requests have the same code: the tests above")
+def test_azure(tmp_path: Path) -> None:
+    """Azure's emulator: the folder's answers under both kinds of addresses, and one error for what is wrong."""
+    golden = of_scans.GOLDEN / "kafka-3.9.1" / "log"
+    with azurite.AzuriteServer(tmp_path) as server:
+        options = server.options | {"cache_bytes": "0"}
+        server.upload(golden, "golden")
+        for address in (
+            f"az://{azurite.CONTAINER}/golden",
+            f"abfs://{azurite.CONTAINER}@{azurite.ACCOUNT}.dfs.core.windows.net/golden",
+        ):
+            for topic in ("v2-none-ct", "transactions", "compacted"):
+                found = tidelog.scan(address, topic, columns=ROW_COLUMNS, config=options)
+                assert rows_of(found) == rows_of(tidelog.scan(golden, topic, columns=ROW_COLUMNS))
+        path = object_folder(with_options(f"az://{azurite.CONTAINER}/live", options)) / "t-0" / "0.log"
+        server.put("live/t-0/0.log", bytes(200_000))
+        with ReadOnlyFile(path) as file:
+            assert file.read(0, 8) == bytes(8)
+            server.put("live/t-0/0.log", b"?" * 200_000)
+            with pytest.raises(SegmentChangedError, match="replaced"):
+                file.read(100_000, 8)
+        with pytest.raises(StorageError, match=r"ContainerNotFound: The specified container does not exist\. \(az://nowhere"):
+            tidelog.scan("az://nowhere/x", "t", config=options)
+        with pytest.raises(AuthenticationError, match="AuthorizationFailure"):
+            tidelog.scan(f"az://{azurite.CONTAINER}/golden", "t", config=options | {"account_key": "AAAA"})

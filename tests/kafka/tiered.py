@@ -9,6 +9,7 @@ deletions, retention) is done twice a second.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -92,6 +93,10 @@ class TieredKafka(Kafka391):
 
     def classpath(self) -> str:
         return os.pathsep.join((super().classpath(), classpath(JARS)))
+
+    def _share_classes(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="plain-") as folder:
+            Kafka391(Path(folder))._share_classes()  # An archive made with further jars is of no use to other brokers.
 
     def opened(self) -> TieredLogDir:
         """Open the broker's folder with its remote storage."""

@@ -21,7 +21,7 @@ from tidelog.errors import CorruptBatchError, CorruptDataError
 from tidelog.formats import names
 from tidelog.formats.time_map import TimeMap
 from tidelog.model import LATEST, MAX_TIMESTAMP
-from tidelog.reader import mapped_head, proven_head, segment_time
+from tidelog.reader import mapped_head, proven_head
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
@@ -123,7 +123,7 @@ def test_an_entry_that_leads_into_a_value(tmp_path: Path) -> None:
 
 
 def test_any_damage_where_time_maps_say_how_late_the_head_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_time, "MAPPED_BYTES", 0)
+    monkeypatch.setattr(proven_head, "MAPPED_BYTES", 0)
     told = Counter[bool]()
 
     def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | None:
@@ -139,7 +139,7 @@ def test_any_damage_where_time_maps_say_how_late_the_head_is(tmp_path: Path, mon
 
 
 def test_a_map_says_nothing_of_control_batches_and_of_a_log_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_time, "MAPPED_BYTES", 0)
+    monkeypatch.setattr(proven_head, "MAPPED_BYTES", 0)
     builder = LogBuilder(tmp_path / "t-0", interval_bytes=0)
     producer = Producer(7, 0, 0)
     builder.append(build.batch(0, [100], producer=producer, transactional=True), build.marker(1, 500, ControlType.COMMIT, 7))

@@ -44,6 +44,8 @@ from tidelog.errors import InvalidArgumentError, NotFoundError, SegmentChangedEr
 from tidelog.formats import names
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.paths.file_path import FilePath
+from tidelog.formats.summary.known_segments import read_summary
+from tidelog.formats.summary.segment_summary import SegmentFacts, encode_summary
 from tidelog.formats.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from tidelog.model import MAX_OFFSET
 from tidelog.reader.log import Log
@@ -187,9 +189,17 @@ class PartitionVerification:
         self._preferred = preferred_intervals(partition)
         self._given = interval_bytes
         interval = guess_interval(log.segments, self._preferred) if interval_bytes is None else interval_bytes
+        told = read_summary(log.directory, log.notices)
         is_closed = (log.directory.parent / names.CLEAN_SHUTDOWN_FILE).exists()
         self.tasks = [
-            SegmentToVerify(segment, segment.size_bytes, segment.is_last and not is_closed, interval, time_map_dir)
+            SegmentToVerify(
+                segment,
+                segment.size_bytes,
+                segment.is_last and not is_closed,
+                interval,
+                time_map_dir,
+                told.get(segment.base_offset),
+            )
             for segment in log.segments
         ]
         self.unclear: list[SegmentToVerify] = []
@@ -385,12 +395,13 @@ class PartitionRebuild:
             SegmentToRebuild(segment, out_dir, interval, rules.time_maps, rules.missing_only) for segment in log.segments
         ]
         self._taken = 0
+        self._facts: list[SegmentFacts] = []
         self._state: ProducerState | None = None
         if out_dir is not None:
             make_folder(out_dir)
 
     def take(self, rebuilt: RebuiltSegment) -> None:
-        """Take the next segment's outcome, and write its `.txnindex`. Raises StorageError."""
+        """Take the next segment's outcome, and write its `.txnindex`; after the last one, the summary. Raises StorageError."""
         task = self.tasks[self._taken]
         self._taken += 1
         if self._state is None:
@@ -402,3 +413,7 @@ class PartitionRebuild:
         transactions = b"".join(txn.to_bytes() for txn in aborted) or None
         path = task.target(names.TXN_INDEX_SUFFIX)
         self.result.files += [*rebuilt.files, *put(path, transactions, missing_only=task.missing_only)]
+        self._facts += [] if rebuilt.facts is None else [rebuilt.facts]
+        if self._taken == len(self.tasks) and any(one.size_bytes for one in self._facts):
+            summary = self.result.directory / names.SEGMENT_SUMMARY
+            self.result.files += put(summary, encode_summary(self._facts), missing_only=task.missing_only)

@@ -31,6 +31,7 @@ from tidelog.check.index_files import (
 )
 from tidelog.check.offset_index import Form
 from tidelog.check.partition_rules import BatchFacts
+from tidelog.check.segment_facts import check_facts, facts_of
 from tidelog.check.segment_indexes import Prepared, Survey, check, prepare
 from tidelog.check.time_index import TimeForm
 from tidelog.check.txn_index import ProducerBatch, transaction_batches
@@ -39,6 +40,7 @@ from tidelog.formats import names
 from tidelog.formats.file_stamp import settled_stamp
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.paths.file_path import FilePath
+from tidelog.formats.summary.segment_summary import SegmentFacts
 from tidelog.formats.time_map import TimeMap
 from tidelog.formats.time_map_builder import TimeMapBuilder, add_batches
 from tidelog.reader.segment import Segment
@@ -120,6 +122,8 @@ class SegmentToVerify(NamedTuple):
     interval_bytes: int
     time_map_dir: FilePath | None = None
     """A folder with further time maps, besides those next to the segments."""
+    told: SegmentFacts | None = None
+    """What ``segments.summary`` says about the segment."""
 
 
 # --- the first look
@@ -163,6 +167,8 @@ def _look_at(one: SegmentToVerify, progress: Progress | None) -> ExaminedSegment
         if found is not None:
             maps += 1
             findings += found
+    if one.told is not None:
+        findings += check_facts(segment, one.told)
     offsets, times = read_indexes(segment)
     is_as_expected = (
         offsets is not None
@@ -285,6 +291,8 @@ class RebuiltSegment(NamedTuple):
     findings: list[Finding]
     """The faults of the log."""
     transactions: list[ProducerBatch]
+    facts: SegmentFacts | None = None
+    """For the summary; None without a time map of the whole segment."""
 
 
 def rebuild_segment(task: SegmentToRebuild, progress: Progress | None = None) -> RebuiltSegment:
@@ -300,6 +308,7 @@ def rebuild_segment(task: SegmentToRebuild, progress: Progress | None = None) ->
         if scanned.batches or path.exists():
             files += put(path, data, missing_only=task.missing_only)
     findings = log_faults(segment, segment.size_bytes, scanned)
+    facts = None
     path = task.target(names.TIME_MAP_SUFFIX)
     # An existing map that is left unchanged needs no walk.
     if task.time_maps and not (task.missing_only and path.exists()):
@@ -307,9 +316,11 @@ def rebuild_segment(task: SegmentToRebuild, progress: Progress | None = None) ->
         try:
             stamp = settled_stamp(segment.file.stamp)
             add_batches(builder, segment.file, scanned.valid_bytes)
-            files += put_time_map(path, builder.build(unchanged(stamp, segment.file)))
+            time_map = builder.build(unchanged(stamp, segment.file))
+            files += put_time_map(path, time_map)
+            facts = facts_of(segment, time_map)
         except CorruptDataError as error:
             findings.append(Finding(segment.log_path, f"no time map: {error.message}", position=error.position))
     transactions = transaction_batches(segment.file, scanned)
     segment.close()
-    return RebuiltSegment(scanned.size_bytes, files, findings, transactions)
+    return RebuiltSegment(scanned.size_bytes, files, findings, transactions, facts)

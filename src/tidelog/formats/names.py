@@ -6,6 +6,7 @@
 ``%020d.txnindex``                      aborted transactions of a segment, if there are any
 ``%020d.snapshot``                      producer state; the name is the next offset to be applied
 ``%020d.timemap``                       Tidelog's own: times of a segment, block by block; Kafka leaves it alone
+``segments.summary``                    Tidelog's own: what a search must know of each segment
 ``….deleted``                           waits for its removal (renamed at once, removed a minute later)
 ``….cleaned`` ``….swap``                the cleaner's work: unfinished, and finished but not yet in place
 ``<topic>.<uuid>-delete -stray -future``  a partition folder being deleted, unclaimed, or being moved here
@@ -38,6 +39,7 @@ DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"
 
+SEGMENT_SUMMARY = "segments.summary"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"

@@ -34,10 +34,10 @@ REQUEST_S = 300
 
 _Result = TypeVar("_Result")
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
-_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+_MESSAGE = re.compile(r"<Message>([^<\n]+)")  # Azure adds lines with the request's identifiers.
 _STATUS = re.compile(r"\b(?:status|HTTP)[^0-9]{0,24}([45]\d\d [A-Z][A-Za-z ]+)")
 _CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "InvalidAccessKeyId", "AccessDenied",
-                "SignatureDoesNotMatch", "AuthFailure")  # fmt: skip
+                "SignatureDoesNotMatch", "AuthFailure", "AuthorizationFailure", "AuthenticationFailed")  # fmt: skip
 
 
 def open_object_store(place: Place, options: Mapping[str, str]) -> ObstoreStore:

@@ -25,6 +25,7 @@ _QUESTIONS = {
 _SOURCES = {
     "index": "its last time index entry",
     "log": "its batches",
+    "summary": "the summary of all segments",
     "mtime": "its file's modification time",
     "none": "nothing",
 }

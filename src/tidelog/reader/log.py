@@ -9,7 +9,7 @@ log_end_offset       after the last complete batch with a valid checksum
 ===================  ======================================================================================================
 
 A `Log` shows the folder as of its opening; open it again to see later appends, rolls and compactions. A removed segment remains
-readable as long as possible; after that, reads raise SegmentChangedError. Opening lists the folder and reads nothing; each
+readable as long as possible; after that, reads raise SegmentChangedError. Opening lists the folder and reads no segment; each
 property reads what it needs, once. One thread at a time.
 """
 
@@ -27,10 +27,12 @@ from tidelog.formats.files import Notices
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.paths.file_path import AnyPath, as_path
+from tidelog.formats.summary.known_segments import KnownSegments
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
-from tidelog.objects.object_path import prefetch
+from tidelog.objects.object_path import ObjectPath, prefetch
 from tidelog.reader import transactions
+from tidelog.reader.known.known_segment import KnownSegment
 from tidelog.reader.log_segments import LogSegments
 from tidelog.reader.missing.claims import Claims, newest_epoch
 from tidelog.reader.missing.missing_offsets import MissingOffsets, missing_offsets
@@ -47,6 +49,7 @@ ELSEWHERE_BYTES = 1024 * 1024
 """How much of a log that is not on this machine is read to verify time indexes: every header means every byte there,
 because requests for single headers take longer.
 """
+ELSEWHERE_MAP_BYTES = 64 * 1024
 ELSEWHERE = "checking every batch's time would fetch the log from its storage"
 
 
@@ -87,10 +90,14 @@ class Log(LogSegments):
         claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
-        budget = WalkBudget() if isinstance(path, Path) else WalkBudget(ELSEWHERE_BYTES, why=ELSEWHERE)
+        far = WalkBudget(ELSEWHERE_BYTES, why=ELSEWHERE, map_bytes=ELSEWHERE_MAP_BYTES)
+        budget = WalkBudget() if isinstance(path, Path) else far
+        is_known = isinstance(path, ObjectPath) or hasattr(path, "segment_facts")
+        known = KnownSegments(path, notices) if is_known and not skip_damaged else None
         kind = SalvagedSegment if skip_damaged else Segment
         segments: list[Segment] = [
-            kind(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)
+            kind(file, after, notices, budget) if known is None else KnownSegment(file, after, notices, budget, known)
+            for file, after in zip(listing.segments, [*bases, None], strict=False)
         ]
         log = cls(
             path,
@@ -128,6 +135,8 @@ class Log(LogSegments):
         if self._given_message_format is not None:
             return self._given_message_format
         for segment in reversed(self.segments):
+            if segment.facts is not None and segment.facts.last_magic >= 0:
+                return segment.facts.last_magic
             last = segment.valid_end().last_header
             if last is not None:
                 return last.magic
@@ -159,10 +168,11 @@ class Log(LogSegments):
         if self._names_are_checked:
             return
         before: Segment | None = None
-        prefetch(segment.log_path for segment in self.segments)
+        prefetch(segment.log_path for segment in self.segments if segment.facts is None)
         for segment in self.segments:
             try:
-                if not (segment.size_bytes and segment.check_name()) and before is not None:
+                begins_there = segment.size_bytes and segment.check_name()
+                if not begins_there and before is not None and before.facts is None:
                     before.valid_end()  # raises if it extends beyond this one's base
             except SegmentChangedError:
                 pass  # Reading it will raise the error.
@@ -191,7 +201,7 @@ class Log(LogSegments):
     def expect_search(self, *, by_time: bool = True) -> None:
         """Tell that all segments' ends, and `by_time` their largest timestamps, are about to be looked up, one by one."""
         suffixes = (names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX) if by_time else (names.INDEX_SUFFIX,)
-        prefetch(segment.index_path(suffix) for segment in self.segments for suffix in suffixes)
+        prefetch(segment.index_path(suffix) for segment in self.segments if segment.facts is None for suffix in suffixes)
 
     def headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False

@@ -13,13 +13,22 @@ from tidelog.errors import CorruptIndexError, StorageError
 from tidelog.formats.time_map import TimeMap
 from tidelog.model import NO_TIMESTAMP
 from tidelog.reader.time_map_file import check_agrees, is_bound, read_time_map, time_map_path
+from tidelog.records.batch import HEADER_BYTES
 
 if TYPE_CHECKING:
     from tidelog.reader.segment import Segment
 
+_WALKED_BYTES = 128 * 1024
+
 
 def bound_time_map(segment: Segment) -> TimeMap | None:
-    """Return the map beside a segment's log, None if there is none that is bound to the log."""
+    """Return the map beside a segment's log, None if there is none that is bound to the log. It is looked for once."""
+    if not segment.head.is_map_known:
+        segment.head.time_map, segment.head.is_map_known = _bound_time_map(segment), True
+    return segment.head.time_map
+
+
+def _bound_time_map(segment: Segment) -> TimeMap | None:
     try:
         path = time_map_path(segment.log_path)
         found = read_time_map(path)
@@ -37,8 +46,30 @@ def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | 
     Raises CorruptBatchError if no batch begins there, SegmentChangedError.
     """
     block = bisect_right(time_map.positions, position) - 1
-    offsets = time_map.first_offsets[block] - time_map.first_offsets[0]
-    if position > time_map.covered_bytes or sum(time_map.records[:block]) != offsets:
+    if position > time_map.covered_bytes or not _has_every_record(time_map, block):
         return None
     mapped = max(time_map.max_timestamps[:block], default=NO_TIMESTAMP)
     return max(mapped, NO_TIMESTAMP, *segment.times(time_map.positions[block], position))
+
+
+def start_by_map(segment: Segment, time_map: TimeMap, timestamp: int) -> int | None:
+    """Return the position of the first block that reaches `timestamp` (ms), or of what the map does not cover; None if the map
+    cannot answer. The block is about to be read.
+    """
+    reaching = (block for block, largest in enumerate(time_map.max_timestamps) if largest >= timestamp)
+    block = next(reaching, time_map.blocks)
+    if not _has_every_record(time_map, block):
+        return None
+    if block == time_map.blocks:
+        return time_map.covered_bytes
+    start = time_map.positions[block]
+    # With the header behind it, which confirms the offset of its last batch; a walk reads on in growing steps.
+    end = max(time_map.end_position(block) + HEADER_BYTES, start + _WALKED_BYTES)
+    segment.file.will_read([(start, min(end, segment.size_bytes))])
+    return start
+
+
+def _has_every_record(time_map: TimeMap, block: int) -> bool:
+    """Return whether the blocks before `block` have as many records as offsets, and so no control batches."""
+    end = time_map.next_offset if block == time_map.blocks else time_map.first_offsets[block]
+    return sum(time_map.records[:block]) == end - time_map.first_offsets[0]

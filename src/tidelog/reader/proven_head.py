@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 * 1024 * 1024 * 1024
 MAX_BATCHES = 256 * 1024
+MAPPED_BYTES = 16 * 1024 * 1024
 TOO_LARGE = "the log is too large to check every batch's time"
 
 _CHUNK = 512
@@ -48,10 +49,19 @@ _SHARED_BYTES = 64 * 1024 * 1024
 
 
 class WalkBudget:
-    """How much of a log may still be walked to verify its time indexes. `why` says why not all of it, for the note."""
+    """How much of a log may still be walked to verify its time indexes. `why` says why not all of it, for the note. A time
+    map is cheaper than walking `map_bytes`.
+    """
 
-    def __init__(self, max_bytes: int | None = None, max_batches: int | None = None, why: str = TOO_LARGE) -> None:
+    def __init__(
+        self,
+        max_bytes: int | None = None,
+        max_batches: int | None = None,
+        why: str = TOO_LARGE,
+        map_bytes: int | None = None,
+    ) -> None:
         self.why = why
+        self.map_bytes = MAPPED_BYTES if map_bytes is None else map_bytes
         self.bytes = MAX_BYTES if max_bytes is None else max_bytes
         self.batches = MAX_BATCHES if max_batches is None else max_batches
         self._is_noted = False

@@ -25,6 +25,7 @@ from tidelog.formats.files import FileIdentity, Notices, ReadOnlyFile
 from tidelog.formats.index_entries import IndexEntries
 from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
 from tidelog.formats.paths.file_path import FilePath, with_ending
+from tidelog.formats.summary.segment_summary import SegmentFacts
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.formats.txn_index import TxnIndex
 from tidelog.model import MAX_OFFSET
@@ -33,8 +34,9 @@ from tidelog.reader.segment_end import SegmentEnd, find_end
 from tidelog.reader.segment_files import SegmentFile, segment_file
 from tidelog.reader.trace import OffsetIndexStep, TimestampSource, Trace
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
-from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
-from tidelog.records.records import first_offset, iter_records
+from tidelog.records.control import EndTxnMarker
+from tidelog.records.markers import end_txn_marker
+from tidelog.records.records import first_offset
 
 SILENT_WITHOUT_INDEX_BYTES = 2 * 1024 * 1024
 """The size up to which a last segment may lack an index, because Kafka creates a live segment's index with its first entry."""
@@ -52,6 +54,9 @@ class LargestTimestamp(NamedTuple):
 
 class Segment:
     """One segment. `next_base_offset` is the next segment's base, None for the last one; `budget` is shared by the whole log."""
+
+    facts: SegmentFacts | None = None
+    """What is known without reading it, only in a `KnownSegment`."""
 
     def __init__(
         self,
@@ -250,13 +255,9 @@ class Segment:
 
         Raises CorruptBatchError, also for an invalid checksum.
         """
-        path, position = self.log_path, header.position
         batch = self.read_batch(header)
-        check_crc(header, batch, path)
-        for record in iter_records(header, batch, path=path):
-            if parse_control_type(record.key, path=path, position=position) in (ControlType.ABORT, ControlType.COMMIT):
-                return parse_end_txn_marker(record.key, record.value, path=path, position=position)
-        return None
+        check_crc(header, batch, self.log_path)
+        return end_txn_marker(header, batch, self.log_path)
 
     def _walk(
         self, position: int, end_position: int, *, crc: bool, min_offset: int | None = None, stop_at_partial: bool = False

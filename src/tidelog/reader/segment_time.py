@@ -21,6 +21,7 @@ and are skipped without a notice.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
@@ -31,9 +32,6 @@ from tidelog.reader.trace import BatchesStep, RecordStep, TimeIndexStep, Trace
 from tidelog.records.batch import BatchHeader
 from tidelog.records.records import first_record_at, max_timestamp_record
 from tidelog.times import show_timestamp
-
-MAPPED_BYTES = 16 * 1024 * 1024
-"""The distance from which reading a time map is cheaper than a walk."""
 
 
 class FoundRecord(NamedTuple):
@@ -51,6 +49,10 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
     index entry suffices if its batch reaches that; nothing is walked then.
     """
     if segment.largest is not None:
+        return segment.largest
+    if segment.facts is not None:
+        known = segment.facts.largest
+        segment.largest = LargestTimestamp(known, segment.facts.largest_offset, "summary" if known >= 0 else "none")
         return segment.largest
     position = 0
     largest = LargestTimestamp(NO_TIMESTAMP, segment.base_offset, "none")
@@ -153,7 +155,18 @@ def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_off
 
 
 def start_position(segment: Segment, timestamp: int, trace: Trace | None = None) -> int:
-    """Return the start of the walk for `timestamp`: the batch of the last time index entry that is not later, or 0."""
+    """Return the start of the walk for `timestamp`: the batch of the last time index entry that is not later, or 0.
+
+    In a bucket a time map that is bound to the log is asked instead, which takes fewer requests; not for a trace, which shows
+    the indexes.
+    """
+    if trace is None and segment.size_bytes > segment.head.budget.map_bytes and not isinstance(segment.log_path, Path):
+        from tidelog.reader import mapped_head
+
+        time_map = mapped_head.bound_time_map(segment)
+        start = None if time_map is None else mapped_head.start_by_map(segment, time_map, timestamp)
+        if start is not None:
+            return start
     index = segment.time_index
     if index is None:
         return 0
@@ -236,13 +249,11 @@ def _mapped(segment: Segment, position: int) -> int | None:
     the budget.
     """
     distance = position - segment.head.walked_bytes
-    if distance <= 0 or (distance < MAPPED_BYTES and segment.head.budget.suffices(distance)):
+    if distance <= 0 or (distance < segment.head.budget.map_bytes and segment.head.budget.suffices(distance)):
         return None
     from tidelog.reader import mapped_head  # A small log does not need it.
 
-    if not segment.head.is_map_known:
-        segment.head.time_map, segment.head.is_map_known = mapped_head.bound_time_map(segment), True
-    time_map = segment.head.time_map
+    time_map = mapped_head.bound_time_map(segment)
     return None if time_map is None else mapped_head.largest_by_map(segment, time_map, position)
 
 

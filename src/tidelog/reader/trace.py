@@ -10,8 +10,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tidelog.formats.paths.file_path import FilePath
 
-TimestampSource = Literal["index", "log", "mtime", "none"]
-"""The source of a segment's largest timestamp: the last time index entry, later batch headers, or the file's time."""
+TimestampSource = Literal["index", "log", "summary", "mtime", "none"]
+"""The source of a segment's largest timestamp: the last time index entry, later batch headers, the segments' summary, or the
+file's time.
+"""
 
 Verdict = Literal["below log start", "no timestamps", "too early", "searched", "no match", "match"]
 

@@ -167,6 +167,8 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
     if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
         found, expected = f"{kind_of(address).name}: {address}", "one address; that of several folders is /d1:/d2"
         raise InvalidArgumentError("a tier is for data folders", found=found, expected=expected)
+    if kind_of(tier) not in (FOLDER, OBJECTS):
+        raise InvalidArgumentError("a tier is a folder, or an address of object storage", found=f"{kind_of(tier).name}: {tier}")
     return TieredAddress(os.fspath(address), Tier(tier, tuple(key_files))).with_options()
 
 

@@ -19,8 +19,26 @@ from tests.cli.conftest import run, run_ok
 from tests.kafka.tiered_key import private_pem
 from tests.reader.golden import GOLDEN
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, SegmentChangedError
-from tidelog.model import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, TopicPartition
+from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.metadata.batches import build_batch
+from tidelog.metadata.frame import encode_record
+from tidelog.metadata.remote_log_records import (
+    RemoteLogSegmentIdEntry,
+    RemoteLogSegmentMetadataUpdateRecord,
+    SegmentState,
+    TopicIdPartitionEntry,
+)
+from tidelog.model import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    REMOTE_LOG_METADATA_TOPIC,
+    TopicPartition,
+)
 from tidelog.reader.segment import Segment
+from tidelog.reader.tiered.remote_segments import RemoteSegment, metadata_partition
 from tidelog.reader.tiered.tiered_log_dir import TieredLogDir, open_log_dir
 from tidelog.sources.opening import open_source, tiered
 
@@ -41,6 +59,19 @@ class Golden:
     @property
     def address(self) -> str:
         return str(tiered(self.data, self.tier, self.keys))
+
+    def delete(self, segment: RemoteSegment, ends: dict[int, int]) -> None:
+        """Do as Kafka's retention: say that a segment is being deleted, in the metadata that end there, and delete it."""
+        number = metadata_partition(segment.partition, len(ends))
+        entry = TopicIdPartitionEntry(segment.partition.topic, segment.partition.topic_id, segment.partition.partition)
+        record = RemoteLogSegmentMetadataUpdateRecord(
+            RemoteLogSegmentIdEntry(entry, segment.id), 1, segment.event_ms, None, SegmentState.DELETE_SEGMENT_STARTED
+        )
+        log = max((self.data / f"{REMOTE_LOG_METADATA_TOPIC}-{number}").glob("*.log"))
+        with log.open("ab") as file:
+            file.write(build_batch([encode_record(record, 0)], ends[number], 0, segment.event_ms))
+        for file_of in self.remote.rglob(f"*{format_topic_id(segment.id)}*"):
+            file_of.unlink()
 
     def rows(self, topic: str, **arguments: Any) -> list[tuple[int, int, str, str]]:
         found = tidelog.scan(self.data, topic, tier=self.tier, tier_keys=self.keys, **arguments).read_all().to_pylist()
@@ -166,6 +197,19 @@ def test_a_local_segment_that_moves_is_found_remotely(copy: Golden) -> None:
     assert tidelog.find_offset(log, MAX_TIMESTAMP) is not None
 
 
+def test_a_remote_segment_that_is_deleted_before_it_is_read(copy: Golden) -> None:
+    """Retention has begun since the metadata were read: a search looks again, and the log begins with the next segment."""
+    key = TopicPartition("orders", 0)
+    with open_source(copy.address) as source:
+        assert isinstance(source.log_dir, TieredLogDir)
+        partition = source.log_dir.partition_id(key)
+        assert partition is not None
+        first, second = source.log_dir.remote.readable(partition)[:2]
+        copy.delete(first, source.log_dir.remote.metadata_partitions)
+        found = source.find({key: 0})[key]
+        assert found is not None and found.offset == second.start_offset
+
+
 def test_segments_travel_to_other_processes(golden: Golden) -> None:
     for segment in open_log_dir(golden.address).log("orders", 0).segments:
         again: Segment = pickle.loads(pickle.dumps(segment))
@@ -188,8 +232,18 @@ def test_a_wrong_address_is_one_error(golden: Golden, tmp_path: Path) -> None:
         tidelog.scan(golden.data, "orders", tier=str(tmp_path), tier_keys=golden.keys)
     with pytest.raises(NotFoundError, match="no __remote_log_metadata here"):
         tidelog.scan(GOLDEN / "kafka-3.9.1" / "log", "v2-none-ct", tier=str(golden.remote))
+    with pytest.raises(InvalidArgumentError, match=r"a tier is a folder, or an address of object storage.*localhost:9092"):
+        tidelog.scan(golden.data, "orders", tier="localhost:9092")
     with pytest.raises(InvalidArgumentError, match="a tier is for data folders"):
         tidelog.scan("localhost:9092", "orders", tier=str(golden.remote))
+
+
+def test_a_key_that_nothing_needs_is_an_error(tmp_path: Path) -> None:
+    golden = Golden(GOLDEN / "tiered" / "local", "local", tmp_path)
+    for command in (["find", str(golden.data), "orders", "--at", "earliest"], ["verify", str(golden.data)]):
+        ran = run(*command, *golden.options, "--tier-key", "/nope")
+        assert ran.exit_code == 1
+        assert "a tier's key is given, and LocalTieredStorage does not encrypt" in ran.stderr
 
 
 def test_keys(key: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ the plain sequence of the log's batches."""
 from __future__ import annotations
 
 import logging
+import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
@@ -23,7 +25,10 @@ from tidelog.model import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_T
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record, iter_records
+from tidelog.sources import read_split
 from tidelog.sources.opening import open_source
+from tidelog.sources.scan_plan import ScanRequest
+from tidelog.sources.split import Split
 
 KEY = TopicPartition("orders", 0)
 MAX_TIME = 12
@@ -255,3 +260,36 @@ def heard() -> Iterator[list[str]]:
         yield found
     finally:
         logger.removeHandler(kept)
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_local_segment_that_moves_to_others_with_other_bounds(is_elsewhere: bool) -> None:
+    """Another leader has copied these batches, in segments that it cut elsewhere. Kafka then deletes the local segment."""
+    log = [Batch.of(build.batch(number * 2, [number, number + 1], epoch=0, value=b"%d" % number)) for number in range(12)]
+    leaders = [Leader(0, log[:11], [2, 5, 6, 10], [True] * 4), Leader(22, log, [4, 9], [False, False])]
+    plan = Plan(leaders, log_start=0, first_local=1, interval_bytes=0)
+    with built(plan) as (tier, _), heard() as notices:
+        names = [(tier.data / "orders-0" / f"{8:020d}").with_suffix(ending) for ending in (".log", ".index", ".timeindex")]
+        expected = rows(tier)
+        with open_source(tier.address) as source:
+            splits = source.plan(ScanRequest(topic="orders")).splits
+            folder = source.log_dir
+            assert folder is not None
+            opened = folder.log("orders", 0)
+            (segment,) = (one for one in opened.segments if one.base_offset == 8)
+            whole = names[0].read_bytes()
+            if is_elsewhere:
+                segment = pickle.loads(pickle.dumps(segment))
+            for name in names:
+                name.unlink()
+            assert segment.file.read(0, 1 << 20) == whole
+            assert segment.file.read(100, 50) == whole[100:150]
+            assert [header.base_offset for header in segment.headers(check_crc=True)] == [8, 10, 12, 14, 16]
+            segment.close()
+        assert [row for split in splits for row in read(split)] == expected
+        assert all("is missing, the log is read instead" in notice for notice in notices)
+
+
+def read(split: Split) -> list[tuple[int, bytes]]:
+    found = [row for batch in read_split(pickle.loads(pickle.dumps(split))) for row in batch.to_pylist()]
+    return [(row["offset"], row["value"]) for row in found]

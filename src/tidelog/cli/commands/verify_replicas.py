@@ -7,18 +7,23 @@ stderr.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from tidelog.check.replicas.partition_comparison import PartitionComparison
 from tidelog.check.replicas.replicas_verify import ReplicasReport, verify_replicas
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, table
 from tidelog.cli.printing.output import print_lines
+from tidelog.objects.address import is_object_address, options_of, with_options
+from tidelog.objects.opening import folder_at
 
 
 def compare_folders(directories: Sequence[str], topics: Sequence[str], threads: int, *, as_json: bool) -> bool:
-    """Compare data folders, print the findings, and return whether there is no difference or damage."""
-    report = verify_replicas([Path(directory) for directory in directories], topics, threads=threads)
+    """Compare data folders, print the findings, and return whether there is no difference or damage. The first one's options are
+    those of all that are in object storage.
+    """
+    options = options_of(directories[0])
+    addresses = [with_options(one, options) if is_object_address(one) else one for one in directories]
+    report = verify_replicas([folder_at(one) for one in addresses], topics, threads=threads)
     print_lines(_json_lines(report) if as_json else _lines(report))
     return report.is_equal
 

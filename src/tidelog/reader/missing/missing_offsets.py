@@ -152,6 +152,9 @@ def _all_missing(
             return
         if behind.base_offset <= start_offset:
             continue
+        if before.facts is not None and before.facts.next_offset == behind.base_offset:
+            is_known = is_known or before.size_bytes > 0
+            continue
         end = _end_of(before)
         # An empty segment ends at its base, which is no evidence if the previous one is damaged or extends beyond it.
         is_known = end is not None and (is_known or before.size_bytes > 0)

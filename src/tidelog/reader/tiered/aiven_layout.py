@@ -90,6 +90,11 @@ class AivenLayout:
     def holds(self, segment: RemoteSegment) -> bool:
         return any(with_ending(stem, MANIFEST).exists() for stem in self._stems(segment))
 
+    def check_keys(self) -> None:
+        for text in self._key_files:
+            name, equals, file = text.partition("=")
+            _load_key(Path(file if equals else name))
+
     def open(self, segment: RemoteSegment, suffix: str) -> Handle:
         stem, manifest = self._manifest(segment)
         if suffix != names.LOG_SUFFIX:

@@ -31,6 +31,11 @@ class Layout(Protocol):
     def holds(self, segment: RemoteSegment) -> bool:
         """Return whether there are files of this layout for a segment."""
 
+    def check_keys(self) -> None:
+        """Raise InvalidArgumentError or StorageError for key files that cannot be used, or if nothing is encrypted in this
+        layout.
+        """
+
     def open(self, segment: RemoteSegment, suffix: str) -> Handle:
         """Open the file with an ending of Kafka's: ``.log``, ``.index``, ``.timeindex``, ``.txnindex``, ``.snapshot``,
         ``leader-epoch-checkpoint``. The snapshot is that of the segment's end.
@@ -62,6 +67,8 @@ def open_layout(root: FilePath, key_files: tuple[str, ...], segments: Iterable[R
     for segment in segments:
         for layout in layouts:
             if layout.holds(segment):
+                if key_files:
+                    layout.check_keys()
                 return layout
         tried = tried or segment
     if tried is None:

@@ -11,6 +11,7 @@ The root may be the folder ``kafka-tiered-storage`` or the one above it (``dir``
 
 from __future__ import annotations
 
+from tidelog.errors import InvalidArgumentError
 from tidelog.formats import names
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.formats.paths.file_path import FilePath, Handle
@@ -28,9 +29,16 @@ class LocalLayout:
 
     def __init__(self, root: FilePath, key_files: tuple[str, ...]) -> None:
         self._root = root if root.name == ROOT else root / ROOT
+        self._key_files = key_files
 
     def holds(self, segment: RemoteSegment) -> bool:
         return self.path(segment).exists()
+
+    def check_keys(self) -> None:
+        what = f"a tier's key is given, and {self.name} does not encrypt"
+        raise InvalidArgumentError(
+            what, path=self._root, found=", ".join(self._key_files), expected="no --tier-key, no tier_keys"
+        )
 
     def open(self, segment: RemoteSegment, suffix: str) -> Handle:
         return open_handle(self._path(segment, _ENDINGS.get(suffix, suffix)))

@@ -10,17 +10,19 @@ local folder first, then among the remote segments:
 | ``leader-epoch-checkpoint``, ``partition.metadata`` | of the newest segment, only if there is no local folder |
 
 A local segment that was listed and is gone, because Kafka deleted it after its copy was finished, is read from remote storage
-under the same name and identity. If remote storage has no segment with these bounds, it is gone for the reader, too.
+under the same name and identity: from the segment with these bounds, or, where another leader cut its log elsewhere, from the
+ranges of remote segments that have the same batches (`remote_handle.py`). Such a ``.log`` has no indexes.
 """
 
 from __future__ import annotations
 
 import os
 import stat as stat_modes
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.errors import CorruptDataError, CorruptIndexError, InvalidArgumentError, SegmentChangedError
 from tidelog.formats import names
@@ -34,7 +36,11 @@ from tidelog.model import NO_TIMESTAMP
 from tidelog.objects.tier import Tier
 from tidelog.reader.tiered.layout import BytesHandle, Layout, stat_of
 from tidelog.reader.tiered.lineage import ChosenSegment, agreed_end, chosen_segments, newest_of
+from tidelog.reader.tiered.remote_handle import JoinedHandle, Part, RemoteHandle
 from tidelog.reader.tiered.remote_segments import RemoteSegment, TopicIdPartition
+
+if TYPE_CHECKING:
+    from tidelog.reader.segment import Segment
 
 _OF_SEGMENT = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
@@ -75,6 +81,7 @@ class TieredFolder:
         self.epochs = self._read_epochs()
         self.chosen: dict[int, ChosenSegment] = {}
         self.local_start: int | None = None
+        self._local_bases: list[int] = []
         self._looked_for: int | None = None
         self.names()
 
@@ -86,10 +93,9 @@ class TieredFolder:
     def names(self) -> list[str]:
         """Return the names in the folder, and choose the remote segments again. Raises OSError."""
         found = list_names(self.local) if self.is_local else []
-        bases = [
-            names.offset_from_file_name(name) for name in found if names.is_log_file(name) and name.endswith(names.LOG_SUFFIX)
-        ]
-        self.local_start = min(bases, default=None)
+        logs = (name for name in found if names.is_log_file(name) and name.endswith(names.LOG_SUFFIX))
+        self._local_bases = sorted(map(names.offset_from_file_name, logs))
+        self.local_start = min(self._local_bases, default=None)
         chosen = self._choose()
         if (
             self.local_start not in (None, self._looked_for)
@@ -119,7 +125,11 @@ class TieredFolder:
         copy = TieredFolder.__new__(TieredFolder)
         copy.__dict__.update(self.__dict__)
         copy.chosen = {} if found is None else {found[0].segment.start_offset: found[0]}
-        copy.segments = [one for one in self.segments if base == one.start_offset]
+        if base in self._local_bases:  # It may move to remote segments with other bounds.
+            end = next((one for one in self._local_bases if one > base), base + 1)
+            copy.segments = [one for one in self.segments if one.start_offset < end and one.end_offset >= base]
+        else:
+            copy.segments = [one for one in self.segments if base == one.start_offset]
         copy._cuts = {one: cut for one, cut in self._cuts.items() if one in copy.chosen.values()}
         return copy
 
@@ -160,6 +170,29 @@ class TieredFolder:
                     return ChosenSegment(one, one.end_offset + 1), suffix
         return None
 
+    def open_moved(self, name: str, seen: os.stat_result) -> Handle | None:
+        """Return a ``.log`` that was local, in the state `seen`, as ranges of remote segments with other bounds; None if they do
+        not have all of it. A batch has the same bytes in every replica.
+        """
+        offset, left = names.offset_from_file_name(name), seen.st_size
+        parts: list[Part] = []
+        for one in chosen_segments(self.segments, self.epochs, None):
+            if one.next_offset <= offset or not left:
+                continue
+            start = self._position_of(one, offset)
+            if start is None:
+                return None
+            end = self.cut(one).size_bytes if one.is_cut else one.segment.size_bytes
+            parts.append(Part(partial(self.layout.open, one.segment, names.LOG_SUFFIX), start, min(end - start, left)))
+            offset, left = one.next_offset, left - parts[-1].size_bytes
+        return None if left else JoinedHandle(parts, seen)
+
+    def _position_of(self, one: ChosenSegment, offset: int) -> int | None:
+        """Return where the batch that begins with an offset is in a remote segment; None if it has no such batch."""
+        with closing(self._whole_segment(one)) as segment:
+            header = segment.translate_offset(offset) if one.segment.start_offset <= offset else None
+        return header.position if header is not None and header.base_offset == offset else None
+
     def open(self, one: ChosenSegment, suffix: str) -> Handle:
         """Open a remote file, cut if the segment is. Raises what `Layout.open` raises."""
         cut = self.cut(one) if one.is_cut else None
@@ -183,7 +216,8 @@ class TieredFolder:
             self._cuts[one] = self._cut(one)
         return self._cuts[one]
 
-    def _cut(self, one: ChosenSegment) -> Cut:
+    def _whole_segment(self, one: ChosenSegment) -> Segment:
+        """Return a remote segment without a cut."""
         from tidelog.reader.segment import Segment
 
         whole = TieredFolder.__new__(TieredFolder)
@@ -191,8 +225,11 @@ class TieredFolder:
             self.__dict__, is_local=False, chosen={one.segment.start_offset: one._replace(next_offset=one.segment.end_offset + 1)}
         )
         base = one.segment.start_offset
-        with_all = Segment.open(TieredPath(whole, names.file_name(base, names.LOG_SUFFIX)), one.segment.end_offset + 1)
-        try:
+        return Segment.open(TieredPath(whole, names.file_name(base, names.LOG_SUFFIX)), one.segment.end_offset + 1)
+
+    def _cut(self, one: ChosenSegment) -> Cut:
+        base = one.segment.start_offset
+        with closing(self._whole_segment(one)) as with_all:
             offsets = OffsetIndex.from_bytes(base, _whole(self.layout.open(one.segment, names.INDEX_SUFFIX)))
             times = TimeIndex.from_bytes(base, _whole(self.layout.open(one.segment, names.TIME_INDEX_SUFFIX)))
             times.truncate_to(one.next_offset)
@@ -216,8 +253,6 @@ class TieredFolder:
                     aborted.truncate_to(one.next_offset)
                     files[names.TXN_INDEX_SUFFIX] = aborted.to_bytes()
             return Cut(position, files)
-        finally:
-            with_all.close()
 
     def _read_epochs(self) -> LeaderEpochs:
         if self.is_local:
@@ -343,7 +378,15 @@ class TieredPath:
         data = self._generated()
         if data is not None:
             return BytesHandle(data)
-        one, suffix = self._remote()
+        try:
+            one, suffix = self._remote()
+        except FileNotFoundError:
+            moved = None
+            if self._seen is not None and self.suffix == names.LOG_SUFFIX:
+                moved = self.folder.open_moved(self._name, self._seen)
+            if moved is None:
+                raise
+            return moved
         if suffix != names.LOG_SUFFIX:
             handle = self.folder.open(one, suffix)
             return RemoteHandle(handle, self._stat_of(one, handle.stat().st_size, suffix))
@@ -376,32 +419,6 @@ class TieredPath:
         # A local file that moved keeps its identity.
         inode = (one.segment.id.int + sum(suffix.encode())) & (1 << 62) - 1 if self._seen is None else self._seen.st_ino
         return stat_of(size_bytes, inode=inode, device=self.folder.device(), modified_ms=one.segment.event_ms)
-
-
-class RemoteHandle:
-    """A remote file under the state that its path shows; a cut file ends at that size."""
-
-    fd = -1
-    is_constant = False
-
-    def __init__(self, handle: Handle, stat: os.stat_result) -> None:
-        self._handle = handle
-        self._stat = stat
-
-    def stat(self) -> os.stat_result:
-        return self._stat
-
-    def read(self, position: int, length: int) -> bytes:
-        return self._handle.read(position, max(0, min(length, self._stat.st_size - position)))
-
-    def read_into(self, position: int, buffer: memoryview) -> int:
-        return self._handle.read_into(position, buffer[: max(0, self._stat.st_size - position)])
-
-    def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        self._handle.will_read(ranges)
-
-    def close(self) -> None:
-        self._handle.close()
 
 
 def _whole(handle: Handle) -> bytes:

@@ -6,6 +6,7 @@ These parts are skipped without reading, all exactly:
 |---|---|
 | segments before the start offset or after the end offset | their base offsets show it |
 | segments whose largest timestamp is before `start` | it was checked against the log, not just taken from the index |
+| segments whose smallest timestamp is not before `end` | the summary of a bucket's segments says so (`formats.summary`) |
 | the head of a segment | its last time index entry before `start` shows that nothing up to there is later |
 
 There is no such rule for `end`: Kafka stores no smallest timestamps, and a late record may be anywhere after `start`. If a
@@ -152,7 +153,11 @@ def _plan_partition(
         if isolation == READ_COMMITTED:
             found = log.aborted_transactions(start_offset, end_offset)
             aborted = tuple(AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found)
-        read = [segment for segment in log.segments if not _is_outside(segment, start_offset, end_offset)]
+        read = [
+            segment
+            for segment in log.segments
+            if not _is_outside(segment, start_offset, end_offset) and not _is_out_of_time(segment, time)
+        ]
         planned = partial(_plan_segment, maps=maps, time=time, start_offset=start_offset, end_offset=end_offset, aborted=aborted)
         # With a time bound, what may be fetched to check time indexes is counted from segment to segment.
         threads = 1 if time.is_bounded else _threads(read)
@@ -235,6 +240,15 @@ def _is_outside(segment: Segment, start_offset: int, end_offset: int) -> bool:
     """Whether the base offsets show that a segment has nothing in `[start_offset, end_offset)`."""
     next_base_offset = segment.next_base_offset
     return segment.base_offset >= end_offset or (next_base_offset is not None and next_base_offset <= start_offset)
+
+
+def _is_out_of_time(segment: Segment, time: TimeRange) -> bool:
+    """Whether a segment is known to have no record in a time range, and none without a timestamp."""
+    facts = segment.facts if time.is_bounded else None
+    if facts is None or facts.without_timestamp:
+        return False
+    is_before = time.start_ms is not None and facts.largest < time.start_ms
+    return is_before or (time.end_ms is not None and facts.smallest >= time.end_ms)
 
 
 def _extents_in_time(

@@ -71,6 +71,11 @@ class FolderSource(Source):
     def find(
         self, targets: Mapping[TopicPartition, int], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
     ) -> dict[TopicPartition, FoundOffset | None]:
+        return self.planned(partial(self._find, targets, isolation, until))
+
+    def _find(
+        self, targets: Mapping[TopicPartition, int], isolation: Isolation, until: str
+    ) -> dict[TopicPartition, FoundOffset | None]:
         found: dict[TopicPartition, FoundOffset | None] = {}
         for key, target in targets.items():
             log = self.log_dir.log(*key)

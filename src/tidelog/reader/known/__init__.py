@@ -1,0 +1,1 @@
+"""Segments of which something is known without reading them: `known_segment.py`."""
