@@ -252,8 +252,9 @@ def test_patterns(coordinator: Coordinator, name: str) -> None:
     assert one.beat().has == [0, 0, 1]
     assert one.described().members[0].subscribed_topic_regex == r"t\..*"
     answer = one.ask(subscribed_topic_regex="(?=t)")
-    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION and "(?=" in answer.error_message
-    assert one.beat(subscribed_topic_regex="", subscribed_topic_names=["t"]).beat().has == [0, 1, 2, 3]
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION and "(?=" in (answer.error_message or "")
+    one.fields, one.topics = {"subscribed_topic_regex": ""}, ["t"]
+    assert one.beat().beat().has == [0, 1, 2, 3]
 
 
 def test_topics_grow_and_go(coordinator: Coordinator, name: str) -> None:
@@ -390,7 +391,7 @@ def test_it_is_off_by_default(tmp_path: Any) -> None:
 
 def newest(client: RawClient) -> int:
     keys = client.ask(ApiVersionsRequest("test", "1"), 3).api_keys
-    return next(one.max_version for one in keys if one.api_key == ConsumerGroupHeartbeatRequest.API_KEY)
+    return next(int(one.max_version) for one in keys if one.api_key == ConsumerGroupHeartbeatRequest.API_KEY)
 
 
 def test_versions(coordinator: Coordinator) -> None:
