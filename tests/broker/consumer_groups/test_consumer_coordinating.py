@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tests.broker.groups.members import Coordinator
+from tests.broker.loop_turns import LoopTurns
 from tests.broker.raw import RawClient
+from tests.broker.test_widest import LONGEST_S
 from tidelog.broker.coordinators.groups.consumer_coordinator import LARGE
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.errors import InvalidArgumentError
@@ -412,3 +414,17 @@ def test_versions(coordinator: Coordinator) -> None:
 def test_bad_settings(properties: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=next(iter(properties)).replace(".", r"\.")):
         BrokerConfig.from_properties({"listeners": "PLAINTEXT://127.0.0.1:0"} | properties)
+
+
+def test_a_large_group_leaves_the_loop_to_others(coordinator: Coordinator, name: str) -> None:
+    """Sixty members over 2,000 partitions, in the loop's own processor time."""
+    coordinator.broker.create_topic(name, 2000)
+    members = [Consumer(coordinator, name, name) for _ in range(60)]
+    members[0].beat()  # The first use of a message compiles its codec.
+    with LoopTurns(coordinator.broker) as turns:
+        while len(members[-1].has) < 2000 // 60:
+            for member in members:
+                member.beat()
+    assert turns.longest.seconds < LONGEST_S, turns.longest
+    for member in members:
+        member.client.close()
