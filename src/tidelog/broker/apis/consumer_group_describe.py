@@ -114,7 +114,7 @@ def _member(node: Node, member: ConsumerMember, target: Held) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.subscription.names),
-        subscribed_topic_regex=member.subscription.regex,
+        subscribed_topic_regex=member.subscription.regex or "",
         assignment=_named(node, member.assigned),
         target_assignment=_named(node, target),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,

@@ -8,7 +8,8 @@ implements or that do not affect it:
 | ``metadata.version`` | the levels that `metadata.versions` lists | the metadata is replayed here |
 | ``kraft.version`` | 0 and 1 | the voters do not matter to a broker; responses carry the addresses |
 | ``transaction.version`` | 0 to 2 | both producers with an epoch per transaction and others are served (KIP-890) |
-| ``group.version``, ``share.version``, ``streams.version`` | the controller's | their APIs are not served here |
+| ``group.version`` | the controller's | as in Kafka 3.9.1, only the broker's own setting turns consumer groups on |
+| ``share.version``, ``streams.version`` | the controller's | their APIs are not served here |
 | ``eligible.leader.replicas.version`` | 0 and 1 | only the controller maintains them (KIP-966) |
 """
 
@@ -29,7 +30,7 @@ KNOWN: Mapping[str, tuple[int, int]] = {
 """Lowest and highest level by name."""
 
 UNCONCERNED = frozenset({"group.version", "share.version", "streams.version"})
-"""Features of APIs that are not served here, so any level is accepted."""
+"""Features that change nothing here, so any level is accepted."""
 
 FIRST_VERSION_FROM_0 = 4
 """The first version of BrokerRegistration in which a range may start at 0 (KAFKA-17492)."""

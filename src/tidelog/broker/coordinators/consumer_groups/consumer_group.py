@@ -339,7 +339,7 @@ def subscription_record(group_id: str, member: ConsumerMember) -> Change:
             client_id=member.client_id,
             client_host=member.client_host,
             subscribed_topic_names=list(member.subscription.names),
-            subscribed_topic_regex=member.subscription.regex,
+            subscribed_topic_regex=member.subscription.regex or "",
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.server_assignor,
             classic_member_metadata=member.classic,

@@ -127,7 +127,7 @@ class ConsumerCoordinator:
 
     def _commit(self, group: Group, consumer: ConsumerGroup, changes: Sequence[Change], before: Iterable[Entry] = ()) -> None:
         if changes:
-            code = self._write(group.group_id, [*before, *map(_entry, changes)])
+            code = self._write(group.group_id, [*before, *map(entry, changes)])
             if code:
                 raise RefusedError(code, "the group's records cannot be written")
             if group.consumer is None:
@@ -172,7 +172,7 @@ class ConsumerCoordinator:
 
     def tombstones(self, group: Group) -> list[Entry]:
         """Return the records that delete a consumer group; none for a classic one."""
-        return [] if group.consumer is None else list(map(_entry, group.consumer.tombstones()))
+        return [] if group.consumer is None else list(map(entry, group.consumer.tombstones()))
 
     # --- assignments of large groups
 
@@ -195,7 +195,7 @@ class ConsumerCoordinator:
         if not consumer.members.keys() >= made.assignments.keys():
             still = renamed(consumer, plan, made.assignments)
             changes = target_changes(group.group_id, consumer.targets, still, plan.epoch)
-            entries = list(map(_entry, changes))
+            entries = list(map(entry, changes))
         code = self._write(group.group_id, entries)
         if code:
             logger.error("group %r: the assignment for epoch %d cannot be written: %s", group.group_id, plan.epoch, code.name)
@@ -236,9 +236,10 @@ def _made(group_id: str, plan: Planned) -> _Made:
     assignments = plan.run()
     before = {member_id: one.had for member_id, one in plan.assigning.members.items() if one.had}
     changes = target_changes(group_id, before, assignments, plan.epoch)
-    return _Made(assignments, changes, list(map(_entry, changes)))
+    return _Made(assignments, changes, list(map(entry, changes)))
 
 
-def _entry(change: Change) -> Entry:
+def entry(change: Change) -> Entry:
+    """Return the key and the value of a record."""
     key, value = change
     return encode_versioned(key, key.VERSIONS[0]), None if value is None else encode_versioned(value, 0)
