@@ -245,9 +245,12 @@ def _start_of(progress: ShareProgress) -> CommittedOffset:
     return CommittedOffset(progress.start_offset, -1, "", NO_TIMESTAMP)
 
 
-def batches_of(log: Log) -> Iterator[StateBatch]:
-    """Yield all batches of a partition of ``__consumer_offsets``, read in pieces of `READ_BYTES`. Raises CorruptDataError."""
-    for segment, headers in groupby(log.segment_headers(), key=itemgetter(0)):
+def batches_of(log: Log, end_offset: int | None = None) -> Iterator[StateBatch]:
+    """Yield the batches of a partition of ``__consumer_offsets`` before `end_offset`, or all, in pieces of `READ_BYTES`.
+
+    Raises CorruptDataError.
+    """
+    for segment, headers in groupby(log.segment_headers(end_offset=end_offset), key=itemgetter(0)):
         piece: list[BatchHeader] = []
         for _, header in headers:
             if piece and header.end_position - piece[0].position > READ_BYTES:
