@@ -153,6 +153,10 @@ class Backup:
             known = ", ".join(map(str, sorted(topic.partitions)))
             text = f"no partition {number} of topic {topic.name!r}, only {known}"
             raise UnknownTopicOrPartitionError(text, path=str(self.target))
+        return self.read_partition(sha256)
+
+    def read_partition(self, sha256: str) -> PartitionManifest:
+        """Return a partition by its manifest's checksum. Raises NotFoundError, CorruptDataError."""
         found: PartitionManifest = self._manifest("partition", sha256, decode_partition)
         return found
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.joined_file import JoinedFile, Part
-from tidelog.backup.layout import SCHEME, data_key
+from tidelog.backup.layout import SCHEME, data_key, known_topic_id
 from tidelog.backup.manifest import PartitionManifest, Point, Segment, TopicEntry
 from tidelog.backup.target import Target, open_target
 from tidelog.errors import InvalidArgumentError
@@ -111,7 +111,8 @@ class PointFolder:
             yield from self._entries
             yield from self._checkpoints
             return
-        yield names.PARTITION_METADATA
+        if known_topic_id(self._entries[parts[0]].topic_id) is not None:
+            yield names.PARTITION_METADATA
         manifest, segments = self._partition(parts[0])
         yield names.LEADER_EPOCH_CHECKPOINT
         for segment in segments.values():
@@ -130,7 +131,8 @@ class PointFolder:
             return None
         name = parts[1]
         if name == names.PARTITION_METADATA:
-            return self._generated(encode_topic_id(self._entries[parts[0]].topic_id))
+            topic_id = known_topic_id(self._entries[parts[0]].topic_id)
+            return None if topic_id is None else self._generated(encode_topic_id(topic_id))
         if name != names.LEADER_EPOCH_CHECKPOINT and not (name[:1].isdigit() and "." in name):
             return None
         manifest, segments = self._partition(parts[0])

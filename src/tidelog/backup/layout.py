@@ -41,6 +41,7 @@ FILE_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, 
 _POINT = re.compile(rf"{POINTS}/(\d{{8,}})-(\d{{8}}T\d{{6}}Z)\.json")
 _SEAL = re.compile(rf"{SEALS}/(\d{{8,}})-([0-9a-f]{{64}})")
 _EXPIRED = re.compile(rf"{EXPIRED}/(\d{{8,}})")
+_WITHOUT_ID = uuid.UUID("6f1b6a53-0f57-4b0e-8f0a-5d0f3b0d7c11")
 _TIME = "%Y%m%dT%H%M%SZ"
 
 
@@ -107,6 +108,16 @@ def manifest_key(sha256: str) -> str:
 def data_key(topic_id: uuid.UUID, partition: int, stem: str, suffix: str) -> str:
     """Return the name of a file of records, or of one that belongs to it."""
     return f"{DATA}/{topic_id}/{partition}/{stem}{suffix}"
+
+
+def assumed_topic_id(name: str) -> uuid.UUID:
+    """Return the id under which a topic without one is kept: of version 5, which Kafka's ids never have."""
+    return uuid.uuid5(_WITHOUT_ID, name)
+
+
+def known_topic_id(topic_id: uuid.UUID) -> uuid.UUID | None:
+    """Return a topic's id as the cluster knows it, None if it had none."""
+    return None if topic_id.version == 5 else topic_id
 
 
 def data_stem(offset: int, sha256: str) -> str:

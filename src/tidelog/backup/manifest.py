@@ -95,6 +95,7 @@ class Page(NamedTuple):
     base_offset: int
     end_offset: int
     segments: int
+    size_bytes: int
     max_time: int
 
 
@@ -143,6 +144,17 @@ class PartitionManifest(NamedTuple):
     gaps: tuple[Gap, ...]
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of batches."""
+        return sum(page.size_bytes for page in self.pages) + sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def ends(self) -> PartitionEnds:
+        """What the catalog says about the partition."""
+        offsets = (self.log_start_offset, self.end_offset, self.stable_offset)
+        return PartitionEnds(self.partition, *offsets, self.size_bytes, self.max_time)
+
+    @property
     def max_time(self) -> int:
         """The largest timestamp, -1 if there is none."""
         times = [*(page.max_time for page in self.pages), *(segment.max_time for segment in self.segments)]
@@ -164,12 +176,14 @@ class TopicManifest(NamedTuple):
 
 
 class PartitionEnds(NamedTuple):
-    """A partition's offsets in a catalog, as in its manifest."""
+    """A partition in a catalog, as in its manifest."""
 
     partition: int
     log_start_offset: int
     end_offset: int
     stable_offset: int
+    size_bytes: int
+    max_time: int
 
 
 class TopicEntry(NamedTuple):
@@ -329,8 +343,8 @@ def decode_partition(content: Mapping[str, Any]) -> PartitionManifest:
 def encode_page(segments: Sequence[Segment]) -> tuple[Page, bytes]:
     """Return a page of closed segments, and its bytes."""
     sha256, data = encode("page", {"segments": [_segment_json(one) for one in segments]})
-    times = max(one.max_time for one in segments)
-    return Page(sha256, segments[0].base_offset, segments[-1].end_offset, len(segments), times), data
+    size_bytes, max_time = sum(one.size_bytes for one in segments), max(one.max_time for one in segments)
+    return Page(sha256, segments[0].base_offset, segments[-1].end_offset, len(segments), size_bytes, max_time), data
 
 
 def decode_page(content: Mapping[str, Any]) -> list[Segment]:
