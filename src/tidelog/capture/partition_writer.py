@@ -178,7 +178,7 @@ class PartitionWriter:
             del segments[:PAGE_SEGMENTS]
         epochs = [
             (epoch, max(start, log_start_offset))
-            for (epoch, start), (_, after) in zip(self._epochs, [*self._epochs[1:], (0, self.position + 1)], strict=True)
+            for (epoch, start), (_, after) in zip(self._epochs, [*self._epochs[1:], (0, self.position + 1)], strict=False)
             if after > log_start_offset
         ]
         gaps = [*(one for one in self.manifest.gaps if one.end_offset > log_start_offset), *self._gaps]

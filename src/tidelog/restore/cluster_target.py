@@ -155,12 +155,8 @@ def restore_groups(
     targets = {source: TopicPartition(topic.name, source.partition) for source, topic in keys.items()}
     maps = OffsetMap.open(folder, committed_positions(cluster, begun.job_id, targets, require_stable=False))
     for group, offsets in sorted(positions.items()):
-        new: dict[TopicPartition, int] = {}
-        for source, committed in offsets.items():
-            if source in targets:
-                position = _mapped(maps, source, committed.offset)
-                if position is not None:
-                    new[targets[source]] = position
+        mapped = {source: _mapped(maps, source, one.offset) for source, one in offsets.items() if source in targets}
+        new = {targets[source]: offset for source, offset in mapped.items() if offset is not None}
         if not new:
             continue
         if describe_group(cluster, group).state not in (EMPTY, DEAD):

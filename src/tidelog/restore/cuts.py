@@ -16,10 +16,10 @@ commit was decided; then its records are restored in all partitions. Otherwise t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from glob import has_magic
 from types import TracebackType
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from tidelog.backup.backup import Backup, open_backup
 from tidelog.backup.manifest import Point, TopicManifest
 from tidelog.backup.opening import point_address
 from tidelog.errors import InvalidArgumentError, NotFoundError
-from tidelog.model import INTERNAL_TOPICS, OFFSETS_TOPIC, READ_UNCOMMITTED, TRANSACTIONS_TOPIC, TopicPartition, is_topic_name
+from tidelog.model import INTERNAL_TOPICS, OFFSETS_TOPIC, READ_UNCOMMITTED, TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
 from tidelog.restore.moment import decided_commits
 from tidelog.restore.request import APPEND, RestoreRequest
@@ -101,7 +101,6 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
         InvalidArgumentError: the backup ends before the requested time.
         CorruptDataError, StorageError
     """
-    request.check_patterns()
     backup = open_backup(request.backup)
     before, point = _points(backup, request)
     notes: list[str] = []
@@ -179,7 +178,7 @@ def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
     """Raise NotFoundError for a topic that is named, and not in the backup."""
     known = list(chosen)
     for name in (*request.topics, *request.renames):
-        if is_topic_name(name) and not any(re.fullmatch(name, one) for one in known):
+        if not has_magic(name) and name not in known:
             raise NotFoundError(f"no topic {name!r} in the backup{near_topics(name, known)}", path=request.backup)
 
 

@@ -12,9 +12,9 @@ Late records are those that `time` has and `append` has not. A plan counts them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Final, Literal
 
 from tidelog.errors import InvalidArgumentError
@@ -38,7 +38,7 @@ class RestoreRequest:
     point: int | None = None
     """The sequence of the point to restore from; None for the one that fits."""
     topics: tuple[str, ...] = ()
-    """Names, or regular expressions for whole names; none for all topics that are not internal."""
+    """Names, or patterns with `*` and `?`; none for all topics that are not internal."""
     renames: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[str, ...] | None = None
     """The groups whose positions are restored; None for all."""
@@ -58,16 +58,8 @@ class RestoreRequest:
         """Whether a topic is restored, by its name in the backup."""
         if not self.topics:
             return not is_hidden(topic)
-        return any(topic == one or re.fullmatch(one, topic) for one in self.topics)
+        return any(topic == one or fnmatchcase(topic, one) for one in self.topics)
 
     def name_of(self, topic: str) -> str:
         """Return a topic's name in the target."""
         return self.renames.get(topic, topic)
-
-    def check_patterns(self) -> None:
-        """Raise InvalidArgumentError for an invalid pattern."""
-        for pattern in self.topics:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise InvalidArgumentError(f"not a topic name or a regular expression: {error}", found=repr(pattern)) from None

@@ -49,7 +49,7 @@ def _renames(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="append: a partition ends before its first record at or after --until. time: every older record, also late ones.",
 )
 @click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]")
-@click.option("--topics", multiple=True, metavar="TOPIC", help="Names or regular expressions; may be repeated. [default: all]")
+@click.option("--topics", multiple=True, metavar="TOPIC", help="Names, or patterns as order*; may be repeated. [default: all]")
 @click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_renames, help="May be repeated.")
 @click.option("--groups", multiple=True, metavar="GROUP", help="Restore only these groups' positions. [default: all]")
 @click.option("--no-groups", is_flag=True, help="Restore no group's positions.")
