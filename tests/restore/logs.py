@@ -69,7 +69,11 @@ def history(folder: Path, seed: int, batches: int = 60) -> History:
         now_ms = NOON + number * STEP_MS
         late_ms = random.choice([0, 0, 0, random.randrange(40 * STEP_MS), -random.randrange(5 * STEP_MS)])
         records = [
-            (now_ms - late_ms + random.randrange(-300, 300), random.choice([None, b"k%d" % n]), random.choice([None, b"v%d" % n, b""]))
+            (
+                now_ms - late_ms + random.randrange(-300, 300),
+                random.choice([None, b"k%d" % n]),
+                random.choice([None, b"v%d" % n, b""]),
+            )
             for n in range(random.randrange(1, 6))
         ]
         kind = random.random()

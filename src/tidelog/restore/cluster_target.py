@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.failures import error_for
 from tidelog.client.consumer_groups.group_lag import log_ends
 from tidelog.client.consumer_groups.groups import commit_offsets, describe_group
+from tidelog.copying.column_rebuilding import TimeRule
 from tidelog.copying.copier import CopyTask, committed_positions, copy_partition
 from tidelog.copying.offset_map import OffsetMap
+from tidelog.copying.source_batches import CopyRules
 from tidelog.copying.target_topics import LEFT_OUT, TopicShape, ensure_topics
 from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, TopicExistsError
 from tidelog.formats.json_files import make_folder, read_json, understanding, write_new_json
@@ -36,12 +39,32 @@ from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 
 FILE_NAME = "restore.json"
 VERSION = 1
 PARALLEL = 4
 """So many partitions are copied at the same time."""
 
+HELD = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"}
+"""The settings of a topic while it is restored."""
+
+_OF_OTHER_BROKERS = frozenset(
+    {
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+        "message.format.version",
+        "remote.storage.enable",
+        "local.retention.ms",
+        "local.retention.bytes",
+    }
+)
+_SET, _DELETE, _TOPIC = 0, 1, 2
 _WHAT = "a restore's file"
 _SPLIT_BYTES = 64 << 20
 
@@ -103,7 +126,15 @@ def copy(
                 splits = tuple(splits_of(plan, source, topic, cut))
                 target = TopicPartition(topic.name, cut.partition)
                 task = CopyTask(
-                    begun.job_id, key, splits, cut.start_offset, cut.end_offset, plan.request.target, target, str(folder)
+                    begun.job_id,
+                    key,
+                    splits,
+                    cut.start_offset,
+                    cut.end_offset,
+                    plan.request.target,
+                    target,
+                    str(folder),
+                    CopyRules(TimeRule.LOG),
                 )
                 tasks.append((topic, cut, task))
     tasks.sort(key=lambda one: -one[2].size_bytes)
@@ -180,16 +211,40 @@ def _mapped(maps: OffsetMap, source: TopicPartition, offset: int) -> int | None:
 
 
 def _make_topics(plan: RestorePlan, cluster: Cluster) -> None:
-    """Create missing topics with their settings, and the replication factor that they had, if there are as many brokers."""
+    """Create missing topics, with the replication factor that they had if there are as many brokers.
+
+    Until everything is copied and read back, nothing may be removed from them, and records keep their timestamps: `HELD`.
+    """
     brokers = len(cluster.brokers)
     by_factor: dict[int | None, dict[str, TopicShape]] = {}
     for topic in plan.topics:
-        factor = topic.manifest.replication_factor
+        known = topic.manifest.replication_factor
+        factor = known if 0 < known <= brokers else None
         configs = {key: value for key, value in (topic.manifest.settings or {}).items() if key not in LEFT_OUT}
-        shape = TopicShape(len(topic.partitions), configs)
-        by_factor.setdefault(factor if 0 < factor <= brokers else None, {})[topic.name] = shape
-    for factor, wanted in by_factor.items():
-        ensure_topics(cluster, wanted, replication_factor=factor)
+        shape = TopicShape(len(topic.partitions), configs | HELD)
+        by_factor.setdefault(factor, {})[topic.name] = shape
+    for replicas, wanted in by_factor.items():
+        ensure_topics(cluster, wanted, replication_factor=replicas)
+
+
+def settle_topics(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore) -> None:
+    """Give the topics that the restore created the settings that they had. Raises BrokerError, UnsupportedVersionError."""
+    resources = []
+    for topic in plan.topics:
+        if any(key.topic == topic.name for key in begun.ends):
+            continue  # It was there before, and keeps its settings.
+        settings = {key: value for key, value in (topic.manifest.settings or {}).items() if key not in _OF_OTHER_BROKERS}
+        changes = [AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in sorted(settings.items())]
+        changes += [
+            AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in sorted(HELD.keys() - settings.keys())
+        ]
+        resources.append(AlterConfigsResource(resource_type=_TOPIC, resource_name=topic.name, configs=changes))
+    if not resources:
+        return
+    answer = cluster.ask_any(IncrementalAlterConfigsRequest(resources=resources), IncrementalAlterConfigsResponse, newest=1)
+    for one in answer.responses:
+        if one.error_code:
+            raise error_for(one.error_code, f"settings of topic {one.resource_name}", cluster, one.error_message)
 
 
 def _words(plan: RestorePlan, cluster: Cluster) -> dict[str, Any]:

@@ -151,6 +151,7 @@ def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: boo
             ranges = cluster_target.target_digest_ranges(cluster, begun, keys)
             with open_source(plan.request.target) as target:
                 _compare(report, target, with_offsets=False, ranges=ranges)
+        cluster_target.settle_topics(plan, cluster, begun)
     return report
 
 
