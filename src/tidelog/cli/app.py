@@ -49,6 +49,7 @@ COMMANDS = {
     "import": Entry("tidelog.cli.commands.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),
     "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
     "format": Entry("tidelog.cli.commands.format_", "Format a data folder for a broker of a cluster."),
+    "backup": Entry("tidelog.cli.backup", "Back up brokers or a folder; list, verify and expire backups."),
     "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
     "completion": Entry("tidelog.cli.completion", "Make bash, zsh or fish complete tidelog."),
 }
