@@ -56,13 +56,16 @@ from tidelog.backup.manifest import (
     decode_topic,
 )
 from tidelog.backup.target import Target, open_target
+from tidelog.clock import Clock
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.near_names import near_topics
-from tidelog.times import format_time
+from tidelog.times import format_time, parse_time
 
 _KEPT_MANIFESTS = 2000
+_POINT_DIGITS = 8
+"""A longer number is a time."""
 
 
 class Head(NamedTuple):
@@ -117,9 +120,24 @@ class Backup:
             raise NotFoundError(f"{what} in this backup; {have}", path=str(self.target))
         return self.read_point(wanted[-1])
 
+    def point_named(self, text: str | None, clock: Clock) -> Point:
+        """Return the point with a number, or the last one at or before a time (`tidelog.times`); the newest without a text.
+
+        Raises InvalidArgumentError, NotFoundError, CorruptDataError.
+        """
+        if text is None:
+            return self.point()
+        if text.isascii() and text.isdigit() and len(text) <= _POINT_DIGITS:
+            return self.point(int(text))
+        return self.point(time_ms=parse_time(text, clock))
+
     def read_point(self, name: PointName) -> Point:
         """Return a point. Raises NotFoundError, CorruptDataError."""
-        point = decode_point(self.target.get(name.key), name, f"{self.target}/{name.key}")
+        return self.checked_point(name, self.target.get(name.key))
+
+    def checked_point(self, name: PointName, data: bytes) -> Point:
+        """Return a point from its bytes. Raises CorruptDataError."""
+        point = decode_point(data, name, f"{self.target}/{name.key}")
         if point.backup_id != self.head.backup_id:
             place = f"{self.target}/{name.key}"
             raise CorruptDataError("a point of another backup", path=place, found=point.backup_id, expected=self.head.backup_id)

@@ -32,6 +32,7 @@ HEAD = "tidelog-backup.json"
 POINTS = "points"
 SEALS = "seals"
 EXPIRED = "expired"
+EXPIRED_CONTENT = b"\n"
 MANIFESTS = "manifests"
 DATA = "data"
 

@@ -57,8 +57,10 @@ class CaptureSource(Protocol):
 
     name: str
     """The source in messages, and in the points."""
-    is_consistent: bool
-    """Whether `ends` asks for all stable offsets before the ends, so that a cut can be found."""
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether `ends` asks for all stable offsets before the ends, so that a cut can be found."""
 
     def cluster_id(self) -> str | None: ...
 

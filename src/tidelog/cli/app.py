@@ -50,6 +50,7 @@ COMMANDS = {
     "restore": Entry("tidelog.cli.restore.command", "Restore a backup to a moment, into a folder or a cluster."),
     "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
     "format": Entry("tidelog.cli.commands.format_", "Format a data folder for a broker of a cluster."),
+    "backup": Entry("tidelog.cli.backup", "Back up brokers or a folder; list, verify and expire backups."),
     "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
     "completion": Entry("tidelog.cli.completion", "Make bash, zsh or fish complete tidelog."),
 }
