@@ -97,6 +97,8 @@ class Capture:
         self._rights: str | None = None
         self._described_ms: int | None = None
         self._written = 0
+        self._is_cut_known = True
+        """Whether the last cut is consistent, or all transactions since such a cut are known."""
         self._resume()
 
     def take(self) -> Point:
@@ -136,6 +138,9 @@ class Capture:
                 capture.drop()
                 del captures[key]
         cut = consistent_cut({key: capture.cut_state() for key, capture in captures.items()})
+        for capture in self._partitions.values():
+            if captures.get(capture.key) is not capture:
+                capture.miss()
         for key, capture in captures.items():
             capture.finish(cut[key], now_ms)
             self._written += capture.take_written()
@@ -196,7 +201,8 @@ class Capture:
             for ends in entry.partitions:
                 key = TopicPartition(topic.name, ends.partition)
                 capture = self._partitions[topic.topic_id, ends.partition] = PartitionCapture(self.backup, key, topic.topic_id)
-                capture.resume(topic, ends)
+                capture.resume(topic, ends, is_late=bool(self.last.incomplete))
+        self._is_cut_known = self.last.is_cut_consistent
 
     def _refuse_others(self) -> None:
         """Raise IllegalStateError if another process has added a point."""
@@ -220,8 +226,11 @@ class Capture:
             entries.append(self._entry(topic, kept))
             found += kept
         catalog = self._put_manifest(*encode_catalog(sorted(entries)))
-        is_consistent = not failed and all(one.is_known for one in found) and self.source.is_consistent
         ends = [one.ends for one in found if one.ends is not None]
+        # Where everything is decided, nothing can be split.
+        is_quiet = all(one.stable_offset == one.end_offset for one in ends)
+        is_known = self._is_cut_known and all(one.are_transactions_known for one in found)
+        is_consistent = not failed and self.source.is_consistent and (is_known or is_quiet)
         point = Point(
             backup_id=self.backup.head.backup_id,
             sequence=1 if self.last is None else self.last.sequence + 1,
@@ -246,6 +255,10 @@ class Capture:
         self.backup.target.put(point.name.key, data)
         self.backup.target.put(Seal(point.sequence, sha256).key, sha256.encode())
         self.last, self._last_sha256 = point, sha256
+        if is_consistent:
+            self._is_cut_known = True
+            for one in found:
+                one.forget_ended()
         known = {(topic.topic_id, number) for topic in topics for number in topic.partitions}
         self._partitions = {place: one for place, one in self._partitions.items() if place in known}
         self._topics = {topic_id: one for topic_id, one in self._topics.items() if any(topic_id == place[0] for place in known)}

@@ -24,13 +24,12 @@ class CutState(NamedTuple):
 
     stable_offset: int
     """The source's, and that of what was read, whichever is smaller."""
-    previous_cut: int
     previous_stable: int
     """What the source said for the point before."""
     previous_end: int
-    """The end of what was read for the point before."""
+    """The end of what was read for the point before; larger than any offset if it could not be asked then."""
     transactions: Sequence[Transaction]
-    """Those that ended at or after `previous_cut`, and the open ones."""
+    """Those that ended at or after the last consistent cut, and the open ones."""
 
 
 def consistent_cut(states: Mapping[Key, CutState]) -> dict[Key, int]:

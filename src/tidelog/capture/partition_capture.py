@@ -12,7 +12,7 @@ from tidelog.capture.cut import CutState
 from tidelog.capture.partition_writer import MOST_SEGMENT_BYTES, PartitionWriter, Transaction
 from tidelog.errors import IllegalStateError, OffsetOutOfRangeError
 from tidelog.formats import names
-from tidelog.model import TopicPartition
+from tidelog.model import MAX_OFFSET, TopicPartition
 
 REMOVED = "removed by retention or DeleteRecords before the backup read it"
 _ATTEMPTS = 5
@@ -28,22 +28,20 @@ class PartitionCapture:
         self.sha256: str | None = None
         self.gaps: list[Gap] = []
         """Gaps that were found for the point that is being taken."""
-        self.is_known = True
-        """Whether the transactions since the last cut are known. They are not after an interruption."""
         self._backup = backup
         self._topic_id = topic_id
         self._writer: PartitionWriter | None = None
         self._manifest: PartitionManifest | None = None
-        self._resumed_end = 0
+        self._is_late = False
+        """Whether it did not answer for the last point."""
         self._seen: SourceEnds | None = None
         """What the source said for the last point."""
         self._now: SourceEnds | None = None
 
-    def resume(self, topic: TopicManifest, ends: PartitionEnds) -> None:
-        """Go on from a point."""
+    def resume(self, topic: TopicManifest, ends: PartitionEnds, *, is_late: bool) -> None:
+        """Go on from a point; `is_late`: it may not have answered then."""
+        self._is_late = is_late
         self.ends, self.sha256 = ends, topic.partitions[ends.partition]
-        self.is_known = ends.stable_offset == ends.end_offset
-        self._resumed_end = ends.end_offset
 
     def take_written(self) -> int:
         """Return the bytes written since the last call."""
@@ -106,15 +104,14 @@ class PartitionCapture:
         assert now is not None
         if self._writer is None:
             assert self.ends is not None
-            return CutState(self.ends.stable_offset, self.ends.stable_offset, 0, self.ends.end_offset, ())
+            return CutState(self.ends.stable_offset, 0, self.ends.end_offset, ())
         writer = self._writer
-        cut = 0 if self.ends is None else self.ends.stable_offset
+        cut, end = (0, 0) if self.ends is None else (self.ends.stable_offset, self.ends.end_offset)
         open_ones = [Transaction(producer, first, -1) for producer, first in writer.open_transactions.items()]
         return CutState(
             min(max(now.stable_offset, now.log_start_offset), writer.stable_offset()),
-            cut,
             cut if seen is None else seen.stable_offset,
-            0 if self.ends is None else self.ends.end_offset,
+            MAX_OFFSET if self._is_late else end,
             [*writer.ended, *open_ones],
         )
 
@@ -130,9 +127,21 @@ class PartitionCapture:
                 self.sha256 = writer.finish(start, cut, now_ms)
             self.ends = writer.manifest.ends
             self._manifest = writer.manifest
-            writer.forget_ended(cut)
-            self.is_known |= cut >= self._resumed_end
-        self._seen = now
+        self._seen, self._is_late = now, False
+
+    @property
+    def are_transactions_known(self) -> bool:
+        """Whether all transactions that ended at or after the cut are known."""
+        return self._writer is None or (self.ends is not None and self.ends.stable_offset >= self._writer.ended_from)
+
+    def forget_ended(self) -> None:
+        """Forget the transactions that ended below the cut."""
+        if self._writer is not None and self.ends is not None:
+            self._writer.forget_ended(self.ends.stable_offset)
+
+    def miss(self) -> None:
+        """Note that it does not answer for the point that is taken."""
+        self._is_late = True
 
     def _must_read(self, now: SourceEnds) -> bool:
         ends = self.ends
@@ -149,6 +158,8 @@ class PartitionCapture:
         if self._writer is None:
             manifest = self._empty(log_start_offset) if self.sha256 is None else self.manifest
             self._writer = PartitionWriter(self._backup, manifest)
+            if manifest.stable_offset < manifest.end_offset:
+                self._writer.recall_ended()
         return self._writer
 
     def _empty(self, start: int) -> PartitionManifest:
@@ -157,8 +168,6 @@ class PartitionCapture:
 
     def drop(self) -> None:
         """Forget what was read for a point that does not become one."""
-        if self._writer is not None:
-            self.is_known, self._resumed_end = False, 0 if self.ends is None else self.ends.end_offset
         self._writer = self._now = None
         self.gaps = []
 

@@ -7,7 +7,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tidelog.backup.backup import Backup
@@ -36,6 +36,8 @@ from tidelog.records.markers import end_txn_marker
 PIECE_BYTES = 32 * 1024 * 1024
 """The most that is kept in memory before it is written."""
 MOST_SEGMENT_BYTES = 1024**3
+MOST_ENDED = 10_000
+"""So many of the last transactions are remembered, and up to twice as many."""
 PRODUCER_MS = 7 * 24 * 3_600_000
 """Producers without an open transaction are forgotten that long after their last batch, as with Kafka's defaults."""
 
@@ -60,7 +62,8 @@ class PartitionWriter:
         """The offset that is expected next."""
         self.written_bytes = 0
         self.ended: list[Transaction] = []
-        """Transactions that ended, until `forget_ended`."""
+        """Transactions that ended, until `forget_ended`: all with markers at or after `ended_from`."""
+        self.ended_from = manifest.stable_offset
         self._segments = list(manifest.segments)
         self._epochs = list(manifest.leader_epochs)
         self._gaps: list[Gap] = []
@@ -101,7 +104,7 @@ class PartitionWriter:
         marker = end_txn_marker(header, batch, self.place) if header.is_control and header.producer_id >= 0 else None
         completed = state.apply(header, marker)
         if completed is not None:
-            self.ended.append(Transaction(completed.producer_id, completed.first_offset, completed.last_offset))
+            self._note_ended(Transaction(completed.producer_id, completed.first_offset, completed.last_offset))
             if completed.is_aborted:
                 builder.add_aborted(state.aborted.pop())
             state.completed.clear()
@@ -157,9 +160,25 @@ class PartitionWriter:
         self.ended = [one for one in self.ended if one.marker_offset < self.position]
         self.is_changed = True
 
+    def recall_ended(self) -> None:
+        """Find the transactions that ended at or after the cut of the last point, from the batches in the backup."""
+        for segment in self._segments:
+            for piece in segment.pieces:
+                if piece.end_offset > self.ended_from:
+                    for header, _ in self._batches(piece):
+                        if header.is_control and header.producer_id >= 0 and header.base_offset >= self.ended_from:
+                            # Its first offset is unknown; none is the careful answer.
+                            self._note_ended(Transaction(header.producer_id, 0, header.base_offset))
+
     def forget_ended(self, before: int) -> None:
         """Forget transactions whose markers are before an offset."""
         self.ended = [one for one in self.ended if one.marker_offset >= before]
+        self.ended_from = max(self.ended_from, before)
+
+    def _note_ended(self, transaction: Transaction) -> None:
+        self.ended.append(transaction)
+        if len(self.ended) > 2 * MOST_ENDED:
+            self.forget_ended(self.ended[-MOST_ENDED].marker_offset)
 
     def stable_offset(self) -> int:
         """Return the offset up to which every transaction is decided."""
@@ -178,8 +197,8 @@ class PartitionWriter:
             del segments[:PAGE_SEGMENTS]
         epochs = [
             (epoch, max(start, log_start_offset))
-            for (epoch, start), (_, after) in zip(self._epochs, [*self._epochs[1:], (0, self.position + 1)], strict=False)
-            if after > log_start_offset
+            for slot, (epoch, start) in enumerate(self._epochs)
+            if slot + 1 == len(self._epochs) or self._epochs[slot + 1][1] > log_start_offset
         ]
         gaps = [*(one for one in self.manifest.gaps if one.end_offset > log_start_offset), *self._gaps]
         self.manifest = self.manifest._replace(
@@ -226,15 +245,18 @@ class PartitionWriter:
         state = ProducerState()
         for segment in self._segments:
             for piece in segment.pieces:
-                data = memoryview(self._backup.read(self._key(piece.stem, names.LOG_SUFFIX), piece.files[names.LOG_SUFFIX]))
-                for header in iter_headers(data, 0, self.place):
-                    batch = data[header.position : header.end_position]
+                for header, batch in self._batches(piece):
                     is_marker = header.is_control and header.producer_id >= 0
                     state.apply(header, end_txn_marker(header, batch, self.place) if is_marker else None)
         state.completed.clear()
         state.aborted.clear()
         state.map_end_offset = self.position
         return state
+
+    def _batches(self, piece: Piece) -> Iterator[tuple[BatchHeader, memoryview]]:
+        data = memoryview(self._backup.read(self._key(piece.stem, names.LOG_SUFFIX), piece.files[names.LOG_SUFFIX]))
+        for header in iter_headers(data, 0, self.place):
+            yield header, data[header.position : header.end_position]
 
     def _builder_for(self, header: BatchHeader, size: int) -> PieceBuilder:
         last = self._segments[-1] if self._segments else None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock
+from tidelog.config import INT64_MAX
 from tidelog.copying.copier import CLIENT_ID
 from tidelog.errors import InvalidArgumentError, TopicExistsError
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
@@ -23,6 +24,7 @@ from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.source import Source
 from tidelog.storage.folder.folder_topics import read_topics
+from tidelog.storage.log_manager import LogManager
 
 FILE_NAME = "tidelog-restore.json"
 VERSION = 1
@@ -94,6 +96,9 @@ def _into_folder(plan: RestorePlan, folder: Path, clock: Clock, progress: Progre
                 restore_topic(plan, topic, folder, clock, progress)
     elif positions:
         write_groups(folder, positions, clock)
+    # Brokers know a folder by its meta.properties, and skip the recovery of one that was shut down.
+    with LogManager(folder, clock, properties={"producer.id.expiration.ms": INT64_MAX}):
+        pass
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
