@@ -25,7 +25,8 @@ def now_ms() -> int:
 def write(bootstrap: str, what: str, count: int) -> None:
     """Produce to both partitions: plainly, and in a transaction of each kind."""
     for partition in range(PARTITIONS):
-        produce(bootstrap, "orders", [NewRow(b"k%d" % n, what.encode(), now_ms()) for n in range(count)], partition)
+        rows = [NewRow(b"k%d" % n, what.encode(), now_ms()) for n in range(count)]
+        produce(bootstrap, "orders", rows, partition, enable_idempotence="true")  # A new producer each time.
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "copier", "log_level": 0})
     producer.init_transactions(PATIENCE_S)
     for is_committed in (True, False):

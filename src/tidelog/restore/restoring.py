@@ -97,8 +97,8 @@ def _into_folder(plan: RestorePlan, folder: Path, clock: Clock, progress: Progre
     elif positions:
         write_groups(folder, positions, clock)
     # Brokers know a folder by its meta.properties, and skip the recovery of one that was shut down.
-    with LogManager(folder, clock, properties={"producer.id.expiration.ms": INT64_MAX}):
-        pass
+    with LogManager(folder, clock, properties={"producer.id.expiration.ms": INT64_MAX}) as manager:
+        manager.producer_ids.keep_clear()  # A new producer must not be taken for one in the backup.
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
