@@ -1,8 +1,8 @@
 """Copies topics of a backup into a running cluster. Offsets there are new: maps say where each record went.
 
 Records are copied in transactions that include the position (`copying.copier`), so a restore that was killed goes on where it
-was, without a duplicate. Its work folder has the maps, and a file that says what is restored from which point; the same command finds it
-again. Records of aborted transactions, and of those that were open at the end, are left out.
+was, without a duplicate. Its work folder has the maps, and a file that says what is restored from which point; the same command
+finds it again. Records of aborted transactions, and of those that were open at the end, are left out.
 """
 
 from __future__ import annotations
