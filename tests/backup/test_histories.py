@@ -6,6 +6,7 @@ A kill is an exception before or after any write to the target; nothing of the p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,10 @@ class KilledTarget(FolderTarget):
 def stored(backup: Backup, point: Point, key: TopicPartition) -> list[bytes]:
     """The batches of a partition, read as from a data folder."""
     folder = LogDir(BackupPath(PointFolder(backup.target, point.sequence)))
-    found = []
+    found: list[bytes] = []
     with folder.log(*key) as log:
         for segment in log.segments:
-            for header in segment.headers(check_crc=True):
-                found.append(bytes(segment.read_batch(header)))
+            found += [bytes(segment.read_batch(header)) for header in segment.headers(check_crc=True)]
             segment.close()
     return found
 
@@ -78,7 +78,7 @@ def check(source: ModelSource, backup: Backup, point: Point, answered: set[Topic
             partition = source.partition(key)
             found = stored(backup, point, key) if ends.size_bytes else []
             spans = [next(iter_headers(memoryview(one))) for one in found]
-            assert all(before.next_offset <= after.base_offset for before, after in zip(spans, spans[1:], strict=False))
+            assert all(before.next_offset <= after.base_offset for before, after in pairwise(spans))
             wanted = [one.data for one in partition.batches if one.base < ends.end_offset]
             assert [one for one in found if one in set(wanted)] == wanted
             assert partition.written.issuperset(found)
