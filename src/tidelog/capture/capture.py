@@ -70,7 +70,7 @@ class Selection:
 
 
 class Capture:
-    """A backup of `source` at `target`, which is created if it is not there. `advance` is told of bytes that were read.
+    """A backup of `source` at `target`, which is created if it is not there. `advance` gets the numbers of bytes that were read.
 
     Raises CorruptDataError if what is there is damaged, StorageError.
     """
