@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backup.model_source import ModelSource
-from tests.examples import drawn
+from tests.examples import examples
 from tidelog.backup.backup import Backup, open_backup
 from tidelog.backup.backup_path import BackupPath, PointFolder
 from tidelog.backup.expire import expire
@@ -136,7 +136,7 @@ def points_of(source: ModelSource, root: Path, clock: ManualClock) -> Iterator[P
         yield point
 
 
-@settings(max_examples=drawn(15))
+@examples(40)
 @given(st.integers(0, 2**32))
 def test_points_have_what_the_cluster_had(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     source = ModelSource(seed)
