@@ -176,22 +176,35 @@ def test_following(broker: tidelog.Broker, source: BrokerCapture, tmp_path: Path
     assert run("backup", "verify", tmp_path / "b").exit_code == 0
 
 
-def test_groups_come_with_their_positions(broker: tidelog.Broker, source: BrokerCapture, tmp_path: Path) -> None:
-    broker.create_topic("read")
-    fill(broker, "read", 20, partitions=1)
-    with tidelog.connect(broker.bootstrap_servers) as client:
-        client.reset_group("readers", tidelog.client.ToOffset(7), partitions=[("read", 0)])
-        capture = Capture(source, FolderTarget(tmp_path / "b"), ManualClock(NOON), Selection(["read"]))
-        capture.take()
-        client.reset_group("readers", tidelog.client.ToOffset(9), partitions=[("read", 0)])
-        capture.take()
-    assert OFFSETS_TOPIC in capture.backup.catalog(capture.backup.point())
-    positions = []
-    for point in (1, 2):
-        described = run_ok("groups", "describe", tmp_path / "b", "readers", "--point", point, "--json").stdout
+def test_groups_come_with_their_positions_at_any_time(tmp_path: Path) -> None:
+    """Also at times between two points, and of a folder that is no backup."""
+    clock = ManualClock(NOON)
+    properties = {"offsets_topic_num_partitions": 1, "log_retention_ms": -1}
+    target = tmp_path / "b"
+    with tidelog.Broker(data_dir=tmp_path / "data", clock=clock, **properties) as broker:
+        broker.create_topic("read")
+        fill(broker, "read", 20, partitions=1)
+        capture = Capture(BrokerCapture(broker.bootstrap_servers, LONG_MS), FolderTarget(target), clock, Selection(["read"]))
+        with tidelog.connect(broker.bootstrap_servers) as client:
+            for offset in (7, 8, 9):
+                clock.advance(60_000)
+                client.reset_group("readers", tidelog.client.ToOffset(offset), partitions=[("read", 0)])
+                if offset != 8:
+                    capture.take()
+        capture.source.close()
+        refused = run("groups", "list", broker.bootstrap_servers, "--at", NOON)
+        assert "brokers know only where groups are now" in refused.stderr
+
+    def position(place: Path, *options: object) -> list[int]:
+        described = run_ok("groups", "describe", place, "readers", *options, "--json").stdout
         lines = map(json.loads, described.splitlines())
-        positions += [one["committed_offset"] for one in lines if one.get("topic") == "read"]
-    assert positions == [7, 9]
+        return [one["committed_offset"] for one in lines if one.get("topic") == "read"]
+
+    assert OFFSETS_TOPIC in open_backup(target).catalog(open_backup(target).point())
+    assert [position(target, "--point", point) for point in (1, 2)] == [[7], [9]]
+    for place in (target, tmp_path / "data"):
+        assert [position(place, "--at", NOON + at) for at in (60_000, 130_000, 180_000)] == [[7], [8], [9]]
+    assert json.loads(run_ok("groups", "list", target, "--at", NOON + 1, "--json").stdout or "null") is None
 
 
 def test_commands(broker: tidelog.Broker, tmp_path: Path) -> None:
@@ -225,5 +238,5 @@ def test_commands(broker: tidelog.Broker, tmp_path: Path) -> None:
         assert "did you mean" in run("backup", source, target, *wrong).stderr
     assert "no topic matches 'x*'" in run("backup", source, target, "--topics", "x*").stderr
     assert "no point 9" in run("cat", target, "shown", "--point", 9).stderr
-    with pytest.raises(InvalidArgumentError, match="not the address of a backup"):
+    with pytest.raises(InvalidArgumentError, match="not of a point"):
         open_backup("backup:x")
