@@ -178,7 +178,12 @@ class ModelSource:
             partition.batches = [one for one in partition.batches if one.next > partition.log_start]
 
     def _compact(self, name: str, topic: Topic, number: int, partition: Partition) -> None:
-        kept = [one for one in partition.batches[:-1] if one.next > partition.stable or self.rng.random() < 0.6]
+        # A marker stays for delete.retention.ms after its records are gone.
+        kept = [
+            one
+            for one in partition.batches[:-1]
+            if one.next > partition.stable or read_header(one.data).is_control or self.rng.random() < 0.6
+        ]
         partition.batches = [*kept, *partition.batches[-1:]]
 
     def _truncate(self, name: str, topic: Topic, number: int, partition: Partition) -> None:

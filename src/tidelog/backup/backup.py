@@ -60,7 +60,6 @@ from tidelog.clock import Clock
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.formats.paths.file_path import FilePath
-from tidelog.near_names import near_topics
 from tidelog.times import format_time, parse_time
 
 _KEPT_MANIFESTS = 2000
@@ -151,14 +150,6 @@ class Backup:
         """Return a topic of a catalog. Raises NotFoundError, CorruptDataError."""
         found: TopicManifest = self._manifest("topic", entry.sha256, decode_topic)
         return found
-
-    def topic_named(self, point: Point, name: str) -> TopicManifest:
-        """Return a point's topic. Raises UnknownTopicOrPartitionError, CorruptDataError."""
-        catalog = self.catalog(point)
-        if name not in catalog:
-            near = near_topics(name, {one.name: [ends.partition for ends in one.partitions] for one in catalog.values()})
-            raise UnknownTopicOrPartitionError(f"no topic {name!r}{near} in point {point.sequence}", path=str(self.target))
-        return self.topic(catalog[name])
 
     def topics(self, point: Point) -> dict[str, TopicManifest]:
         """Return a point's topics by name: a request for each. Raises NotFoundError, CorruptDataError."""

@@ -23,6 +23,7 @@ from tidelog.formats.paths.file_path import FilePath
 from tidelog.objects import opening
 from tidelog.objects.address import ObjectAddress, is_in_storage, options_of
 from tidelog.objects.object_path import ObjectPath
+from tidelog.objects.tier import is_tiered
 
 if TYPE_CHECKING:
     from tidelog.backup.backup_path import PointFolder
@@ -95,6 +96,18 @@ def address_of(*folders: FilePath) -> str:
 def absolute_address(address: Folders) -> str:
     """Return an address of the same folders for a process with another working folder. Raises as `folders_at`."""
     return address_of(*(folder.absolute() for folder in folders_at(address)))
+
+
+def point_after(address: str, time_ms: int) -> str:
+    """Return the address of a backup's first point that was taken at or after a time; the newest one if there is none. Any other
+    address is returned as it is.
+    """
+    folders = [] if is_tiered(address) else folders_at(address)
+    point = _point_of(folders[0]) if len(folders) == 1 else None
+    if point is None:
+        return address
+    later = [one for one in point.backup.points() if one.time_ms >= time_ms]
+    return point_address(point.target.address, later[0].sequence if later else None)
 
 
 def refresh(folder: FilePath) -> None:

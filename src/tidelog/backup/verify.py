@@ -95,7 +95,7 @@ class _Place(NamedTuple):
 
 
 def verify_backup(target: Target, advance: Callable[[int], None] = lambda _: None, threads: int = THREADS) -> BackupReport:
-    """Check the backup at `target`. `advance` is told of bytes that were read, on any thread.
+    """Check the backup at `target`. `advance` gets the numbers of bytes that were read, on any thread.
 
     Raises NotFoundError if there is none, StorageError, AuthenticationError: what cannot be reached is not judged.
     """

@@ -70,7 +70,7 @@ class Selection:
 
 
 class Capture:
-    """A backup of `source` at `target`, which is created if it is not there. `advance` is told of bytes that were read.
+    """A backup of `source` at `target`, which is created if it is not there. `advance` gets the numbers of bytes that were read.
 
     Raises CorruptDataError if what is there is damaged, StorageError.
     """
@@ -150,11 +150,13 @@ class Capture:
 
     def _chosen_topics(self) -> list[SourceTopic]:
         known = self.source.topics()
-        if self.last is None:
-            for name in self.selection.patterns:
-                if not has_magic(name) and name not in known:
-                    near = near_topics(name, {one.name: list(one.partitions) for one in known.values()})
-                    raise UnknownTopicOrPartitionError(f"no topic {name!r}{near}", path=self.source.name)
+        before = {topic.name for topic, _ in self._topics.values()}
+        for name in self.selection.patterns:
+            # A topic of the last point may have been deleted. Any other name is wrong, or not shown to this user.
+            if name not in known and not any(fnmatchcase(one, name) for one in (*known, *before)):
+                what = "no topic matches" if has_magic(name) else "no topic"
+                near = near_topics(name, {one.name: list(one.partitions) for one in known.values()})
+                raise UnknownTopicOrPartitionError(f"{what} {name!r}{near}", path=self.source.name)
         return [topic for topic in known.values() if self.selection.takes(topic)]
 
     def _describe(self, topics: Sequence[SourceTopic], now_ms: int, failed: list[Failed]) -> None:

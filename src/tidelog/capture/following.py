@@ -18,7 +18,7 @@ PASSING = (BrokerUnreachableError, BrokerError, ProtocolError, StorageError)
 
 
 def follow(capture: Capture, clock: Clock, every_ms: int, wait: Callable[[float], object], figures: Figures) -> Iterator[Point]:
-    """Yield a point every `every_ms`, for ever. `wait` waits for a number of seconds.
+    """Yield a point every `every_ms`, endlessly. `wait` waits for a number of seconds.
 
     If brokers or the target do not answer, a warning is logged and the next point is tried at its time. Raises other errors.
     """

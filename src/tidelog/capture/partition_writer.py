@@ -103,8 +103,11 @@ class PartitionWriter:
             self._epochs.append((header.leader_epoch, header.base_offset))
         marker = end_txn_marker(header, batch, self.place) if header.is_control and header.producer_id >= 0 else None
         completed = state.apply(header, marker)
+        if marker is not None:
+            # Compaction may have removed its records.
+            first_offset = 0 if completed is None else completed.first_offset
+            self._note_ended(Transaction(header.producer_id, first_offset, header.base_offset))
         if completed is not None:
-            self._note_ended(Transaction(completed.producer_id, completed.first_offset, completed.last_offset))
             if completed.is_aborted:
                 builder.add_aborted(state.aborted.pop())
             state.completed.clear()

@@ -32,7 +32,15 @@ def describe_rights(cluster: Cluster) -> dict[str, Any]:
     the reason.
     """
     found: dict[str, Any] = {"acls": None, "quotas": None, "scram_users": None, "not_described": {}}
-    acls = DescribeAclsRequest(resource_type_filter=ANY, pattern_type_filter=ANY, operation=ANY, permission_type=ANY)
+    acls = DescribeAclsRequest(
+        resource_type_filter=ANY,
+        resource_name_filter=None,
+        pattern_type_filter=ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
     answer = _ask(cluster, "acls", acls, DescribeAclsResponse, found)
     if answer is not None:
         found["acls"] = sorted(

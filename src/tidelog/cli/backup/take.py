@@ -125,7 +125,7 @@ def _progress(source: str, target: Target, follows: bool) -> ProgressBar:
 
 
 class _NoBar(ProgressBar):
-    """Shows nothing: what there is to read is unknown."""
+    """Shows nothing, because the total is unknown."""
 
     def advance(self, done_bytes: int, records: int = 0) -> None:
         self.done_bytes += done_bytes
