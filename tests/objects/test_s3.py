@@ -13,6 +13,9 @@ from tests.s3.requests import Fault, error, half_body, listing, reset, short_ans
 from tests.s3.server import S3Server
 from tests.sources.logs import ROW_COLUMNS, rows_of
 from tests.sources.test_golden import GOLDEN
+from tidelog.backup.opening import point_address
+from tidelog.backup.target import open_target
+from tidelog.backup.verify import verify_backup
 from tidelog.errors import AuthenticationError, SegmentChangedError, StorageError, TidelogError
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.model import TopicPartition
@@ -154,3 +157,34 @@ def test_a_bucket_that_is_not_there_is_one_error(server: S3Server) -> None:
     for place in ("s3://nowhere/x", server.url("other")):
         with pytest.raises(TidelogError, match=place):
             open_source(with_options(place, server.options))
+
+
+def test_a_backup_in_a_bucket(server: S3Server, tmp_path: Path) -> None:
+    """It is written, read with few requests and without a listing of its objects, verified, damaged, and expired there."""
+    file = tmp_path / "bucket.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in server.options.items()))
+    for sequence in (1, 2):
+        taken = run("backup", LOCAL, server.url("backup"), "--target-config", file)
+        assert f"point {sequence}, " in taken.stdout, taken.stderr
+    place = address(server, "backup")
+    report = verify_backup(open_target(place))
+    assert (report.findings, report.points) == ([], 2)
+    assert rows(place, TOPIC) == rows(LOCAL, TOPIC)
+    key = TopicPartition(TOPIC, 0)
+    with open_source(LOCAL) as folder:
+        wanted = folder.find({key: 1_500_000_000_000})
+    with server.front.measured() as front, open_source(point_address(place, None)) as bucket:
+        assert bucket.find({key: 1_500_000_000_000}) == wanted
+        # Head, list of points, point, catalog, topic, partition; then the search in one log.
+        assert front.count("GET", "data/") <= 6
+        assert front.count() - front.count("GET", "data/") <= 7, front.counts()
+    assert run("cat", server.url("backup"), TOPIC, "--config", file, "--point", 1, "--count").exit_code == 0
+    victim = next(key for key, _ in open_target(place).list("data"))
+    data = open_target(place).get(victim)
+    open_target(place).put(victim, data[:-1])
+    assert [one.object.endswith(victim) for one in verify_backup(open_target(place)).findings] == [True]
+    open_target(place).put(victim, data)
+    expired = run("backup", "expire", server.url("backup"), "--config", file, "--keep", "0s", "--grace", "0s")
+    assert expired.stdout.startswith("removed 1 points"), expired.stderr
+    assert verify_backup(open_target(place)).findings == []
+    assert rows(place, TOPIC) == rows(LOCAL, TOPIC)

@@ -47,8 +47,10 @@ COMMANDS = {
     "groups": Entry("tidelog.cli.commands.groups", "Show how far behind consumer groups are; set them to a time."),
     "index": Entry("tidelog.cli.commands.index", "Verify or rebuild indexes and time maps."),
     "import": Entry("tidelog.cli.commands.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),
+    "restore": Entry("tidelog.cli.restore.command", "Restore a backup to a moment, into a folder or a cluster."),
     "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
     "format": Entry("tidelog.cli.commands.format_", "Format a data folder for a broker of a cluster."),
+    "backup": Entry("tidelog.cli.backup", "Back up brokers or a folder; list, verify and expire backups."),
     "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
     "completion": Entry("tidelog.cli.completion", "Make bash, zsh or fish complete tidelog."),
 }

@@ -26,6 +26,7 @@ _GIVEN = "tidelog.client.given"
 _BROKER_FILE = "tidelog.broker.file"
 _TIER = "tidelog.objects.tier"
 _TIER_KEYS = "tidelog.objects.tier.keys"
+_POINT = "tidelog.backup.point"
 
 
 TIER_OPTIONS = (
@@ -46,8 +47,16 @@ TIER_OPTIONS = (
         callback=lambda ctx, param, value: ctx.meta.__setitem__(_TIER, value),
         help="The remote storage of DIR's tiered topics: a folder, or an address of object storage.",
     ),
+    click.option(
+        "--point",
+        metavar="N|TIME",
+        is_eager=True,
+        expose_value=False,
+        callback=lambda ctx, param, value: ctx.meta.__setitem__(_POINT, value),
+        help="The point of a backup, by its number, or the last one at or before a time. [default: the newest]",
+    ),
 )
-"""`--tier` and `--tier-key`. `reached` reads them."""
+"""`--tier`, `--tier-key` and `--point`. `reached` reads them."""
 
 
 def given_option(function: Decorated) -> Decorated:
@@ -87,7 +96,7 @@ def client_options(function: Decorated) -> Decorated:
         function = option(function)
     # Click's list of parameters, the last one first. These are the last ones in the help: what a command does comes before them.
     params: list[click.Parameter] = function.__click_params__  # type: ignore[attr-defined]
-    params[:] = params[-4:] + params[:-4]
+    params[:] = params[-5:] + params[:-5]
     return function
 
 
@@ -104,12 +113,26 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
         value = tiered(value, ctx.meta.get(_TIER), ctx.meta.get(_TIER_KEYS, ()))
     kind = kind_of(value)
     if file is None and not given:
-        return str(folder_path(value)) if kind.is_local else value
+        return _at_point(ctx, str(folder_path(value)) if kind.is_local else value)
     if takes_options(value):
-        return _with_options(value, file, given)
+        return _at_point(ctx, _with_options(value, file, given))
     if not kind.is_cluster:
         raise click.UsageError(f"--config and -X are for brokers and object storage, not for {kind.name}: {value!r}.", ctx)
     return _secured(value, file, given)
+
+
+def _at_point(ctx: click.Context, value: str) -> str:
+    """Return the address of a backup with the point that `--point` names; without it, the address itself."""
+    point = ctx.meta.get(_POINT)
+    if point is None:
+        return value
+    if kind_of(value).is_cluster:
+        raise click.UsageError("--point is for a backup, not for brokers.", ctx)
+    from tidelog.backup.backup import open_backup
+    from tidelog.backup.opening import point_address
+    from tidelog.clock import SystemClock
+
+    return point_address(value, open_backup(value).point_named(point, SystemClock()).sequence)
 
 
 def config_option(of: str) -> Callable[[Decorated], Decorated]:

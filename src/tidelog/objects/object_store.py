@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
-from tidelog.errors import AuthenticationError, SegmentChangedError, StorageError, TidelogError
+from tidelog.errors import AuthenticationError, NotFoundError, SegmentChangedError, StorageError, TidelogError
 from tidelog.extras import imported_from
 from tidelog.objects.address import Place
 from tidelog.objects.listing import ObjectFacts
@@ -82,12 +84,12 @@ class ObstoreStore:
         self._address = address
         self._pause = pause
 
-    def list(self, prefix: str) -> Iterable[tuple[str, ObjectFacts]]:
+    def list(self, prefix: str, after: str | None = None) -> Iterable[tuple[str, ObjectFacts]]:
         from obstore import exceptions
 
         at = f"{self._address}/{prefix}" if prefix else self._address
         pages: Iterator[Any] | None = None
-        last: str | None = None
+        last = after
 
         def page() -> Any:
             nonlocal pages
@@ -124,6 +126,27 @@ class ObstoreStore:
             if found == end - start:
                 return data
         raise StorageError("an answer of another length", path=at, position=start, found=found, expected=f"{end - start} bytes")
+
+    def get(self, key: str) -> bytes:
+        """Return a whole object. Raises NotFoundError, StorageError, AuthenticationError."""
+        at = f"{self._address}/{key}"
+        try:
+            meta, data = self._tried(lambda: _got(self._store.get(key)), at)
+        except SegmentChangedError:
+            raise NotFoundError("an object is missing", path=at) from None
+        if len(data) != meta["size"]:
+            raise StorageError("an answer of another length", path=at, found=len(data), expected=f"{meta['size']} bytes")
+        return bytes(data)
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        """Write a whole object. Raises StorageError, AuthenticationError."""
+        self._tried(lambda: self._store.put(key, bytes(data)), f"{self._address}/{key}")
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects. Those that are gone already are no error. Raises StorageError, AuthenticationError."""
+        for key in keys:
+            with suppress(SegmentChangedError):
+                self._tried(partial(self._store.delete, key), f"{self._address}/{key}")
 
     def _tried(self, ask: Callable[[], _Result], at: str) -> _Result:
         from obstore import exceptions

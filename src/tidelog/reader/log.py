@@ -260,6 +260,10 @@ class Log(LogSegments):
         """
         return self._transactions.aborted(start_offset, end_offset)
 
+    def open_transactions(self, offset: int) -> dict[int, int]:
+        """Return the transactions that are open at an offset: their first offsets by producer id."""
+        return self._transactions.open_at(offset)
+
     @cached_property
     def _transactions(self) -> transactions.Transactions:
         return transactions.Transactions(self)

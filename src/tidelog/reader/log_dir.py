@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from tidelog.backup.opening import address_of, folder_at, refresh
 from tidelog.errors import (
     CorruptBatchError,
     CorruptCheckpointError,
@@ -36,7 +37,7 @@ from tidelog.formats.names import MAX_NAME_LENGTH
 from tidelog.formats.paths.file_path import AnyPath, FilePath
 from tidelog.model import METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
-from tidelog.objects.opening import address_of, folder_at, log_sizes, refresh
+from tidelog.objects.opening import log_sizes
 from tidelog.reader.log import Log
 from tidelog.reader.missing.claims import Claims
 from tidelog.reader.missing.missing_offsets import MissingOffsets

@@ -19,12 +19,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.backup.opening import address_of
 from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.formats.files import Notices
 from tidelog.formats.paths.file_path import AnyPath, FilePath
 from tidelog.model import METADATA_TOPIC, TopicPartition
-from tidelog.objects.opening import address_of
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.claims import Claims, newest_epoch

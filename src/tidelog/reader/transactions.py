@@ -123,6 +123,10 @@ class Transactions:
             aborted += self._of_segment(segment)
         return [txn for txn in aborted if txn.last_offset >= start_offset and txn.first_offset < end_offset]
 
+    def open_at(self, offset: int) -> dict[int, int]:
+        """See `Log.open_transactions`."""
+        return self._state_at(offset).open_transactions
+
     def _reach_into(self, offset: int, end_offset: int) -> bool:
         """Return whether a transaction that is open at `offset` began below `end_offset`."""
         return any(first < end_offset for first in self._state_at(offset).open_transactions.values())

@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.clock import Clock
+from tidelog.errors import InvalidArgumentError
 from tidelog.groups.description import GroupListing
 from tidelog.model import Isolation, TopicPartition
+from tidelog.times import format_time
 
 if TYPE_CHECKING:
     from tidelog.client.consumer_groups.group_lag import GroupLag
@@ -29,6 +31,11 @@ class Groups(ABC):
     def unknown_configs(self) -> Collection[str]:
         """Topics whose configuration was needed but unknown, so that Kafka's defaults were used."""
         return ()
+
+    def at(self, time_ms: int) -> Groups:
+        """Return the groups as they were at a time. Raises InvalidArgumentError if only the present is known."""
+        text = "brokers know only where groups are now: a folder, or a backup, knows where they were"
+        raise InvalidArgumentError(text, found=format_time(time_ms))
 
     @abstractmethod
     def list(self) -> Sequence[GroupListing]:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, overload
 
+from tidelog.backup import opening as points
+from tidelog.backup.opening import absolute_address, is_point
 from tidelog.client.connections.addresses import is_address, with_config
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_list import are_several
 from tidelog.folder_path import folder_path
 from tidelog.objects.address import are_several_objects, is_in_storage, is_object_address, parse, with_options
-from tidelog.objects.opening import absolute_address
 from tidelog.objects.tier import Tier, TieredAddress, absolute_tiered, is_tiered, parse_tiered
 
 if TYPE_CHECKING:
@@ -86,7 +87,15 @@ TIERED = Kind(
     settled=lambda address: absolute_tiered(address, absolute_address),
 )
 
-KINDS: list[Kind] = [BROKERS, TIERED, OBJECTS, FOLDERS, FOLDER]
+POINT = Kind(
+    "a point of a backup",
+    is_point,
+    "tidelog.sources.files.folder_source:FolderSource",
+    reads_files=True,
+    settled=lambda address: points.settled(address, absolute_address),
+)
+
+KINDS: list[Kind] = [BROKERS, TIERED, POINT, OBJECTS, FOLDERS, FOLDER]
 """Every kind of source. Add a new kind before the folders, which accept any address."""
 
 
@@ -127,6 +136,8 @@ def in_storage(address: Address) -> str | None:
     """Return what of an address is in object storage; None if nothing is."""
     if is_tiered(address):
         return parse_tiered(address).in_storage()
+    if is_point(address):
+        return points.in_storage(address)
     return str(address) if is_in_storage(address) else None
 
 

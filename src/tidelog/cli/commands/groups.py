@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.backup.opening import point_after
 from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
 from tidelog.cli.lazy_group import NamedGroup
 from tidelog.cli.options import Decorated, brokers_argument, group_isolation_option, json_option, source_argument, suggest
@@ -26,12 +27,13 @@ from tidelog.cli.printing.layout import Amount, json_line, one_line, show_count,
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
+from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
 from tidelog.groups.description import DEAD
 from tidelog.groups.modern_groups import CLASSIC, SHARE
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.sources.group_lags import no_such_group
-from tidelog.sources.opening import open_source
+from tidelog.sources.opening import kind_of, open_source
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -64,16 +66,28 @@ def topic_option(function: Decorated) -> Decorated:
 command.add_command(lag_command)
 
 
+def at_option(function: Decorated) -> Decorated:
+    """The option --at, for folders and backups."""
+    text = "Where the groups were at this time, by the commits until then. Of a backup, the first point after it is read."
+    return time_zone_option(click.option("--at", "moment", type=TimeType(), help=text)(function))
+
+
+def _at(source: str, moment: Moment | None) -> str:
+    """Return the address at which commits until a time are."""
+    return source if moment is None or kind_of(source).is_cluster else point_after(source, moment.time_ms)
+
+
 # --- list
 
 
 @command.command("list", short_help="List the groups.")
 @source_argument
+@at_option
 @json_option
-def list_command(source: str, as_json: bool) -> None:
+def list_command(source: str, moment: Moment | None, as_json: bool) -> None:
     """List the groups that brokers coordinate, or that a data folder holds."""
-    with open_source(source) as opened:
-        groups = opened.groups()
+    with open_source(_at(source, moment)) as opened:
+        groups = opened.groups() if moment is None else opened.groups().at(moment.time_ms)
         listings, missing = groups.list(), groups.missing_commits()
     note_missing_commits(missing)
     if as_json:
@@ -96,10 +110,18 @@ def list_command(source: str, as_json: bool) -> None:
 @click.option(
     "--window", default="10m", show_default=True, metavar="TIME", help="Measure the rates over this long before now: 90s, 1h."
 )
+@at_option
 @json_option
 @click.pass_context
 def describe_command(
-    ctx: click.Context, source: str, group: str, topics: tuple[str, ...], isolation: Isolation, window: str, as_json: bool
+    ctx: click.Context,
+    source: str,
+    group: str,
+    topics: tuple[str, ...],
+    isolation: Isolation,
+    window: str,
+    moment: Moment | None,
+    as_json: bool,
 ) -> None:
     """Show how far behind GROUP is in each partition: in records, and in time.
 
@@ -110,9 +132,9 @@ def describe_command(
     if window_ms < 1:
         raise click.UsageError("--window must be positive.")
     wanted = _parse_topics(topics)
-    clock = run_clock(ctx)
-    with open_source(source) as opened:
-        groups = opened.groups()
+    clock = run_clock(ctx) if moment is None else ManualClock(moment.time_ms)
+    with open_source(_at(source, moment)) as opened:
+        groups = opened.groups() if moment is None else opened.groups().at(moment.time_ms)
         found = groups.describe(group, clock, isolation, window_ms)
         is_there = found.description.state != DEAD or found.partitions
         absent = None if is_there else no_such_group(group, opened)

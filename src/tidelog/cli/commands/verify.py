@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from tidelog.backup.opening import folder_at, folders_at
 from tidelog.check.finding import Finding
 from tidelog.check.folder_indexes import VerifyOptions
 from tidelog.check.folder_verify import FolderReport, PartitionReport, verify_folder
@@ -27,7 +28,6 @@ from tidelog.cli.printing.terminal import stderr_is_terminal
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.formats.paths.file_path import FilePath, log_files
 from tidelog.model import TopicPartition
-from tidelog.objects.opening import folder_at, folders_at
 from tidelog.objects.tier import is_tiered, parse_tiered
 from tidelog.reader.log_dirs import LogDirs
 from tidelog.reader.tiered.tiered_log_dir import TieredLogDir, open_log_dir

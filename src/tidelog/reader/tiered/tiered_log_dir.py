@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from tidelog.backup.opening import folders_at
 from tidelog.errors import NotFoundError
 from tidelog.folder_list import Folders
 from tidelog.formats import names
@@ -19,7 +20,7 @@ from tidelog.formats.files import Notices
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import REMOTE_LOG_METADATA_TOPIC, TopicPartition
-from tidelog.objects.opening import folder_at, folders_at
+from tidelog.objects.opening import folder_at
 from tidelog.objects.tier import Tier, TieredAddress, is_tiered, parse_tiered
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir

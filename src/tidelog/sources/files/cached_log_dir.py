@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+from tidelog.backup.opening import folders_at
 from tidelog.folder_list import Folders
 from tidelog.formats import names
 from tidelog.formats.paths.file_path import AnyPath, list_names
 from tidelog.model import TopicPartition
-from tidelog.objects.opening import folders_at
 from tidelog.objects.tier import is_tiered
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import itemgetter
 
 from tidelog.client.consumer_groups.group_lag import GroupLag
@@ -59,15 +59,21 @@ READ_BYTES = 1 << 20
 class FolderGroups(Groups):
     """The groups of one data folder, given as a path or as an open `LogDir`.
 
+    `until_ms`: as they were then, by the commits that had been appended; the ends of logs are those of the folder.
+
     Raises DataDirNotFoundError if it is not a data folder, CorruptDataError, ProtocolError.
     """
 
-    def __init__(self, folder: str | LogDir) -> None:
+    def __init__(self, folder: str | LogDir, until_ms: int | None = None) -> None:
+        self._until_ms = until_ms
         self._log_dir = folder if isinstance(folder, LogDir) else LogDir(folder)
         self._topics = self._log_dir.topics()
         self._settings = TopicSettings(self._log_dir.metadata_path)
         self._unknown_configs: set[str] = set()
         self._has_noted = False
+
+    def at(self, time_ms: int) -> Groups:
+        return FolderGroups(self._log_dir, time_ms)
 
     @property
     def unknown_configs(self) -> Collection[str]:
@@ -164,7 +170,7 @@ class FolderGroups(Groups):
     def _read(self, partition: int, only: str | None, observe: Observer | None) -> dict[str, StoredGroup]:
         table = GroupTable(only, observe)
         with self._log_dir.log(OFFSETS_TOPIC, partition) as log:
-            table.read(batches_of(log))
+            table.read(batches_of(log, until_ms=self._until_ms))
         groups = table.all_groups()
         self._note_unread(table.unread)
         return groups
@@ -186,7 +192,7 @@ class FolderGroups(Groups):
         states = ShareStates()
         for partition in self._topics.get(SHARE_GROUPS_TOPIC, ()):
             with self._log_dir.log(SHARE_GROUPS_TOPIC, partition) as log:
-                states.read(batches_of(log))
+                states.read(batches_of(log, until_ms=self._until_ms))
         self._note_unread(states.unread)
         return states.progress()
 
@@ -245,9 +251,16 @@ def _start_of(progress: ShareProgress) -> CommittedOffset:
     return CommittedOffset(progress.start_offset, -1, "", NO_TIMESTAMP)
 
 
-def batches_of(log: Log) -> Iterator[StateBatch]:
-    """Yield all batches of a partition of ``__consumer_offsets``, read in pieces of `READ_BYTES`. Raises CorruptDataError."""
-    for segment, headers in groupby(log.segment_headers(), key=itemgetter(0)):
+def batches_of(log: Log, end_offset: int | None = None, *, until_ms: int | None = None) -> Iterator[StateBatch]:
+    """Yield the batches of a partition of ``__consumer_offsets``, read in pieces of `READ_BYTES`: all, or those before an offset,
+    or those up to the first after a time.
+
+    Raises CorruptDataError.
+    """
+    wanted = log.segment_headers(end_offset=end_offset)
+    if until_ms is not None:
+        wanted = takewhile(lambda found: found[1].max_timestamp <= until_ms, wanted)
+    for segment, headers in groupby(wanted, key=itemgetter(0)):
         piece: list[BatchHeader] = []
         for _, header in headers:
             if piece and header.end_position - piece[0].position > READ_BYTES:

@@ -55,6 +55,16 @@ class ProducerIds:
             yield self._store.append([record])
             self._next, self._end = start, end
 
+    def keep_clear(self) -> None:
+        """Take the next ids from above all that counting reaches: the folder got records of producers that others counted.
+
+        Raises StorageError.
+        """
+        if self._store.image.next_producer_id < LOWEST_ID:
+            self._next = self._end = 0
+            start = self._rng.randint(LOWEST_ID, HIGHEST_ID // 2)
+            self._store.commit([ProducerIdsRecord(self._store.node_id, _NO_BROKER_EPOCH, start)])
+
     def block_for(self, broker_id: int, broker_epoch: int) -> Steps[range]:
         """Take a block of ids for another broker (KIP-730). Raises StorageError."""
         start, end, record = self._block()

@@ -71,19 +71,30 @@ class NewTopic:
 
     A context manager: `logs[p]` takes partition p's batches, under `LEADER_EPOCH`; `commit` publishes; leaving without it leaves
     nothing behind. `properties` are the topic's, as text under Kafka's names. Records keep their timestamps even if the topic's
-    type is LogAppendTime, which applies to later appends.
+    type is LogAppendTime, which applies to later appends. With `topic_id` the topic is a copy: its logs take another log's
+    batches as a follower does, and leaders go on after their last leader epoch.
 
     Raises InvalidArgumentError for an illegal name, number or property. Entering raises TopicExistsError, CorruptCheckpointError
     for a damaged topics file, and StorageError, also if a broker or another import holds the folder.
     """
 
-    def __init__(self, directory: Path, topic: str, partitions: int, properties: Mapping[str, str], clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        partitions: int,
+        properties: Mapping[str, str],
+        clock: Clock,
+        *,
+        topic_id: uuid.UUID | None = None,
+    ) -> None:
         check_topic_name(topic)
         if not 1 <= partitions <= 2**31 - 1:
             raise InvalidArgumentError("a topic has at least one partition", found=partitions)
         texts = {name: str(value) for name, value in unaliased(properties).items()}
         self.directory = directory
-        self.topic = Topic(topic, data_folder.new_topic_id(), partitions, texts)
+        self.topic = Topic(topic, topic_id or data_folder.new_topic_id(), partitions, texts)
+        self._is_copy = topic_id is not None
         self.logs: list[PartitionLog] = []
         self._config = replace(LogConfig.from_properties(texts), message_timestamp_type=CREATE_TIME)
         self._clock = clock
@@ -128,14 +139,16 @@ class NewTopic:
         )
         if not is_kafkas:
             self._register()
-        end_offsets = {}
+        end_offsets, starts = {}, {}
         for partition, (log, staged) in enumerate(zip(self.logs, self._staging, strict=True)):
             key = TopicPartition(self.topic.name, partition)
             target = self.directory / names.log_dir_name(*key)
             self._published.append((staged, target))
             _rename(staged, target)
             end_offsets[key] = log.log_end_offset
-        _checkpoint(self.directory, end_offsets)
+            if log.log_start_offset > log.local.segments.base_offsets[0]:
+                starts[key] = log.log_start_offset
+        _checkpoint(self.directory, end_offsets, starts)
         self._is_committed = True
         if is_kafkas:
             logger.warning(
@@ -151,7 +164,9 @@ class NewTopic:
         self._store = MetadataStore.open(self.directory, node_id, None if owner is None else owner.directory_uuid, self._clock)
         if takeover.is_old(self.directory) and not takeover.take_over(self._store):
             takeover.set_aside(self.directory)
-        self._store.commit(topic_records(self.topic, node_id, self._store.directory_id))
+        epochs = [latest for log in self.logs if (latest := log.leader_epochs.latest_epoch) is not None]
+        leader_epoch = max(epochs, default=LEADER_EPOCH)
+        self._store.commit(topic_records(self.topic, node_id, self._store.directory_id, leader_epoch=leader_epoch))
 
     def _refuse_existing(self, topics: Mapping[str, Topic]) -> None:
         name = self.topic.name
@@ -173,7 +188,8 @@ class NewTopic:
         # This folder looks like one being deleted, of which nothing is loaded; it is empty anyway.
         log = load(folder, self._config, self._clock, self._scheduler, had_clean_shutdown=True, topic_id=self.topic.topic_id)
         self.logs.append(log)
-        log.maybe_assign_epoch_start_offset(LEADER_EPOCH, 0)
+        if not self._is_copy:
+            log.maybe_assign_epoch_start_offset(LEADER_EPOCH, 0)
 
     def _finish_logs(self) -> None:
         """Close the logs cleanly, with every file and folder on disk. Raises StorageError."""
@@ -274,8 +290,10 @@ def finish_interrupted(directory: Path) -> None:
         _checkpoint(directory, {key: _log_end_offset(folder) for key, folder in complete.items()})
 
 
-def _checkpoint(directory: Path, end_offsets: dict[TopicPartition, int]) -> None:
-    """Make the renames durable and record the new partitions' offsets."""
+def _checkpoint(
+    directory: Path, end_offsets: dict[TopicPartition, int], starts: Mapping[TopicPartition, int] | None = None
+) -> None:
+    """Make the renames durable and record the new partitions' offsets; `starts` has the log starts within a segment."""
     try:
         sync_directory(directory)
     except OSError as error:
@@ -284,7 +302,7 @@ def _checkpoint(directory: Path, end_offsets: dict[TopicPartition, int]) -> None
     write_offset_checkpoint(directory / names.RECOVERY_POINT_CHECKPOINT, {**before.recovery_points, **end_offsets})
     write_offset_checkpoint(directory / names.HIGH_WATERMARK_CHECKPOINT, {**before.high_watermarks, **end_offsets})
     path = directory / names.LOG_START_OFFSET_CHECKPOINT
-    after = {key: offset for key, offset in before.log_start_offsets.items() if key not in end_offsets}
+    after = {key: offset for key, offset in before.log_start_offsets.items() if key not in end_offsets} | dict(starts or {})
     if after != before.log_start_offsets or not path.exists():
         write_offset_checkpoint(path, after)
 

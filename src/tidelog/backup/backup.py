@@ -1,0 +1,261 @@
+"""A backup: its points, and from a point to its topics, partitions, segments and files.
+
+::
+
+    backup = open_backup("s3://bucket/prefix")
+    point = backup.point()                              # the newest; or a sequence, or the last one before a time
+    topic = backup.topics(point)["orders"]
+    partition = backup.partition(topic, 0)
+    for segment in backup.segments(partition):
+        for piece in segment.pieces:
+            data = backup.read(backup.key(partition, piece, ".log"), piece.files[".log"])
+
+Every manifest is checked against the checksum by which it was found, and `read` checks the files of records. To read records by
+offset or time use the point as a data folder: `tidelog.backup.opening.folder_at`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tidelog.backup.layout import (
+    EXPIRED,
+    FORMAT,
+    HEAD,
+    POINTS,
+    SEALS,
+    VERSION,
+    PointName,
+    Seal,
+    data_key,
+    manifest_key,
+    parse_expired,
+    parse_point,
+    parse_seal,
+)
+from tidelog.backup.manifest import (
+    PartitionManifest,
+    Piece,
+    Point,
+    Segment,
+    Snapshot,
+    StoredFile,
+    TopicEntry,
+    TopicManifest,
+    checksum_of,
+    decode,
+    decode_catalog,
+    decode_page,
+    decode_partition,
+    decode_point,
+    decode_topic,
+)
+from tidelog.backup.target import Target, open_target
+from tidelog.clock import Clock
+from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
+from tidelog.formats import names
+from tidelog.formats.paths.file_path import FilePath
+from tidelog.times import format_time, parse_time
+
+_KEPT_MANIFESTS = 2000
+_POINT_DIGITS = 8
+"""A longer number is a time."""
+
+
+class Head(NamedTuple):
+    """What `tidelog-backup.json` says."""
+
+    backup_id: uuid.UUID
+    created_ms: int
+
+
+class Backup:
+    """The backup at `target`. Raises NotFoundError if there is none, CorruptDataError for a damaged head, or for a version that
+    this release does not know.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.head = read_head(target)
+        self._kept: OrderedDict[tuple[str, str], Any] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"Backup({self.target.address!r})"
+
+    def points(self, after: PointName | None = None) -> list[PointName]:
+        """Return the points in order, oldest first; those after one if it is given. One listing."""
+        keys = self.target.list(POINTS, "" if after is None else after.key)
+        return sorted(name for key, _ in keys if (name := parse_point(key)) is not None)
+
+    def seals(self) -> dict[int, list[Seal]]:
+        """Return the seals by sequence."""
+        found: dict[int, list[Seal]] = {}
+        for key, _ in self.target.list(SEALS):
+            seal = parse_seal(key)
+            if seal is not None:
+                found.setdefault(seal.sequence, []).append(seal)
+        return found
+
+    def expired_before(self) -> int:
+        """Return the sequence before which all points were removed on purpose."""
+        return max((before for key, _ in self.target.list(EXPIRED) if (before := parse_expired(key)) is not None), default=1)
+
+    def point(self, which: int | None = None, *, time_ms: int | None = None) -> Point:
+        """Return a point: the newest, the one with the sequence `which`, or the last one at or before a time.
+
+        Raises NotFoundError if there is none, CorruptDataError.
+        """
+        known = self.points()
+        wanted = [one for one in known if (which in (None, one.sequence)) and (time_ms is None or one.time_ms <= time_ms)]
+        if not wanted:
+            what = "no point" if which is None else f"no point {which}"
+            what += "" if time_ms is None else f" at or before {format_time(time_ms)}"
+            have = "it has none" if not known else f"it has {known[0].sequence} to {known[-1].sequence}"
+            raise NotFoundError(f"{what} in this backup; {have}", path=str(self.target))
+        return self.read_point(wanted[-1])
+
+    def point_named(self, text: str | None, clock: Clock) -> Point:
+        """Return the point with a number, or the last one at or before a time (`tidelog.times`); the newest without a text.
+
+        Raises InvalidArgumentError, NotFoundError, CorruptDataError.
+        """
+        if text is None:
+            return self.point()
+        if text.isascii() and text.isdigit() and len(text) <= _POINT_DIGITS:
+            return self.point(int(text))
+        return self.point(time_ms=parse_time(text, clock))
+
+    def read_point(self, name: PointName) -> Point:
+        """Return a point. Raises NotFoundError, CorruptDataError."""
+        return self.checked_point(name, self.target.get(name.key))
+
+    def checked_point(self, name: PointName, data: bytes) -> Point:
+        """Return a point from its bytes. Raises CorruptDataError."""
+        point = decode_point(data, name, f"{self.target}/{name.key}")
+        if point.backup_id != self.head.backup_id:
+            place = f"{self.target}/{name.key}"
+            raise CorruptDataError("a point of another backup", path=place, found=point.backup_id, expected=self.head.backup_id)
+        return point
+
+    def catalog(self, point: Point) -> dict[str, TopicEntry]:
+        """Return a point's topics by name, without their settings and partitions. Raises NotFoundError, CorruptDataError."""
+        return {one.name: one for one in self._manifest("catalog", point.catalog, decode_catalog)}
+
+    def topic(self, entry: TopicEntry) -> TopicManifest:
+        """Return a topic of a catalog. Raises NotFoundError, CorruptDataError."""
+        found: TopicManifest = self._manifest("topic", entry.sha256, decode_topic)
+        return found
+
+    def topics(self, point: Point) -> dict[str, TopicManifest]:
+        """Return a point's topics by name: a request for each. Raises NotFoundError, CorruptDataError."""
+        return {name: self.topic(entry) for name, entry in self.catalog(point).items()}
+
+    def partition(self, topic: TopicManifest, number: int) -> PartitionManifest:
+        """Return a partition of a topic. Raises UnknownTopicOrPartitionError, NotFoundError, CorruptDataError."""
+        sha256 = topic.partitions.get(number)
+        if sha256 is None:
+            known = ", ".join(map(str, sorted(topic.partitions)))
+            text = f"no partition {number} of topic {topic.name!r}, only {known}"
+            raise UnknownTopicOrPartitionError(text, path=str(self.target))
+        return self.read_partition(sha256)
+
+    def read_partition(self, sha256: str) -> PartitionManifest:
+        """Return a partition by its manifest's checksum. Raises NotFoundError, CorruptDataError."""
+        found: PartitionManifest = self._manifest("partition", sha256, decode_partition)
+        return found
+
+    def partitions(self, topic: TopicManifest) -> dict[int, PartitionManifest]:
+        """Return all partitions of a topic: a request for each."""
+        return {number: self.partition(topic, number) for number in sorted(topic.partitions)}
+
+    def segments(self, partition: PartitionManifest) -> Iterator[Segment]:
+        """Yield a partition's segments in order, reading its pages as they are needed."""
+        for page in partition.pages:
+            yield from self._manifest("page", page.sha256, decode_page)
+        yield from partition.segments
+
+    def rights(self, point: Point) -> dict[str, Any] | None:
+        """Return ACLs, quotas and SCRAM users as they were described; None if they were not asked for."""
+        return None if point.rights is None else self._manifest("rights", point.rights, dict)
+
+    # --- files
+
+    def key(self, partition: PartitionManifest, piece: Piece | Snapshot, suffix: str = names.SNAPSHOT_SUFFIX) -> str:
+        """Return the name of a piece's file, or of a snapshot."""
+        return data_key(partition.topic_id, partition.partition, piece.stem, suffix)
+
+    def file(self, key: str, facts: StoredFile) -> FilePath:
+        """Return the path of a file, without a request."""
+        return self.target.file(key, facts.size_bytes)
+
+    def read(self, key: str, facts: StoredFile) -> bytes:
+        """Return a file of which size and checksum were checked. Raises NotFoundError, CorruptDataError."""
+        data = self.target.get(key)
+        found = StoredFile.of(data)
+        if found != facts:
+            text = f"{found.size_bytes} bytes, SHA-256 {found.sha256}"
+            expected = f"{facts.size_bytes} bytes, SHA-256 {facts.sha256}"
+            raise CorruptDataError("an object has other bytes", path=f"{self.target}/{key}", found=text, expected=expected)
+        return data
+
+    def _manifest(self, kind: str, sha256: str, decoded: Any) -> Any:
+        kept = self._kept.get((kind, sha256))
+        if kept is None:
+            key = manifest_key(sha256)
+            place = f"{self.target}/{key}"
+            content = decode(kind, sha256, self.target.get(key), place)
+            try:
+                kept = decoded(content)
+            except (KeyError, ValueError, TypeError, AttributeError) as error:
+                raise CorruptDataError(f"a manifest has unexpected content: {error!r}", path=place) from error
+            self._kept[kind, sha256] = kept
+            if len(self._kept) > _KEPT_MANIFESTS:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end((kind, sha256))
+        return kept
+
+
+def read_head(target: Target) -> Head:
+    """Return what the head says. Raises NotFoundError if there is no backup, CorruptDataError."""
+    place = f"{target}/{HEAD}"
+    try:
+        data = target.get(HEAD)
+    except NotFoundError:
+        raise NotFoundError(f"no backup here: no {HEAD}", path=str(target)) from None
+    try:
+        content = json.loads(data)
+        version = content["version"]
+        if content["format"] != FORMAT:
+            raise ValueError(content["format"])
+        checksum = content.pop("checksum")
+        if checksum_of(content) != checksum:
+            raise ValueError("its checksum is wrong")
+        head = Head(uuid.UUID(content["backup_id"]), int(content["created_ms"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptDataError(f"not the head of a backup: {error!r}", path=place) from None
+    if version != VERSION:
+        raise CorruptDataError("a backup of an unknown version", path=place, found=version, expected=VERSION)
+    return head
+
+
+def encode_head(head: Head) -> bytes:
+    """Return the bytes of a head."""
+    content = {"format": FORMAT, "version": VERSION, "backup_id": str(head.backup_id), "created_ms": head.created_ms}
+    return json.dumps({**content, "checksum": checksum_of(content)}, indent=1).encode() + b"\n"
+
+
+def open_backup(address: str | os.PathLike[str]) -> Backup:
+    """Open the backup at an address, which carries the options for object storage.
+
+    Raises NotFoundError if there is none, InvalidArgumentError for a mangled address, CorruptDataError.
+    """
+    text = address if isinstance(address, str) else os.fspath(address)
+    if text.startswith("backup:"):
+        raise InvalidArgumentError("this needs the address of a backup, not of a point", found=text)
+    return Backup(open_target(text))

@@ -1,0 +1,332 @@
+"""A point of a backup as a data folder: the names of Kafka's files, whose bytes are in the backup's objects.
+
+| name | made of |
+|---|---|
+| ``<topic>-<partition>/<base offset>.log``, ``.txnindex`` | the objects of the segment's pieces, one after the other |
+| ``….index``, ``….timeindex`` | the same; a small piece has none, and is one entry |
+| ``….snapshot``, ``leader-epoch-checkpoint``, ``partition.metadata`` | the partition's manifest |
+| ``replication-offset-checkpoint`` and other checkpoints, ``meta.properties`` | the point and its catalog |
+
+Nothing is listed: the point, its catalog, and the manifests of a topic and a partition are read once, when they are needed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat as stat_modes
+import struct
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from tidelog.backup.backup import Backup
+from tidelog.backup.joined_file import JoinedFile, Part
+from tidelog.backup.layout import SCHEME, data_key, known_topic_id
+from tidelog.backup.manifest import PartitionManifest, Point, Segment, TopicEntry
+from tidelog.backup.target import Target, open_target
+from tidelog.errors import InvalidArgumentError
+from tidelog.formats import names
+from tidelog.formats.checkpoints import encode_lines
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.partition_metadata import encode_topic_id
+from tidelog.model import NO_TIMESTAMP
+from tidelog.objects.address import ObjectAddress, options_of
+
+META_PROPERTIES = "meta.properties"
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_DEVICE = 1 << 41
+"""The device number of all files in backups; no disk has it."""
+
+
+class Content(NamedTuple):
+    """A file's bytes, and the stamp that readers compare."""
+
+    parts: tuple[Part, ...]
+    modified_ms: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.parts)
+
+
+class PointFolder:
+    """A point as a folder. `sequence` None: the newest, which `refresh` looks for again."""
+
+    def __init__(self, target: Target, sequence: int | None, *, is_pinned: bool = True) -> None:
+        self.target = target
+        self._sequence = sequence
+        self._is_pinned = is_pinned and sequence is not None
+
+    @cached_property
+    def backup(self) -> Backup:
+        """The backup that the point belongs to."""
+        return Backup(self.target)
+
+    @cached_property
+    def point(self) -> Point:
+        """The point."""
+        return self.backup.point(self._sequence)
+
+    @cached_property
+    def _entries(self) -> dict[str, TopicEntry]:
+        return {
+            names.log_dir_name(topic.name, one.partition): topic
+            for topic in self.backup.catalog(self.point).values()
+            for one in topic.partitions
+        }
+
+    @cached_property
+    def _partitions(self) -> dict[str, tuple[PartitionManifest, dict[int, Segment]]]:
+        return {}
+
+    def refresh(self) -> None:
+        """Show the newest point, unless a certain one was asked for."""
+        if not self._is_pinned and "point" in self.__dict__ and self.backup.points(self.point.name):
+            for name in ("point", "_entries", "_partitions", "_checkpoints"):
+                self.__dict__.pop(name, None)
+
+    @property
+    def sequence(self) -> int:
+        """The point's."""
+        return self.point.sequence if self._sequence is None else self._sequence
+
+    @property
+    def address(self) -> str:
+        """The text by which another process opens this point."""
+        text = f"{SCHEME}{self.target}#{self.sequence}"
+        options = options_of(self.target.address)
+        return ObjectAddress(text, options) if options else text
+
+    def is_folder(self, parts: tuple[str, ...]) -> bool:
+        """Return whether names below the point are those of a folder."""
+        return not parts or (len(parts) == 1 and parts[0] in self._entries)
+
+    def names(self, parts: tuple[str, ...]) -> Iterator[str]:
+        """Yield the names in a folder. Those that need no further manifest come first."""
+        if not parts:
+            yield from self._entries
+            yield from self._checkpoints
+            return
+        if known_topic_id(self._entries[parts[0]].topic_id) is not None:
+            yield names.PARTITION_METADATA
+        manifest, segments = self._partition(parts[0])
+        yield names.LEADER_EPOCH_CHECKPOINT
+        for segment in segments.values():
+            for suffix in (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
+                if suffix != names.TXN_INDEX_SUFFIX or any(suffix in piece.files for piece in segment.pieces):
+                    yield names.file_name(segment.base_offset, suffix)
+        if manifest.snapshot is not None:
+            yield names.file_name(manifest.snapshot.offset, names.SNAPSHOT_SUFFIX)
+
+    def content(self, parts: tuple[str, ...]) -> Content | None:
+        """Return a file's content, None if there is no such file."""
+        if len(parts) == 1:
+            data = self._checkpoints.get(parts[0])
+            return None if data is None else self._generated(data)
+        if len(parts) != 2 or parts[0] not in self._entries:
+            return None
+        name = parts[1]
+        if name == names.PARTITION_METADATA:
+            topic_id = known_topic_id(self._entries[parts[0]].topic_id)
+            return None if topic_id is None else self._generated(encode_topic_id(topic_id))
+        if name != names.LEADER_EPOCH_CHECKPOINT and not (name[:1].isdigit() and "." in name):
+            return None
+        manifest, segments = self._partition(parts[0])
+        if name == names.LEADER_EPOCH_CHECKPOINT:
+            epochs = LeaderEpochs(EpochEntry(epoch, offset) for epoch, offset in manifest.leader_epochs)
+            return self._generated(epochs.encode())
+        try:
+            offset = names.offset_from_file_name(name)
+        except InvalidArgumentError:
+            return None
+        suffix = name[name.index(".") :]
+        snapshot = manifest.snapshot
+        if suffix == names.SNAPSHOT_SUFFIX and snapshot is not None and snapshot.offset == offset:
+            part = self._object(manifest, snapshot.stem, suffix, snapshot.file.size_bytes)
+            return Content((part,), self.point.taken_ms)
+        segment = segments.get(offset)
+        return None if segment is None else self._of_segment(manifest, segment, suffix)
+
+    def _of_segment(self, manifest: PartitionManifest, segment: Segment, suffix: str) -> Content | None:
+        parts: list[Part] = []
+        position, largest = 0, NO_TIMESTAMP
+        for piece in segment.pieces:
+            file = piece.files.get(suffix)
+            if file is not None:
+                parts.append(self._object(manifest, piece.stem, suffix, file.size_bytes))
+            elif suffix == names.INDEX_SUFFIX and position:
+                entry = _OFFSET_ENTRY.pack(piece.end_offset - 1 - segment.base_offset, position)
+                parts.append(Part(len(entry), None, entry))
+            elif suffix == names.TIME_INDEX_SUFFIX and piece.max_time > largest:
+                entry = _TIME_ENTRY.pack(piece.max_time, piece.max_time_offset - segment.base_offset)
+                parts.append(Part(len(entry), None, entry))
+            position += piece.size_bytes
+            largest = max(largest, piece.max_time)
+        if not parts and suffix not in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.LOG_SUFFIX):
+            return None
+        return Content(tuple(parts), largest if largest >= 0 else self.point.taken_ms)
+
+    def _object(self, manifest: PartitionManifest, stem: str, suffix: str, size_bytes: int) -> Part:
+        key = data_key(manifest.topic_id, manifest.partition, stem, suffix)
+        return Part(size_bytes, self.target.file(key, size_bytes))
+
+    def _generated(self, data: bytes) -> Content:
+        return Content((Part(len(data), None, data),), self.point.taken_ms)
+
+    def _partition(self, name: str) -> tuple[PartitionManifest, dict[int, Segment]]:
+        known = self._partitions.get(name)
+        if known is None:
+            key = names.parse_topic_partition_name(name)
+            manifest = self.backup.partition(self.backup.topic(self._entries[name]), key.partition)
+            known = manifest, {one.base_offset: one for one in self.backup.segments(manifest)}
+            self._partitions[name] = known
+        return known
+
+    @cached_property
+    def _checkpoints(self) -> Mapping[str, bytes]:
+        found: dict[str, list[str]] = {
+            names.HIGH_WATERMARK_CHECKPOINT: [],
+            names.LOG_START_OFFSET_CHECKPOINT: [],
+            names.RECOVERY_POINT_CHECKPOINT: [],
+            names.CLEANER_CHECKPOINT: [],
+        }
+        for topic in self.backup.catalog(self.point).values():
+            for one in topic.partitions:
+                place = f"{topic.name} {one.partition}"
+                found[names.HIGH_WATERMARK_CHECKPOINT].append(f"{place} {one.end_offset}")
+                found[names.RECOVERY_POINT_CHECKPOINT].append(f"{place} {one.end_offset}")
+                if one.log_start_offset:
+                    found[names.LOG_START_OFFSET_CHECKPOINT].append(f"{place} {one.log_start_offset}")
+                if topic.is_compacted:
+                    found[names.CLEANER_CHECKPOINT].append(f"{place} {one.end_offset}")
+        made = {name: encode_lines(lines) for name, lines in found.items()}
+        if self.point.cluster_id is not None:
+            made[META_PROPERTIES] = f"version=1\ncluster.id={self.point.cluster_id}\nnode.id=0\n".encode()
+        return made
+
+
+class BackupPath:
+    """A path in a `PointFolder`. Can be pickled; that of a file then knows its content."""
+
+    __slots__ = ("_content", "folder", "parts")
+
+    def __init__(self, folder: PointFolder, parts: tuple[str, ...] = (), content: Content | None = None) -> None:
+        self.folder = folder
+        self.parts = parts
+        self._content = content
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        place = self.folder.target.address
+        return (_rebuilt, (place, self.folder.sequence, self.parts, self._known() if len(self.parts) == 2 else None))
+
+    def __str__(self) -> str:
+        return "/".join((str(self.folder.address), *self.parts))
+
+    def __repr__(self) -> str:
+        return f"BackupPath({str(self)!r})"
+
+    def __fspath__(self) -> str:
+        raise TypeError(f"not a file of this machine: {self}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BackupPath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __lt__(self, other: Any) -> bool:
+        return str(self) < str(other)
+
+    @property
+    def address(self) -> str:
+        """The text of the folder, which carries the options."""
+        return self.folder.address
+
+    @property
+    def name(self) -> str:
+        return self.parts[-1] if self.parts else str(self.folder.target).rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        dot = self.name.rfind(".")
+        return self.name[dot:] if 0 < dot < len(self.name) - 1 else ""
+
+    @property
+    def stem(self) -> str:
+        return self.name.removesuffix(self.suffix)
+
+    @property
+    def parent(self) -> BackupPath:
+        return BackupPath(self.folder, self.parts[:-1])
+
+    def __truediv__(self, name: str) -> BackupPath:
+        return BackupPath(self.folder, (*self.parts, *name.split("/")))
+
+    def with_name(self, name: str) -> BackupPath:
+        return BackupPath(self.folder, (*self.parts[:-1], name))
+
+    def with_suffix(self, suffix: str) -> BackupPath:
+        return self.with_name(self.stem + suffix)
+
+    def absolute(self) -> BackupPath:
+        return self
+
+    def at(self, text: str) -> BackupPath:
+        names_below = text.removeprefix(str(self.folder.address)).strip("/")
+        return BackupPath(self.folder, tuple(names_below.split("/")) if names_below else ())
+
+    def iterdir(self) -> Iterator[BackupPath]:
+        if not self.folder.is_folder(self.parts):
+            raise self._missing(errno.ENOTDIR if self._known() else errno.ENOENT)
+        return (self / name for name in self.folder.names(self.parts))
+
+    def stat(self) -> os.stat_result:
+        content = self._known()
+        if content is not None:
+            return self._stat(content)
+        if self.folder.is_folder(self.parts):
+            return os.stat_result((stat_modes.S_IFDIR | 0o555, self._identity(), _DEVICE, *[0] * 7))
+        raise self._missing(errno.ENOENT)
+
+    def exists(self) -> bool:
+        return self.is_file() or self.is_dir()
+
+    def is_dir(self) -> bool:
+        return self.folder.is_folder(self.parts)
+
+    def is_file(self) -> bool:
+        return self._known() is not None
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def open_handle(self) -> JoinedFile:
+        content = self._known()
+        if content is None:
+            raise self._missing(errno.EISDIR if self.is_dir() else errno.ENOENT)
+        return JoinedFile(content.parts, self._stat(content))
+
+    def _known(self) -> Content | None:
+        if self._content is None:
+            self._content = self.folder.content(self.parts)
+        return self._content
+
+    def _identity(self) -> int:
+        place = "/".join((str(self.folder.target), *self.parts))
+        return int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest(), "big") >> 1
+
+    def _stat(self, content: Content) -> os.stat_result:
+        seconds, modified_ns = content.modified_ms // 1000, content.modified_ms * 1_000_000
+        fields = (stat_modes.S_IFREG | 0o444, self._identity(), _DEVICE, 1, 0, 0, content.size_bytes, seconds, seconds, seconds)
+        return os.stat_result(fields, {"st_atime_ns": modified_ns, "st_mtime_ns": modified_ns, "st_ctime_ns": modified_ns})
+
+    def _missing(self, number: int) -> OSError:
+        return OSError(number, os.strerror(number), str(self))
+
+
+def _rebuilt(address: str, sequence: int, parts: tuple[str, ...], content: Content | None) -> BackupPath:
+    return BackupPath(PointFolder(open_target(address), sequence), parts, content)

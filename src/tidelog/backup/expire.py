@@ -1,0 +1,113 @@
+"""Removes old points, and what only they needed.
+
+| step | if it ends here |
+|---|---|
+| ``expired/<first kept sequence>`` is written | the older points are no longer missed |
+| the older points are removed, then their seals | what is left is whole |
+| objects that no point needs are removed, unless they are younger than the grace | the next call removes them |
+
+The grace is for a backup that runs meanwhile: what it has written belongs to no point yet. The newest point is always kept.
+Nothing is removed while a manifest of a kept point is missing or damaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.backup.backup import Backup
+from tidelog.backup.layout import (
+    DATA,
+    EXPIRED,
+    EXPIRED_CONTENT,
+    MANIFESTS,
+    SEALS,
+    PointName,
+    expired_key,
+    manifest_key,
+    parse_expired,
+    parse_seal,
+)
+from tidelog.errors import NotFoundError
+
+GRACE_MS = 24 * 3_600_000
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What was, or would be, removed."""
+
+    points: tuple[PointName, ...]
+    objects: int
+    size_bytes: int
+    """Of the objects."""
+    kept_points: int
+
+
+def expire(backup: Backup, before_ms: int, now_ms: int, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Expired:
+    """Remove the points whose cut was taken before a time. Raises NotFoundError if there is no point, CorruptDataError for damage
+    in a point that stays, StorageError.
+    """
+    points = backup.points()
+    if not points:
+        raise NotFoundError("this backup has no point", path=str(backup.target))
+    kept = [one for one in points if one.time_ms >= before_ms] or points[-1:]
+    removed = [one for one in points if one < kept[0]]
+    kept = [one for one in points if one >= kept[0]]
+    needed = _needed(backup, kept)
+    target = backup.target
+    if not dry_run and removed:
+        target.put(expired_key(kept[0].sequence), EXPIRED_CONTENT)
+    if not dry_run:
+        target.delete(one.key for one in removed)
+        first = max(kept[0].sequence if removed else 1, backup.expired_before())
+        seals = [key for key, _ in target.list(SEALS) if (seal := parse_seal(key)) is not None and seal.sequence < first]
+        marks = [key for key, _ in target.list(EXPIRED) if (mark := parse_expired(key)) is not None and mark < first]
+        target.delete([*seals, *marks])
+    orphans = [
+        (key, facts.size_bytes)
+        for folder in (DATA, MANIFESTS)
+        for key, facts in target.list(folder)
+        if key not in needed and facts.modified_ns // 1_000_000 < now_ms - grace_ms
+    ]
+    if not dry_run:
+        target.delete(key for key, _ in orphans)
+    return Expired(tuple(removed), len(orphans), sum(size for _, size in orphans), len(kept))
+
+
+def _needed(backup: Backup, points: list[PointName]) -> set[str]:
+    """Return the names of all objects that points need."""
+    needed: set[str] = set()
+
+    def is_new(sha256: str) -> bool:
+        key = manifest_key(sha256)
+        if key in needed:
+            return False
+        needed.add(key)
+        return True
+
+    for name in points:
+        point = backup.read_point(name)
+        if point.rights is not None:
+            needed.add(manifest_key(point.rights))
+        if not is_new(point.catalog):
+            continue
+        for entry in backup.catalog(point).values():
+            if not is_new(entry.sha256):
+                continue
+            for sha256 in backup.topic(entry).partitions.values():
+                if is_new(sha256):
+                    partition = backup.read_partition(sha256)
+                    needed |= {manifest_key(page.sha256) for page in partition.pages}
+                    needed |= _files(backup, partition)
+    return needed
+
+
+def _files(backup: Backup, partition: Any) -> set[str]:
+    files = {
+        backup.key(partition, piece, suffix)
+        for segment in backup.segments(partition)
+        for piece in segment.pieces
+        for suffix in piece.files
+    }
+    return files | ({backup.key(partition, partition.snapshot)} if partition.snapshot is not None else set())

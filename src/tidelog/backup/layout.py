@@ -1,0 +1,126 @@
+"""The names of a backup's objects, below its address. Every object is written once and never changed.
+
+| name | is |
+|---|---|
+| ``tidelog-backup.json`` | says that this is a backup, of which version |
+| ``points/<sequence>-<time>.json`` | a point; it exists only when everything that it needs does |
+| ``seals/<sequence>-<SHA-256 of the point>`` | written after the point, so that a lost point is noticed |
+| ``expired/<sequence>`` | all points before this one were removed on purpose |
+| ``manifests/<xx>/<SHA-256>.json.gz`` | catalogs, topics, partitions, pages of segments, rights |
+| ``data/<topic id>/<partition>/<offset>-<SHA-256, 16 digits>.log`` | a piece of a segment; ``.index``, … beside it |
+| ``data/<topic id>/<partition>/<offset>-<SHA-256, 16 digits>.snapshot`` | the state of the producers before an offset |
+
+A point's time is when its cut was taken, UTC to the second; sequences begin with 1.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from tidelog.formats import names
+
+FORMAT = "tidelog-backup"
+VERSION = 1
+
+SCHEME = "backup:"
+"""How the address of a point begins."""
+
+HEAD = "tidelog-backup.json"
+POINTS = "points"
+SEALS = "seals"
+EXPIRED = "expired"
+EXPIRED_CONTENT = b"\n"
+MANIFESTS = "manifests"
+DATA = "data"
+
+FILE_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
+"""The files that a piece may have; ``.log`` always."""
+
+_POINT = re.compile(rf"{POINTS}/(\d{{8,}})-(\d{{8}}T\d{{6}}Z)\.json")
+_SEAL = re.compile(rf"{SEALS}/(\d{{8,}})-([0-9a-f]{{64}})")
+_EXPIRED = re.compile(rf"{EXPIRED}/(\d{{8,}})")
+_WITHOUT_ID = uuid.UUID("6f1b6a53-0f57-4b0e-8f0a-5d0f3b0d7c11")
+_TIME = "%Y%m%dT%H%M%SZ"
+
+
+class PointName(NamedTuple):
+    """A point as its object's name says it."""
+
+    sequence: int
+    time_ms: int
+    """When the cut was taken, to the second."""
+
+    @property
+    def key(self) -> str:
+        """The object's name."""
+        time = datetime.fromtimestamp(self.time_ms // 1000, UTC).strftime(_TIME)
+        return f"{POINTS}/{self.sequence:08d}-{time}.json"
+
+
+class Seal(NamedTuple):
+    """What the name of a seal says about its point."""
+
+    sequence: int
+    sha256: str
+
+    @property
+    def key(self) -> str:
+        """The object's name."""
+        return f"{SEALS}/{self.sequence:08d}-{self.sha256}"
+
+
+def parse_point(key: str) -> PointName | None:
+    """Return the point that an object's name names, None for any other name."""
+    match = _POINT.fullmatch(key)
+    if match is None:
+        return None
+    try:
+        time = datetime.strptime(match[2], _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return PointName(int(match[1]), int(time.timestamp()) * 1000)
+
+
+def parse_seal(key: str) -> Seal | None:
+    """Return the seal that an object's name is, None for any other name."""
+    match = _SEAL.fullmatch(key)
+    return None if match is None else Seal(int(match[1]), match[2])
+
+
+def expired_key(before: int) -> str:
+    """Return the name of the object that says that all points before a sequence were removed."""
+    return f"{EXPIRED}/{before:08d}"
+
+
+def parse_expired(key: str) -> int | None:
+    """Return the sequence before which all points were removed, None for any other name."""
+    match = _EXPIRED.fullmatch(key)
+    return None if match is None else int(match[1])
+
+
+def manifest_key(sha256: str) -> str:
+    """Return the name of a manifest."""
+    return f"{MANIFESTS}/{sha256[:2]}/{sha256}.json.gz"
+
+
+def data_key(topic_id: uuid.UUID, partition: int, stem: str, suffix: str) -> str:
+    """Return the name of a file of records, or of one that belongs to it."""
+    return f"{DATA}/{topic_id}/{partition}/{stem}{suffix}"
+
+
+def assumed_topic_id(name: str) -> uuid.UUID:
+    """Return the id under which a topic without one is kept: of version 5, which Kafka's ids never have."""
+    return uuid.uuid5(_WITHOUT_ID, name)
+
+
+def known_topic_id(topic_id: uuid.UUID) -> uuid.UUID | None:
+    """Return a topic's id as the cluster knows it, None if it had none."""
+    return None if topic_id.version == 5 else topic_id
+
+
+def data_stem(offset: int, sha256: str) -> str:
+    """Return the beginning of the names of a piece's files, from the checksum of its ``.log``, or of a snapshot's name."""
+    return f"{offset:020d}-{sha256[:16]}"

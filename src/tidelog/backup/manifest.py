@@ -1,0 +1,369 @@
+"""What the manifests of a backup say: a tree in which each names the ones below it by their SHA-256.
+
+::
+
+    point ── catalog ── topic ── partition ── page      of 64 closed segments
+                                         └─── segments  the others
+
+So a point costs what has changed since the last one: an idle cluster's point names the same catalog again. A manifest is JSON,
+compressed with gzip, with a `version` and a `kind`; the checksum is that of the compressed bytes. Offsets are Kafka's, an
+`end_offset` is the one after the last; times are epoch milliseconds, -1 if records have none.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tidelog.backup.layout import VERSION, PointName, data_stem
+from tidelog.errors import CorruptDataError
+from tidelog.formats import names
+from tidelog.model import NO_TIMESTAMP
+
+PAGE_SEGMENTS = 64
+"""So many closed segments make a page, which is never written again."""
+
+
+class StoredFile(NamedTuple):
+    """Size and SHA-256 of an object."""
+
+    size_bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, data: bytes | bytearray | memoryview) -> StoredFile:
+        """Return those of some bytes."""
+        return cls(len(data), hashlib.sha256(data).hexdigest())
+
+
+class Piece(NamedTuple):
+    """Batches of one segment that were written together. A segment's files are those of its pieces, one after the other."""
+
+    base_offset: int
+    """The first batch's."""
+    end_offset: int
+    first_epoch: int
+    """Leader epochs of the first and the last batch; -1 in old message formats."""
+    last_epoch: int
+    first_time: int
+    """The first batch's largest timestamp, and that of the last batch."""
+    last_time: int
+    max_time: int
+    max_time_offset: int
+    """The last offset of the first batch that has the largest timestamp."""
+    files: Mapping[str, StoredFile]
+    """By their endings: ``.log``; ``.index`` and ``.timeindex`` of large pieces; ``.txnindex`` with aborted transactions."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches."""
+        return self.files[names.LOG_SUFFIX].size_bytes
+
+    @property
+    def stem(self) -> str:
+        """The beginning of the objects' names."""
+        return data_stem(self.base_offset, self.files[names.LOG_SUFFIX].sha256)
+
+
+class Segment(NamedTuple):
+    """A segment. Its name in a data folder is its base offset."""
+
+    base_offset: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def end_offset(self) -> int:
+        return self.pieces[-1].end_offset if self.pieces else self.base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.size_bytes for piece in self.pieces)
+
+    @property
+    def max_time(self) -> int:
+        return max((piece.max_time for piece in self.pieces), default=NO_TIMESTAMP)
+
+
+class Page(NamedTuple):
+    """A page of closed segments, and what it covers."""
+
+    sha256: str
+    base_offset: int
+    end_offset: int
+    segments: int
+    size_bytes: int
+    max_time: int
+
+
+class Gap(NamedTuple):
+    """Records that were removed from the source before the backup had read them. Times bound those of the records, as far as
+    they are known.
+    """
+
+    start_offset: int
+    end_offset: int
+    noticed_ms: int
+    after_time: int
+    """The largest timestamp before the gap, -1 if unknown."""
+    reason: str
+
+
+class Snapshot(NamedTuple):
+    """The state of a partition's producers before an offset, a file of Kafka's."""
+
+    offset: int
+    file: StoredFile
+
+    @property
+    def stem(self) -> str:
+        """The beginning of the object's name."""
+        return data_stem(self.offset, self.file.sha256)
+
+
+class PartitionManifest(NamedTuple):
+    """A partition at a point."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+    log_start_offset: int
+    """The source's. Records before it in the first segment are not part of the point."""
+    end_offset: int
+    stable_offset: int
+    """The partition's part of the cut: everything before it is decided. Records from here to `end_offset` are there, too."""
+    leader_epochs: tuple[tuple[int, int], ...]
+    """Epoch and first offset, as in ``leader-epoch-checkpoint``."""
+    pages: tuple[Page, ...]
+    segments: tuple[Segment, ...]
+    """Those after the pages'."""
+    snapshot: Snapshot | None
+    gaps: tuple[Gap, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches."""
+        return sum(page.size_bytes for page in self.pages) + sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def ends(self) -> PartitionEnds:
+        """What the catalog says about the partition."""
+        offsets = (self.log_start_offset, self.end_offset, self.stable_offset)
+        return PartitionEnds(self.partition, *offsets, self.size_bytes, self.max_time)
+
+    @property
+    def max_time(self) -> int:
+        """The largest timestamp, -1 if there is none."""
+        times = [*(page.max_time for page in self.pages), *(segment.max_time for segment in self.segments)]
+        return max(times, default=NO_TIMESTAMP)
+
+
+class TopicManifest(NamedTuple):
+    """A topic at a point."""
+
+    name: str
+    topic_id: uuid.UUID
+    is_internal: bool
+    replication_factor: int
+    """0 if unknown."""
+    settings: Mapping[str, str] | None
+    """The properties that were set for the topic; None if they could not be described."""
+    partitions: Mapping[int, str]
+    """The manifests of the partitions."""
+
+
+class PartitionEnds(NamedTuple):
+    """A partition in a catalog, as in its manifest."""
+
+    partition: int
+    log_start_offset: int
+    end_offset: int
+    stable_offset: int
+    size_bytes: int
+    max_time: int
+
+
+class TopicEntry(NamedTuple):
+    """A topic in a catalog. The `stable_offset`s of all topics' partitions are the point's cut."""
+
+    name: str
+    topic_id: uuid.UUID
+    is_compacted: bool
+    sha256: str
+    partitions: tuple[PartitionEnds, ...]
+
+
+class Point(NamedTuple):
+    """A point of a backup."""
+
+    backup_id: uuid.UUID
+    sequence: int
+    taken_ms: int
+    """When the cut was taken."""
+    finished_ms: int
+    previous: str | None
+    """The SHA-256 of the point before."""
+    source: str
+    cluster_id: str | None
+    catalog: str
+    rights: str | None
+    """The manifest with ACLs, quotas and SCRAM users; None if they were not asked for."""
+    is_cut_consistent: bool
+    """Whether each transaction is decided below the cut in all of its partitions, or in none."""
+    topics: int
+    partitions: int
+    size_bytes: int
+    """Of the segments that the point needs."""
+    written_bytes: int
+    """Of the objects that were new."""
+    max_time: int
+    gaps: int
+    """How many gaps were noticed since the point before."""
+    incomplete: tuple[str, ...]
+    """What could not be read this time, with the reasons: the point has it as the point before had."""
+
+    @property
+    def name(self) -> PointName:
+        return PointName(self.sequence, self.taken_ms)
+
+
+def encode(kind: str, content: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Return a manifest's checksum and bytes."""
+    data = gzip.compress(_json({"version": VERSION, "kind": kind, **content}), 6, mtime=0)
+    return hashlib.sha256(data).hexdigest(), data
+
+
+def decode(kind: str, sha256: str, data: bytes | memoryview, place: object) -> dict[str, Any]:
+    """Return a manifest's content. Raises CorruptDataError for other bytes, another kind or an unknown version."""
+    found = hashlib.sha256(data).hexdigest()
+    if found != sha256:
+        raise CorruptDataError("a manifest has other bytes", path=str(place), found=f"SHA-256 {found}", expected=sha256)
+    return _checked(kind, json.loads(gzip.decompress(data)), place)
+
+
+def _checked(kind: str, content: Any, place: object) -> dict[str, Any]:
+    if not isinstance(content, dict) or content.get("kind") != kind:
+        found = content.get("kind") if isinstance(content, dict) else type(content).__name__
+        raise CorruptDataError("another kind of manifest", path=str(place), found=found, expected=kind)
+    if content.get("version") != VERSION:
+        raise CorruptDataError("an unknown version", path=str(place), found=content.get("version"), expected=VERSION)
+    return content
+
+
+def checksum_of(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of an object as JSON with sorted names, without spaces, in UTF-8."""
+    return hashlib.sha256(_json(content)).hexdigest()
+
+
+def encode_point(point: Point) -> bytes:
+    """Return a point's bytes: JSON whose `checksum` is that of the rest (`checksum_of`)."""
+    content = {**point._asdict(), "version": VERSION, "kind": "point", "backup_id": str(point.backup_id)}
+    return json.dumps({**content, "checksum": checksum_of(content)}, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def decode_point(data: bytes | memoryview, name: PointName, place: object) -> Point:
+    """Return a point. Raises CorruptDataError for damage, or the bytes of another point."""
+    try:
+        content = json.loads(bytes(data))
+        checksum = content.pop("checksum")
+        found = checksum_of(content)
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise CorruptDataError(f"a point is damaged: {error!r}", path=str(place)) from None
+    if found != checksum:
+        raise CorruptDataError("a point is damaged", path=str(place), found=f"SHA-256 {found}", expected=checksum)
+    _checked("point", content, place)
+    values = {field: content[field] for field in Point._fields}
+    point = Point(**values)._replace(backup_id=uuid.UUID(content["backup_id"]), incomplete=tuple(content["incomplete"]))
+    if point.name.key != name.key:
+        raise CorruptDataError("another point is in its place", path=str(place), found=point.name.key, expected=name.key)
+    return point
+
+
+def encode_catalog(topics: Iterable[TopicEntry]) -> tuple[str, bytes]:
+    """Return a catalog's checksum and bytes."""
+    return encode("catalog", {"topics": [{**one._asdict(), "topic_id": str(one.topic_id)} for one in topics]})
+
+
+def decode_catalog(content: Mapping[str, Any]) -> list[TopicEntry]:
+    """Return a catalog's topics."""
+    return [
+        TopicEntry(
+            one["name"],
+            uuid.UUID(one["topic_id"]),
+            one["is_compacted"],
+            one["sha256"],
+            tuple(PartitionEnds(*ends) for ends in one["partitions"]),
+        )
+        for one in content["topics"]
+    ]
+
+
+def encode_topic(topic: TopicManifest) -> tuple[str, bytes]:
+    """Return a topic's checksum and bytes."""
+    content = {**topic._asdict(), "topic_id": str(topic.topic_id)}
+    content["partitions"] = {str(number): sha256 for number, sha256 in topic.partitions.items()}
+    return encode("topic", content)
+
+
+def decode_topic(content: Mapping[str, Any]) -> TopicManifest:
+    """Return a topic."""
+    topic = TopicManifest(**{field: content[field] for field in TopicManifest._fields})
+    partitions = {int(number): sha256 for number, sha256 in content["partitions"].items()}
+    return topic._replace(topic_id=uuid.UUID(content["topic_id"]), partitions=partitions)
+
+
+def encode_partition(partition: PartitionManifest) -> tuple[str, bytes]:
+    """Return a partition's checksum and bytes."""
+    content = {**partition._asdict(), "topic_id": str(partition.topic_id)}
+    content["segments"] = [_segment_json(one) for one in partition.segments]
+    content["gaps"] = [one._asdict() for one in partition.gaps]
+    content["pages"] = [one._asdict() for one in partition.pages]
+    snapshot = partition.snapshot
+    content["snapshot"] = None if snapshot is None else {"offset": snapshot.offset, **snapshot.file._asdict()}
+    return encode("partition", content)
+
+
+def decode_partition(content: Mapping[str, Any]) -> PartitionManifest:
+    """Return a partition."""
+    partition = PartitionManifest(**{field: content[field] for field in PartitionManifest._fields})
+    found = content["snapshot"]
+    return partition._replace(
+        topic_id=uuid.UUID(content["topic_id"]),
+        leader_epochs=tuple((epoch, offset) for epoch, offset in content["leader_epochs"]),
+        pages=tuple(Page(**one) for one in content["pages"]),
+        segments=tuple(map(_segment, content["segments"])),
+        snapshot=None if found is None else Snapshot(found["offset"], StoredFile(found["size_bytes"], found["sha256"])),
+        gaps=tuple(Gap(**one) for one in content["gaps"]),
+    )
+
+
+def encode_page(segments: Sequence[Segment]) -> tuple[Page, bytes]:
+    """Return a page of closed segments, and its bytes."""
+    sha256, data = encode("page", {"segments": [_segment_json(one) for one in segments]})
+    size_bytes, max_time = sum(one.size_bytes for one in segments), max(one.max_time for one in segments)
+    return Page(sha256, segments[0].base_offset, segments[-1].end_offset, len(segments), size_bytes, max_time), data
+
+
+def decode_page(content: Mapping[str, Any]) -> list[Segment]:
+    """Return the segments in a page."""
+    return [_segment(one) for one in content["segments"]]
+
+
+def _segment_json(segment: Segment) -> dict[str, Any]:
+    pieces = [{**one._asdict(), "files": {name: list(file) for name, file in one.files.items()}} for one in segment.pieces]
+    return {"base_offset": segment.base_offset, "pieces": pieces}
+
+
+def _segment(content: Mapping[str, Any]) -> Segment:
+    pieces = []
+    for one in content["pieces"]:
+        files = {name: StoredFile(*file) for name, file in one["files"].items()}
+        pieces.append(Piece(**{**one, "files": files}))
+    return Segment(content["base_offset"], tuple(pieces))
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,144 @@
+"""Opens the address of any folder that is read: a data folder, a bucket with one, or a point of a backup.
+
+| address | is |
+|---|---|
+| that of a backup, a folder or a bucket | its newest point |
+| ``backup:ADDRESS`` | the same, without listing a bucket's objects; an error if it is no backup |
+| ``backup:ADDRESS#12`` | its point 12 |
+| any other | what `objects.opening` makes of it |
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
+
+from tidelog.backup.layout import HEAD, SCHEME
+from tidelog.errors import InvalidArgumentError
+from tidelog.folder_list import Folders
+from tidelog.formats.paths.file_path import FilePath
+from tidelog.objects import opening
+from tidelog.objects.address import ObjectAddress, is_in_storage, options_of
+from tidelog.objects.object_path import ObjectPath
+from tidelog.objects.tier import is_tiered
+
+if TYPE_CHECKING:
+    from tidelog.backup.backup_path import PointFolder
+    from tidelog.backup.target import Target
+
+_POINT = re.compile(r"backup:(.*?)(?:#(\d+))?", re.DOTALL)
+
+
+def is_point(address: object) -> TypeGuard[str]:
+    """Return whether an address names a point of a backup, or its newest."""
+    return isinstance(address, str) and address.startswith(SCHEME)
+
+
+def point_address(address: str, sequence: int | None) -> str:
+    """Return the address of a backup's point, None for the newest. It carries the options that the address carries."""
+    text = f"{SCHEME}{address}" + ("" if sequence is None else f"#{sequence}")
+    return ObjectAddress(text, options_of(address)) if options_of(address) else text
+
+
+def parse_address(address: str) -> tuple[str, int | None]:
+    """Return the address of the backup, and the point's sequence, None for the newest. Raises InvalidArgumentError."""
+    match = _POINT.fullmatch(address)
+    if match is None or not match[1]:
+        raise InvalidArgumentError("not the address of a backup", found=address, expected=f"{SCHEME}ADDRESS[#POINT]")
+    place = match[1]
+    options = options_of(address)
+    return (ObjectAddress(place, options) if options else place), None if match[2] is None else int(match[2])
+
+
+def in_storage(address: str) -> str | None:
+    """Return the address of the backup if it is in object storage."""
+    place = parse_address(address)[0]
+    return place if is_in_storage(place) else None
+
+
+def settled(address: str, absolute: Callable[[str], str]) -> str:
+    """Return an address with an absolute path, for a process with another working folder."""
+    place, sequence = parse_address(address)
+    return point_address(place if is_in_storage(place) else absolute(place), sequence)
+
+
+def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
+    """Return the folder that an address names, or the point of a backup as one.
+
+    Raises as `objects.opening.folder_at`; NotFoundError if there is no such backup or point, CorruptDataError for a damaged one.
+    """
+    if is_point(address):
+        from tidelog.backup.backup import open_backup
+
+        place, sequence = parse_address(address)
+        return _path(open_backup(place).target, sequence)
+    return _point_in(opening.folder_at(address))
+
+
+def folders_at(address: Folders) -> list[FilePath]:
+    """Return the folders that an address, or a list of them, names. Raises as `objects.opening.folders_at` and `folder_at`."""
+    if is_point(address):
+        return [folder_at(address)]
+    if not isinstance(address, str | os.PathLike):
+        return list(dict.fromkeys(folder for one in address for folder in folders_at(one)))
+    return list(map(_point_in, opening.folders_at(address)))
+
+
+def address_of(*folders: FilePath) -> str:
+    """Return the text by which another process can open folders. For object storage it carries the options."""
+    point = _point_of(folders[0]) if len(folders) == 1 else None
+    return opening.address_of(*folders) if point is None else point.address
+
+
+def absolute_address(address: Folders) -> str:
+    """Return an address of the same folders for a process with another working folder. Raises as `folders_at`."""
+    return address_of(*(folder.absolute() for folder in folders_at(address)))
+
+
+def point_after(address: str, time_ms: int) -> str:
+    """Return the address of a backup's first point that was taken at or after a time; the newest one if there is none. Any other
+    address is returned as it is.
+    """
+    folders = [] if is_tiered(address) else folders_at(address)
+    point = _point_of(folders[0]) if len(folders) == 1 else None
+    if point is None:
+        return address
+    later = [one for one in point.backup.points() if one.time_ms >= time_ms]
+    return point_address(point.target.address, later[0].sequence if later else None)
+
+
+def refresh(folder: FilePath) -> None:
+    """Forget what is known of a folder in object storage, or of a backup's newest point."""
+    point = _point_of(folder)
+    if point is None:
+        opening.refresh(folder)
+    else:
+        point.refresh()
+
+
+def _point_of(folder: FilePath) -> PointFolder | None:
+    """Return the point that a path is in, None for any other path."""
+    if isinstance(folder, Path | ObjectPath):
+        return None
+    from tidelog.backup.backup_path import BackupPath
+
+    return folder.folder if isinstance(folder, BackupPath) else None
+
+
+def _point_in(folder: FilePath) -> FilePath:
+    """Return the newest point if a folder is a backup, otherwise the folder itself."""
+    # The objects of a bucket are listed in any case. A backup has many, which an address with `backup:` does not list.
+    if not isinstance(folder, Path | ObjectPath) or not (folder / HEAD).is_file():
+        return folder
+    from tidelog.backup.target import open_target
+
+    return _path(open_target(folder.address if isinstance(folder, ObjectPath) else folder), None)
+
+
+def _path(target: Target, sequence: int | None) -> FilePath:
+    from tidelog.backup.backup_path import BackupPath, PointFolder
+
+    return BackupPath(PointFolder(target, sequence))

@@ -1,0 +1,160 @@
+"""Where a backup is: a folder or a bucket. Objects are written whole, and never again with other bytes.
+
+A key that cannot be there is an error; nothing is ever overwritten, except by the same bytes: names of data and manifests carry
+checksums.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError
+from tidelog.folder_path import folder_path
+from tidelog.formats.checkpoints import replace_file
+from tidelog.formats.files import read_whole
+from tidelog.formats.paths.file_path import FilePath
+from tidelog.objects.address import ObjectAddress, is_in_storage, is_object_address, options_of, parse
+from tidelog.objects.listing import ObjectFacts
+from tidelog.objects.object_path import ObjectPath, ObjectSource
+from tidelog.objects.object_store import ObstoreStore
+
+_TEMPORARY = ".tmp"
+
+
+class Target(ABC):
+    """The objects of one backup. `address` is the text by which another process can open it."""
+
+    address: str
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+    @abstractmethod
+    def get(self, key: str) -> bytes:
+        """Return an object. Raises NotFoundError, StorageError."""
+
+    @abstractmethod
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        """Write an object; it is there completely or not at all, also after a crash. Raises StorageError."""
+
+    @abstractmethod
+    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
+        """Yield the objects below a folder with their keys; of a folder's in order, from the one after `after` on."""
+
+    @abstractmethod
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects; those that are gone already are no error. Raises StorageError."""
+
+    @abstractmethod
+    def file(self, key: str, size_bytes: int) -> FilePath:
+        """Return the path of an object whose size is known, without asking for it."""
+
+
+class FolderTarget(Target):
+    """A backup in a local folder, which is created with the first object."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.address = os.fspath(self.root)
+
+    def get(self, key: str) -> bytes:
+        try:
+            return read_whole(self.root / key)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError("an object is missing", path=self.root / key) from None
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(f"cannot read an object: {error.strerror}", path=self.root / key) from error
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        path = self.root / key
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot make a folder: {error.strerror}", path=path.parent) from error
+        replace_file(path, bytes(data))
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
+        top = self.root / prefix if prefix else self.root
+        try:
+            for folder, folders, files in os.walk(top, onerror=_refuse):
+                folders.sort()
+                base = Path(folder).relative_to(self.root).as_posix()
+                for name in sorted(files):
+                    key = name if base == "." else f"{base}/{name}"
+                    if key > after and not name.endswith(_TEMPORARY):
+                        with contextlib.suppress(FileNotFoundError):
+                            found = (self.root / key).stat()
+                            yield key, ObjectFacts(found.st_size, found.st_mtime_ns, "")
+        except FileNotFoundError:
+            return
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            path = self.root / key
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError(f"cannot remove an object: {error.strerror}", path=path) from error
+            with contextlib.suppress(OSError):  # The folder is not empty, or a backup has just removed it.
+                path.parent.rmdir()
+
+    def file(self, key: str, size_bytes: int) -> FilePath:
+        return self.root / key
+
+
+class BucketTarget(Target):
+    """A backup in a bucket."""
+
+    def __init__(self, address: str) -> None:
+        place = parse(address)
+        if place.service == "hdfs":
+            raise InvalidArgumentError("a backup cannot be in HDFS", found=address, expected="a folder, s3://, gs:// or abfs://")
+        self.address = ObjectAddress(str(address), options_of(address))
+        self._source = ObjectSource(place, options_of(address))
+        self._prefix = f"{place.prefix}/" if place.prefix else ""
+
+    @property
+    def _store(self) -> ObstoreStore:
+        store = self._source.store
+        assert isinstance(store, ObstoreStore)
+        return store
+
+    def get(self, key: str) -> bytes:
+        return self._store.get(self._prefix + key)
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        self._store.put(self._prefix + key, data)
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
+        below = (self._prefix + prefix).rstrip("/")
+        for key, facts in self._store.list(below, self._prefix + after if after else None):
+            yield key.removeprefix(self._prefix), facts
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._store.delete([self._prefix + key for key in keys])
+
+    def file(self, key: str, size_bytes: int) -> FilePath:
+        # The listing would say the tag. Without it the size is checked, and the batches have checksums of their own.
+        return ObjectPath(self._source, self._prefix + key, ObjectFacts(size_bytes, 0, ""))
+
+
+def open_target(address: str | os.PathLike[str]) -> Target:
+    """Return the place at an address, which need not exist. Raises InvalidArgumentError for one that is mangled or no single
+    place.
+    """
+    if is_object_address(address):
+        return BucketTarget(str(address) if not isinstance(address, ObjectAddress) else address)
+    if is_in_storage(address):
+        raise InvalidArgumentError("a backup is in one place", found=str(address))
+    return FolderTarget(folder_path(address, "a folder, or s3://bucket/prefix"))
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise StorageError(f"cannot list a folder: {error.strerror}", path=error.filename) from error

@@ -1,0 +1,347 @@
+"""Checks that a backup is whole: every point, every manifest, every byte of records.
+
+| found | because |
+|---|---|
+| a byte changed, an object cut short, swapped, an older one in its place | each is named by its SHA-256; a point has its own |
+| an object missing | what names it exists; a point has its seal, its successor's `previous`, and its place in the sequence |
+| offsets missing, or twice | segments and pieces must follow one another, except at noted gaps |
+
+Deleting the newest point together with its seal leaves no trace; nothing in the backup can show it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from tidelog.backup.backup import Backup, read_head
+from tidelog.backup.layout import (
+    EXPIRED,
+    EXPIRED_CONTENT,
+    MANIFESTS,
+    POINTS,
+    SEALS,
+    PointName,
+    Seal,
+    parse_expired,
+    parse_point,
+    parse_seal,
+)
+from tidelog.backup.manifest import Gap, PartitionManifest, Piece, Point, Snapshot, StoredFile, TopicEntry
+from tidelog.backup.target import Target
+from tidelog.errors import CorruptDataError, NotFoundError, TidelogError
+from tidelog.formats import names
+from tidelog.model import NO_TIMESTAMP
+from tidelog.ordered_map import ordered_map
+from tidelog.times import format_time
+
+THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong. Offsets are [start, end), times epoch ms; None if it concerns no records, or all."""
+
+    text: str
+    object: str
+    """The address of the object."""
+    topic: str | None = None
+    partition: int | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
+    first_time: int | None = None
+    last_time: int | None = None
+    first_point: int | None = None
+    """The oldest and the newest point that need it."""
+    last_point: int | None = None
+
+    def __str__(self) -> str:
+        parts = [self.text]
+        if self.topic is not None:
+            parts.append(self.topic if self.partition is None else names.log_dir_name(self.topic, self.partition))
+        if self.start_offset is not None:
+            parts.append(f"offsets {self.start_offset} to {self.end_offset}")
+        if self.first_time is not None and self.first_time >= 0:
+            parts.append(f"times {format_time(self.first_time)} to {format_time(self.last_time or self.first_time)}")
+        if self.first_point is not None:
+            span = "" if self.first_point == self.last_point else f" to {self.last_point}"
+            parts.append(f"point {self.first_point}{span}")
+        return f"{', '.join(parts)} ({self.object})"
+
+
+@dataclass
+class BackupReport:
+    """The result: `findings`, and how much was looked at."""
+
+    findings: list[Finding] = field(default_factory=list)
+    gaps: dict[tuple[str, int], list[Gap]] = field(default_factory=dict)
+    """Records that were never read, by topic and partition: no damage of the backup."""
+    points: int = 0
+    files: int = 0
+    size_bytes: int = 0
+
+
+class _Place(NamedTuple):
+    """What a file belongs to."""
+
+    partition: PartitionManifest
+    piece: Piece | Snapshot
+    suffix: str
+    facts: StoredFile
+
+
+def verify_backup(target: Target, advance: Callable[[int], None] = lambda _: None, threads: int = THREADS) -> BackupReport:
+    """Check the backup at `target`. `advance` gets the numbers of bytes that were read, on any thread.
+
+    Raises NotFoundError if there is none, StorageError, AuthenticationError: what cannot be reached is not judged.
+    """
+    try:
+        read_head(target)
+    except CorruptDataError as error:
+        # The points know no less, but nothing says how to read them.
+        return BackupReport([Finding(error.message, error.path or str(target))])
+    return _Verification(Backup(target), advance, threads).run()
+
+
+class _Verification:
+    def __init__(self, backup: Backup, advance: Callable[[int], None], threads: int) -> None:
+        self._backup = backup
+        self._advance = advance
+        self._threads = threads
+        self._report = BackupReport()
+        self._catalogs: dict[str, list[Finding]] = {}
+        self._topics: dict[str, list[Finding]] = {}
+        self._partitions: dict[str, list[Finding]] = {}
+        self._pages: set[str] = set()
+        self._files: dict[str, list[Finding]] = {}
+
+    def run(self) -> BackupReport:
+        found = [
+            replace(one, first_point=point.sequence, last_point=point.sequence)
+            for point in reversed(self._points())
+            for one in self._of_point(point)
+        ]
+        self._report.findings += _joined(found)
+        return self._report
+
+    # --- points
+
+    def _points(self) -> list[Point]:
+        """Return the points that are whole. Seals and sequence show which are missing or others."""
+        target = self._backup.target
+        for folder, is_known in ((POINTS, parse_point), (SEALS, parse_seal), (EXPIRED, parse_expired)):
+            for key, facts in target.list(folder):
+                if is_known(key) is None:
+                    self._note("an object that a backup does not have", key)
+                elif folder == EXPIRED and (facts.size_bytes != len(EXPIRED_CONTENT) or target.get(key) != EXPIRED_CONTENT):
+                    self._note("an object has other bytes", key)
+        names_of = {name.sequence: name for name in self._backup.points()}
+        if len(names_of) < len(self._backup.points()):
+            self._note("two points have the same sequence: two backups wrote to this place", POINTS)
+        seals = self._backup.seals()
+        start = self._backup.expired_before()
+        last = max((*names_of, *seals), default=start - 1)
+        if last < start and (start > 1 or any(True for _ in target.list(MANIFESTS))):
+            self._note("there is no point", POINTS)
+        found: list[Point] = []
+        before: str | None = None
+        lost: list[int] = []
+        for sequence in range(start, last + 1):
+            sealed = [one.sha256 for one in seals.get(sequence, ())]
+            name = names_of.get(sequence)
+            data = None if name is None else self._content(name.key)
+            if name is None or data is None:
+                lost.append(sequence)
+                before = sealed[0] if len(sealed) == 1 else None
+                continue
+            sha256 = hashlib.sha256(data).hexdigest()
+            self._check_seal(name, sealed, sha256)
+            try:
+                point = self._backup.checked_point(name, data)
+            except CorruptDataError as error:
+                self._report.findings.append(self._of(error, name.key, first_point=sequence, last_point=sequence))
+                before = sealed[0] if len(sealed) == 1 else None
+                continue
+            if before is not None and point.previous != before:
+                self._note("a point follows another one than the one before it", name.key, sequence)
+            before = sha256
+            found.append(point)
+            self._report.points += 1
+        for first, end in _runs(lost):
+            text = "a point is missing" if first == end else f"{end - first + 1} points are missing"
+            self._report.findings.append(Finding(text, f"{target}/{POINTS}/{first:08d}-…", first_point=first, last_point=end))
+        return found
+
+    def _content(self, key: str) -> bytes | None:
+        try:
+            return self._backup.target.get(key)
+        except NotFoundError:
+            return None
+
+    def _check_seal(self, name: PointName, sealed: list[str], sha256: str) -> None:
+        key = Seal(name.sequence, sha256).key
+        if not sealed:
+            text = "a point has no seal: it was interrupted, and the next backup writes it, or it was removed"
+            self._note(text, key, name.sequence)
+        elif sealed != [sha256]:
+            self._note("a point is another than its seal says", name.key, name.sequence)
+        elif self._content(key) != sha256.encode():
+            self._note("a seal is damaged", key, name.sequence)
+
+    def _note(self, text: str, key: str, sequence: int | None = None) -> None:
+        place = f"{self._backup.target}/{key}"
+        self._report.findings.append(Finding(text, place, first_point=sequence, last_point=sequence))
+
+    def _of_point(self, point: Point) -> list[Finding]:
+        found = list(self._catalogs.get(point.catalog, ()))
+        if point.catalog not in self._catalogs:
+            try:
+                catalog = self._backup.catalog(point)
+            except (CorruptDataError, NotFoundError) as error:
+                found = [self._of(error, f"catalog of point {point.sequence}")]
+            else:
+                found = [one for entry in catalog.values() for one in self._of_topic(entry)]
+            self._catalogs[point.catalog] = found
+        if point.rights is not None:
+            try:
+                self._backup.rights(point)
+            except (CorruptDataError, NotFoundError) as error:
+                found = [*found, self._of(error, f"rights of point {point.sequence}")]
+        return found
+
+    # --- topics and partitions
+
+    def _of_topic(self, entry: TopicEntry) -> list[Finding]:
+        if entry.sha256 in self._topics:
+            return self._topics[entry.sha256]
+        try:
+            topic = self._backup.topic(entry)
+        except (CorruptDataError, NotFoundError) as error:
+            found = [self._of(error, "topic", topic=entry.name)]
+        else:
+            found = []
+            if (topic.name, topic.topic_id) != (entry.name, entry.topic_id):
+                found.append(Finding("a catalog names another topic", str(self._backup.target), entry.name))
+            ends = {one.partition: one for one in entry.partitions}
+            if ends.keys() != topic.partitions.keys():
+                found.append(Finding("a catalog has other partitions than its topic", str(self._backup.target), entry.name))
+            for number, sha256 in topic.partitions.items():
+                if sha256 not in self._partitions:
+                    self._partitions[sha256] = self._of_partition(entry, number, sha256)
+                found += self._partitions[sha256]
+        self._topics[entry.sha256] = found
+        return found
+
+    def _of_partition(self, entry: TopicEntry, number: int, sha256: str) -> list[Finding]:
+        ends = next((one for one in entry.partitions if one.partition == number), None)
+        place: dict[str, Any] = {"topic": entry.name, "partition": number}
+        if ends is not None:
+            place |= {"start_offset": ends.log_start_offset, "end_offset": ends.end_offset, "last_time": ends.max_time}
+        try:
+            partition = self._backup.read_partition(sha256)
+            segments = list(self._backup.segments(partition))
+        except (CorruptDataError, NotFoundError) as error:
+            return [self._of(error, "partition", **place)]
+        found: list[Finding] = []
+        if (partition.topic, partition.topic_id, partition.partition) != (entry.name, entry.topic_id, number):
+            found.append(Finding("a topic names another partition", str(self._backup.target), **place))
+        if ends is not None and partition.ends != ends:
+            found.append(Finding("a catalog has other offsets than the partition", str(self._backup.target), **place))
+        if partition.gaps:
+            known = self._report.gaps.setdefault((entry.name, number), [])
+            known += [gap for gap in partition.gaps if gap not in known]
+        position: int | None = None
+        for segment in segments:
+            if position is not None and segment.base_offset != position:
+                found.append(self._hole(partition, position, segment.base_offset))
+            position = segment.base_offset
+            for piece in segment.pieces:
+                if piece.base_offset < position and position != segment.base_offset:
+                    found.append(self._hole(partition, piece.base_offset, position))
+                position = piece.end_offset
+        if position is not None and position != partition.end_offset:
+            found.append(self._hole(partition, position, partition.end_offset))
+        return [*found, *self._of_files(partition, segments)]
+
+    def _of_files(self, partition: PartitionManifest, segments: list[Any]) -> list[Finding]:
+        places = [
+            _Place(partition, piece, suffix, facts)
+            for segment in segments
+            for piece in segment.pieces
+            for suffix, facts in piece.files.items()
+        ]
+        if partition.snapshot is not None:
+            places.append(_Place(partition, partition.snapshot, names.SNAPSHOT_SUFFIX, partition.snapshot.file))
+        keyed = [(self._backup.key(partition, place.piece, place.suffix), place) for place in places]
+        new = [(key, place) for key, place in keyed if key not in self._files]
+        for (key, place), found in zip(new, ordered_map(partial(self._check), new, self._threads), strict=True):
+            self._files[key] = found
+            self._report.files += 1
+            self._report.size_bytes += place.facts.size_bytes
+        return [one for key, _ in keyed for one in self._files[key]]
+
+    def _check(self, file: tuple[str, _Place]) -> list[Finding]:
+        key, place = file
+        try:
+            self._backup.read(key, place.facts)
+        except (CorruptDataError, NotFoundError) as error:
+            return [self._of(error, key, **_concerned(place))]
+        finally:
+            self._advance(place.facts.size_bytes)
+        return []
+
+    # --- findings
+
+    def _of(self, error: TidelogError, where: str, **concerned: Any) -> Finding:
+        text = error.message
+        if error.found is not None and error.expected is not None:
+            text = f"{text}: found {error.found}, expected {error.expected}"
+        return Finding(text, os.fspath(error.path) if error.path is not None else where, **concerned)
+
+    def _hole(self, partition: PartitionManifest, start: int, end: int) -> Finding:
+        if start < end:
+            return Finding(
+                "no piece has these offsets", str(self._backup.target), partition.topic, partition.partition, start, end
+            )
+        return Finding(
+            "two pieces have these offsets", str(self._backup.target), partition.topic, partition.partition, end, start
+        )
+
+
+def _concerned(place: _Place) -> dict[str, Any]:
+    """Return which records need a file."""
+    found: dict[str, Any] = {"topic": place.partition.topic, "partition": place.partition.partition}
+    piece = place.piece
+    if isinstance(piece, Piece):
+        times = [time for time in (piece.first_time, piece.last_time, piece.max_time) if time != NO_TIMESTAMP]
+        return found | {
+            "start_offset": piece.base_offset,
+            "end_offset": piece.end_offset,
+            "first_time": min(times, default=None),
+            "last_time": max(times, default=None),
+        }
+    return found | {"start_offset": piece.offset, "end_offset": piece.offset}
+
+
+def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of each run of consecutive numbers."""
+    first = None
+    for slot, number in enumerate(numbers):
+        first = number if first is None else first
+        if slot + 1 == len(numbers) or numbers[slot + 1] != number + 1:
+            yield first, number
+            first = None
+
+
+def _joined(findings: list[Finding]) -> Iterator[Finding]:
+    """Yield each finding once, with the first and the last point that it concerns."""
+    known: dict[Finding, list[int]] = {}
+    for one in findings:
+        points = known.setdefault(replace(one, first_point=None, last_point=None), [])
+        points += [number for number in (one.first_point, one.last_point) if number is not None]
+    for one, points in known.items():
+        yield replace(one, first_point=min(points, default=None), last_point=max(points, default=None))

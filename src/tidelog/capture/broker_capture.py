@@ -1,0 +1,220 @@
+"""Brokers as the source of a backup.
+
+Each request goes to a partition's leader, and again when the leader moves. If a leader does not answer in time, its partitions
+are reported one by one; the others are backed up.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from tidelog.backup.layout import assumed_topic_id
+from tidelog.capture.capture_source import Failed, FoundBatch, SourceEnds, SourceTopic
+from tidelog.capture.rights import describe_rights
+from tidelog.client.connections.addresses import BrokerAddress
+from tidelog.client.connections.cluster import NO_LEADER, Cluster, no_leader
+from tidelog.client.connections.connection import Connection
+from tidelog.client.connections.failures import RETRIABLE, error_for
+from tidelog.client.reading.offsets import NotFound, list_offsets
+from tidelog.client.reading.partition_fetcher import FetchedBatch, PartitionFetcher
+from tidelog.client.reading.topic_configs import NEWEST_VERSION, TOPIC
+from tidelog.errors import BrokerError, TidelogError, UnsupportedVersionError
+from tidelog.formats import names
+from tidelog.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Isolation, TopicPartition
+from tidelog.records.batch import BatchHeader
+from tidelog.wire.codec import Message
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from tidelog.wire.messages.fetch import PartitionData
+from tidelog.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+CLIENT_ID = "tidelog-backup"
+NO_ID = uuid.UUID(int=0)
+
+_TOPIC_CONFIG = 1
+"""Kafka's number of a value that was set for the topic."""
+_EPOCH_VERSION = 4
+
+
+class _StoredBatches(PartitionFetcher):
+    """A partition's batches without exception: control batches and those of aborted transactions, too."""
+
+    def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
+        for header in headers:
+            if header.base_offset >= self._end and header.magic == 2:
+                return
+            self.batches += 1
+            yield header, records, header.position
+
+
+class BrokerCapture:
+    """The cluster of the brokers at `address`; `timeout_ms` is how long a leader may be away."""
+
+    is_consistent = True
+
+    def __init__(self, address: str, timeout_ms: int) -> None:
+        self.cluster = Cluster.at(address, CLIENT_ID, timeout_ms=timeout_ms).reach()
+        self.name = str(self.cluster)
+
+    def cluster_id(self) -> str | None:
+        return self.cluster.cluster_id
+
+    def topics(self) -> dict[str, SourceTopic]:
+        return {
+            name: SourceTopic(
+                name,
+                assumed_topic_id(name) if state.topic_id == NO_ID else state.topic_id,
+                state.is_internal,
+                max((len(one.replicas) for one in state.partitions.values()), default=0),
+                tuple(state.partitions),
+            )
+            for name, state in self.cluster.topics().items()
+        }
+
+    def settings(self, topics: Collection[str]) -> tuple[dict[str, dict[str, str]], list[Failed]]:
+        found: dict[str, dict[str, str]] = {}
+        failed: list[Failed] = []
+        if not topics:
+            return found, failed
+        resources = [DescribeConfigsResource(resource_type=TOPIC, resource_name=topic) for topic in topics]
+        try:
+            answer = self.cluster.ask_any(
+                DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, newest=NEWEST_VERSION
+            )
+        except TidelogError as error:
+            return found, [Failed("the settings of topics", error)]
+        for result in answer.results:
+            if result.error_code:
+                what = f"settings of {result.resource_name}"
+                failed.append(Failed(what, error_for(result.error_code, what, self.cluster, result.error_message)))
+                continue
+            found[result.resource_name] = {
+                one.name: one.value
+                for one in result.configs
+                if one.value is not None
+                and (one.config_source == _TOPIC_CONFIG or (one.config_source < 0 and not one.is_default))
+            }
+        return found, failed
+
+    def ends(self, keys: Collection[TopicPartition]) -> tuple[dict[TopicPartition, SourceEnds], dict[TopicPartition, Failed]]:
+        failed: dict[TopicPartition, Failed] = {}
+        stable = self._offsets(keys, LATEST, READ_COMMITTED, failed)
+        end = self._offsets(stable, LATEST, READ_UNCOMMITTED, failed)
+        start = self._offsets(end, EARLIEST, READ_UNCOMMITTED, failed)
+        found = {
+            key: SourceEnds(start[key], min(stable[key], end[key]), max(end[key], start[key]), self.cluster.leader(key).epoch)
+            for key in start
+        }
+        return found, failed
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+
+        def make(connection: Connection, keys: list[TopicPartition]) -> tuple[Message, int]:
+            version = connection.version(OffsetForLeaderEpochRequest, newest=_EPOCH_VERSION)
+            by_topic: dict[str, list[OffsetForLeaderPartition]] = {}
+            for key in keys:
+                asked = OffsetForLeaderPartition(
+                    partition=key.partition,
+                    current_leader_epoch=self.cluster.leader(key).epoch,
+                    leader_epoch=epochs[key],
+                )
+                by_topic.setdefault(key.topic, []).append(asked)
+            topics = [OffsetForLeaderTopic(topic=topic, partitions=asked) for topic, asked in by_topic.items()]
+            return OffsetForLeaderEpochRequest(topics=topics), version
+
+        def read(
+            answer: OffsetForLeaderEpochResponse, keys: list[TopicPartition], place: BrokerAddress
+        ) -> dict[TopicPartition, TidelogError]:
+            failed: dict[TopicPartition, TidelogError] = {}
+            for topic in answer.topics:
+                for one in topic.partitions:
+                    key = TopicPartition(topic.topic, one.partition)
+                    if one.error_code in RETRIABLE:
+                        failed[key] = error_for(one.error_code, f"leader epoch of {names.log_dir_name(*key)}", place)
+                    elif one.error_code:
+                        raise error_for(one.error_code, f"leader epoch of {names.log_dir_name(*key)}", place)
+                    elif one.end_offset >= 0:
+                        found[key] = one.end_offset
+            return failed
+
+        wanted = {key: epoch for key, epoch in epochs.items() if epoch >= 0}
+        if wanted:
+            with suppress(UnsupportedVersionError):  # Before 0.11 there is no way to know.
+                self.cluster.ask_leaders(wanted, OffsetForLeaderEpochResponse, make, read)
+        return found
+
+    def read(self, key: TopicPartition, start_offset: int, end_offset: int) -> Iterator[FoundBatch]:
+        for header, records, at in _StoredBatches(self.cluster, key, start_offset, end_offset):
+            yield FoundBatch(header, records[at : at + header.size], False)
+
+    def rights(self) -> dict[str, Any]:
+        return describe_rights(self.cluster)
+
+    def close(self) -> None:
+        self.cluster.close()
+
+    def _offsets(
+        self, keys: Collection[TopicPartition], target: int, isolation: Isolation, failed: dict[TopicPartition, Failed]
+    ) -> dict[TopicPartition, int]:
+        """Return an offset for each partition; those that do not answer are added to `failed`."""
+        found: dict[TopicPartition, int] = {}
+
+        def ask(some: list[TopicPartition]) -> None:
+            for key, answer in list_offsets(self.cluster, dict.fromkeys(some, target), isolation).items():
+                if isinstance(answer, NotFound):
+                    error = error_for(ErrorCode.OFFSET_NOT_AVAILABLE, "the end of a partition", self.cluster)
+                    failed[key] = Failed(names.log_dir_name(*key), error)
+                else:
+                    found[key] = answer.offset
+
+        for some in self._by_leader(keys, failed):
+            try:
+                ask(some)
+            except UnsupportedVersionError:
+                if isolation != READ_COMMITTED:
+                    raise
+                found |= self._offsets(some, target, READ_UNCOMMITTED, failed)  # Before 0.11 there are no transactions.
+            except TidelogError as error:
+                self._ask_again(some, ask, error, failed)
+        return found
+
+    def _by_leader(self, keys: Collection[TopicPartition], failed: dict[TopicPartition, Failed]) -> list[list[TopicPartition]]:
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for key in keys:
+            by_leader.setdefault(self.cluster.leader(key).node_id, []).append(key)
+        for key in by_leader.pop(NO_LEADER, ()):
+            failed[key] = Failed(names.log_dir_name(*key), no_leader(key, self.cluster))
+        return list(by_leader.values())
+
+    def _ask_again(
+        self,
+        keys: list[TopicPartition],
+        ask: Callable[[list[TopicPartition]], None],
+        error: TidelogError,
+        failed: dict[TopicPartition, Failed],
+    ) -> None:
+        """Ask again what one of several partitions may have spoiled: without those that have lost their leader, or, if access was
+        refused, topic by topic. An unreachable leader was waited for already.
+        """
+        again: list[list[TopicPartition]] = []
+        if isinstance(error, BrokerError) and error.error_code in RETRIABLE:
+            again = self._by_leader(keys, failed)
+        elif isinstance(error, BrokerError):
+            topics = {key.topic for key in keys}
+            again = [[key for key in keys if key.topic == topic] for topic in topics] if len(topics) > 1 else []
+        asked = [key for some in again for key in some]
+        failed.update((key, Failed(names.log_dir_name(*key), error)) for key in keys if key not in failed and key not in asked)
+        for some in again:
+            try:
+                ask(some)
+            except TidelogError as reason:
+                failed.update((key, Failed(names.log_dir_name(*key), reason)) for key in some)

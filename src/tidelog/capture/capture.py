@@ -1,0 +1,303 @@
+"""Takes the points of a backup, one after the other.
+
+| step | so that |
+|---|---|
+| topics, their settings, the partitions' offsets are asked | |
+| the new batches of each partition that has any are read and written | memory is bounded by one piece |
+| the cut is computed | `cut.py` |
+| manifests, catalog, then the point, then its seal are written | a point exists only when everything is there |
+
+What fails is reported with its partition in the point (`incomplete`), which then has the partition as the point before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from glob import has_magic
+
+from tidelog.backup.backup import Backup, Head, encode_head
+from tidelog.backup.layout import HEAD, Seal, manifest_key
+from tidelog.backup.manifest import (
+    Point,
+    TopicEntry,
+    TopicManifest,
+    encode,
+    encode_catalog,
+    encode_point,
+    encode_topic,
+)
+from tidelog.backup.target import Target
+from tidelog.capture.capture_source import CaptureSource, Failed, SourceEnds, SourceTopic
+from tidelog.capture.cut import consistent_cut
+from tidelog.capture.partition_capture import PartitionCapture
+from tidelog.capture.partition_writer import MOST_SEGMENT_BYTES
+from tidelog.clock import Clock
+from tidelog.errors import IllegalStateError, NotFoundError, StorageError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.formats import names
+from tidelog.model import METADATA_TOPIC, NO_TIMESTAMP, OFFSETS_TOPIC, TopicPartition
+from tidelog.near_names import near_topics
+
+DESCRIBED_MS = 60_000
+"""Settings and rights are asked for again after that time, and for new topics at once."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which topics are backed up. Without `patterns` all but the internal ones."""
+
+    patterns: Sequence[str] = ()
+    """Names, or patterns with `*` and `?`."""
+    internal: bool = False
+    """Internal topics, too."""
+    groups: bool = True
+    """`__consumer_offsets`, too."""
+
+    def takes(self, topic: SourceTopic) -> bool:
+        """Return whether a topic is backed up."""
+        if topic.name == METADATA_TOPIC:
+            return False
+        if topic.name in self.patterns:
+            return True
+        if topic.name == OFFSETS_TOPIC:
+            return self.groups or self.internal
+        if topic.is_internal:
+            return self.internal
+        return not self.patterns or any(fnmatchcase(topic.name, pattern) for pattern in self.patterns)
+
+
+class Capture:
+    """A backup of `source` at `target`, which is created if it is not there. `advance` gets the numbers of bytes that were read.
+
+    Raises CorruptDataError if what is there is damaged, StorageError.
+    """
+
+    def __init__(
+        self,
+        source: CaptureSource,
+        target: Target,
+        clock: Clock,
+        selection: Selection | None = None,
+        advance: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.source = source
+        self.selection = selection or Selection()
+        self.backup = _opened(target, clock)
+        self.last: Point | None = None
+        """The newest point."""
+        self._clock = clock
+        self._advance = advance
+        self._last_sha256: str | None = None
+        self._partitions: dict[tuple[uuid.UUID, int], PartitionCapture] = {}
+        self._topics: dict[uuid.UUID, tuple[TopicManifest, str]] = {}
+        self._settings: dict[str, dict[str, str]] = {}
+        self._rights: str | None = None
+        self._described_ms: int | None = None
+        self._written = 0
+        self._is_cut_known = True
+        """Whether the last cut is consistent, or all transactions since such a cut are known."""
+        self._resume()
+
+    def take(self) -> Point:
+        """Take a point.
+
+        Raises TidelogError if nothing could be asked or written; then there is no point, and the next call goes on from the last.
+        """
+        try:
+            return self._take()
+        except BaseException:
+            for partition in self._partitions.values():
+                partition.drop()
+            raise
+
+    def _take(self) -> Point:
+        self._refuse_others()
+        self._written = 0
+        now_ms = self._clock.now_ms()
+        failed: list[Failed] = []
+        topics = self._chosen_topics()
+        self._describe(topics, now_ms, failed)
+        keys = {TopicPartition(topic.name, number): topic for topic in topics for number in topic.partitions}
+        ends, unanswered = self.source.ends(keys)
+        failed += unanswered.values()
+        captures = {key: self._capture(keys[key], key) for key in ends}
+        for capture in captures.values():
+            capture.begin()
+        self._forget_truncated(captures, ends)
+        for key, capture in list(captures.items()):
+            size = int(self._settings.get(key.topic, {}).get("segment.bytes", MOST_SEGMENT_BYTES))
+            try:
+                capture.read(self.source, ends[key], size, now_ms, self._advance)
+            except StorageError:
+                raise  # Of the target; or of the source's disk, which concerns all of it.
+            except TidelogError as error:
+                failed.append(Failed(names.log_dir_name(*key), error))
+                capture.drop()
+                del captures[key]
+        cut = consistent_cut({key: capture.cut_state() for key, capture in captures.items()})
+        for capture in self._partitions.values():
+            if captures.get(capture.key) is not capture:
+                capture.miss()
+        for key, capture in captures.items():
+            capture.finish(cut[key], now_ms)
+            self._written += capture.take_written()
+        return self._write(topics, captures, failed, now_ms)
+
+    # --- the source
+
+    def _chosen_topics(self) -> list[SourceTopic]:
+        known = self.source.topics()
+        before = {topic.name for topic, _ in self._topics.values()}
+        for name in self.selection.patterns:
+            # A topic of the last point may have been deleted. Any other name is wrong, or not shown to this user.
+            if name not in known and not any(fnmatchcase(one, name) for one in (*known, *before)):
+                what = "no topic matches" if has_magic(name) else "no topic"
+                near = near_topics(name, {one.name: list(one.partitions) for one in known.values()})
+                raise UnknownTopicOrPartitionError(f"{what} {name!r}{near}", path=self.source.name)
+        return [topic for topic in known.values() if self.selection.takes(topic)]
+
+    def _describe(self, topics: Sequence[SourceTopic], now_ms: int, failed: list[Failed]) -> None:
+        """Ask for settings and rights, if that is due."""
+        is_due = self._described_ms is None or now_ms - self._described_ms >= DESCRIBED_MS or now_ms < self._described_ms
+        wanted = [one.name for one in topics if is_due or one.name not in self._settings]
+        if wanted:
+            found, without = self.source.settings(wanted)
+            self._settings = {**({} if is_due else self._settings), **found}
+            failed += without
+        if is_due:
+            self._rights = self._put_manifest(*encode("rights", self.source.rights()))
+            self._described_ms = now_ms
+
+    def _forget_truncated(
+        self, captures: Mapping[TopicPartition, PartitionCapture], ends: Mapping[TopicPartition, SourceEnds]
+    ) -> None:
+        """Ask where leader epochs end, and cut back what was truncated since the last point."""
+        epochs = {key: capture.epoch_to_check(ends[key]) for key, capture in captures.items()}
+        asked = {key: epoch for key, epoch in epochs.items() if epoch >= 0}
+        for key, end_offset in (self.source.epoch_ends(asked) if asked else {}).items():
+            captures[key].truncate(end_offset)
+
+    def _capture(self, topic: SourceTopic, key: TopicPartition) -> PartitionCapture:
+        place = topic.topic_id, key.partition
+        capture = self._partitions.get(place)
+        if capture is None:
+            capture = self._partitions[place] = PartitionCapture(self.backup, key, topic.topic_id)
+        return capture
+
+    # --- the backup
+
+    def _resume(self) -> None:
+        """Go on from the newest point."""
+        points = self.backup.points()
+        if not points:
+            return
+        self.last = self.backup.read_point(points[-1])
+        self._last_sha256 = hashlib.sha256(self.backup.target.get(points[-1].key)).hexdigest()
+        self.backup.target.put(Seal(self.last.sequence, self._last_sha256).key, self._last_sha256.encode())
+        for entry in self.backup.catalog(self.last).values():
+            topic = self.backup.topic(entry)
+            self._topics[topic.topic_id] = topic, entry.sha256
+            for ends in entry.partitions:
+                key = TopicPartition(topic.name, ends.partition)
+                capture = self._partitions[topic.topic_id, ends.partition] = PartitionCapture(self.backup, key, topic.topic_id)
+                capture.resume(topic, ends, is_late=bool(self.last.incomplete))
+        self._is_cut_known = self.last.is_cut_consistent
+
+    def _refuse_others(self) -> None:
+        """Raise IllegalStateError if another process has added a point."""
+        found = self.backup.points(None if self.last is None else self.last.name)
+        if found:
+            text = "another process writes to this backup"
+            raise IllegalStateError(text, path=str(self.backup.target), found=found[-1].key)
+
+    def _write(
+        self,
+        topics: Sequence[SourceTopic],
+        captures: Mapping[TopicPartition, PartitionCapture],
+        failed: Sequence[Failed],
+        now_ms: int,
+    ) -> Point:
+        entries: list[TopicEntry] = []
+        found: list[PartitionCapture] = []
+        for topic in topics:
+            mine = [self._partitions.get((topic.topic_id, number)) for number in topic.partitions]
+            kept = [one for one in mine if one is not None and one.ends is not None]
+            entries.append(self._entry(topic, kept))
+            found += kept
+        catalog = self._put_manifest(*encode_catalog(sorted(entries)))
+        ends = [one.ends for one in found if one.ends is not None]
+        # Where everything is decided, nothing can be split.
+        is_quiet = all(one.stable_offset == one.end_offset for one in ends)
+        is_known = self._is_cut_known and all(one.are_transactions_known for one in found)
+        is_consistent = not failed and self.source.is_consistent and (is_known or is_quiet)
+        point = Point(
+            backup_id=self.backup.head.backup_id,
+            sequence=1 if self.last is None else self.last.sequence + 1,
+            taken_ms=now_ms,
+            finished_ms=max(now_ms, self._clock.now_ms()),
+            previous=self._last_sha256,
+            source=self.source.name,
+            cluster_id=self.source.cluster_id(),
+            catalog=catalog,
+            rights=self._rights,
+            is_cut_consistent=is_consistent,
+            topics=len(entries),
+            partitions=len(found),
+            size_bytes=sum(one.size_bytes for one in ends),
+            written_bytes=self._written,
+            max_time=max((one.max_time for one in ends), default=NO_TIMESTAMP),
+            gaps=sum(len(capture.gaps) for capture in captures.values()),
+            incomplete=tuple(map(str, failed)),
+        )
+        data = encode_point(point)
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.backup.target.put(point.name.key, data)
+        self.backup.target.put(Seal(point.sequence, sha256).key, sha256.encode())
+        self.last, self._last_sha256 = point, sha256
+        if is_consistent:
+            self._is_cut_known = True
+            for one in found:
+                one.forget_ended()
+        known = {(topic.topic_id, number) for topic in topics for number in topic.partitions}
+        self._partitions = {place: one for place, one in self._partitions.items() if place in known}
+        self._topics = {topic_id: one for topic_id, one in self._topics.items() if any(topic_id == place[0] for place in known)}
+        return point
+
+    def _entry(self, topic: SourceTopic, partitions: Sequence[PartitionCapture]) -> TopicEntry:
+        settings = self._settings.get(topic.name)
+        manifest = TopicManifest(
+            topic.name,
+            topic.topic_id,
+            topic.is_internal,
+            topic.replication_factor,
+            settings,
+            {one.key.partition: one.sha256 for one in partitions if one.sha256 is not None},
+        )
+        known = self._topics.get(topic.topic_id)
+        if known is None or known[0] != manifest:
+            known = self._topics[topic.topic_id] = manifest, self._put_manifest(*encode_topic(manifest))
+        is_compacted = topic.name == OFFSETS_TOPIC or "compact" in (settings or {}).get("cleanup.policy", "")
+        ends = tuple(one.ends for one in partitions if one.ends is not None)
+        return TopicEntry(topic.name, topic.topic_id, is_compacted, known[1], ends)
+
+    def _put_manifest(self, sha256: str, data: bytes) -> str:
+        if self.last is None or sha256 not in (self.last.catalog, self.last.rights):
+            self.backup.target.put(manifest_key(sha256), data)
+            self._written += len(data)
+        return sha256
+
+
+def _opened(target: Target, clock: Clock) -> Backup:
+    """Return the backup at `target`, a new one if nothing is there. Raises StorageError if something else is."""
+    try:
+        return Backup(target)
+    except NotFoundError:
+        other = next(iter(target.list()), None)
+        if other is not None:
+            text = "something else is there, and no backup"
+            raise StorageError(text, path=str(target), found=other[0], expected="an empty place, or a backup") from None
+        target.put(HEAD, encode_head(Head(uuid.uuid4(), clock.now_ms())))
+        return Backup(target)

@@ -1,0 +1,69 @@
+"""Figures about a backup that follows, in a file for Prometheus (the textfile collector of its node exporter).
+
+| figure | is |
+|---|---|
+| `tidelog_backup_last_success_timestamp_seconds` | when the last point's cut was taken |
+| `tidelog_backup_lag_seconds` | how long that was ago when the file was written |
+| `tidelog_backup_point` | its sequence |
+| `tidelog_backup_bytes`, `…_written_bytes_total` | what it needs; what this process has written |
+| `tidelog_backup_points_total`, `…_failures_total` | of this process |
+| `tidelog_backup_incomplete`, `…_gaps_total` | what the last point could not read; gaps of this process |
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidelog.backup.manifest import Point
+from tidelog.formats.checkpoints import replace_file
+
+_HELP = {
+    "last_success_timestamp_seconds": ("gauge", "When the last point's cut was taken."),
+    "lag_seconds": ("gauge", "Age of the last point when this was written."),
+    "point": ("gauge", "The last point's number."),
+    "bytes": ("gauge", "Bytes of the segments that the last point needs."),
+    "incomplete": ("gauge", "What the last point could not read."),
+    "points_total": ("counter", "Points taken by this process."),
+    "failures_total": ("counter", "Attempts that did not become a point."),
+    "written_bytes_total": ("counter", "Bytes written by this process."),
+    "gaps_total": ("counter", "Ranges of records that were removed before they were read."),
+}
+
+
+class Figures:
+    """Writes the figures to `path` after each point and each failure, if it is given."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._values: dict[str, float] = {name: 0 for name, (kind, _) in _HELP.items() if kind == "counter"}
+
+    def taken(self, point: Point, now_ms: int) -> Point:
+        """Count a point, and return it. Raises StorageError."""
+        self._values |= {
+            "last_success_timestamp_seconds": point.taken_ms / 1000,
+            "lag_seconds": max(0, now_ms - point.taken_ms) / 1000,
+            "point": point.sequence,
+            "bytes": point.size_bytes,
+            "incomplete": len(point.incomplete),
+        }
+        for name, count in (("points_total", 1), ("written_bytes_total", point.written_bytes), ("gaps_total", point.gaps)):
+            self._values[name] += count
+        self._write()
+        return point
+
+    def failed(self, now_ms: int) -> None:
+        """Count a failure. Raises StorageError."""
+        self._values["failures_total"] += 1
+        if "last_success_timestamp_seconds" in self._values:
+            self._values["lag_seconds"] = max(0, now_ms / 1000 - self._values["last_success_timestamp_seconds"])
+        self._write()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        lines = []
+        for name, (kind, text) in _HELP.items():
+            if name in self._values:
+                full = f"tidelog_backup_{name}"
+                lines += [f"# HELP {full} {text}", f"# TYPE {full} {kind}", f"{full} {self._values[name]:.15g}"]
+        replace_file(self._path, "\n".join([*lines, ""]).encode())

@@ -1,0 +1,34 @@
+"""Takes one point after the other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from tidelog.backup.manifest import Point
+from tidelog.capture.capture import Capture
+from tidelog.capture.figures import Figures
+from tidelog.clock import Clock
+from tidelog.errors import BrokerError, BrokerUnreachableError, ProtocolError, StorageError
+
+logger = logging.getLogger("tidelog.backup")
+
+PASSING = (BrokerUnreachableError, BrokerError, ProtocolError, StorageError)
+"""Failures after which the next attempt may succeed."""
+
+
+def follow(capture: Capture, clock: Clock, every_ms: int, wait: Callable[[float], object], figures: Figures) -> Iterator[Point]:
+    """Yield a point every `every_ms`, endlessly. `wait` waits for a number of seconds.
+
+    If brokers or the target do not answer, a warning is logged and the next point is tried at its time. Raises other errors.
+    """
+    while True:
+        began = clock.now_ms()
+        try:
+            point = capture.take()
+        except PASSING as error:
+            logger.warning("no point was taken: %s", error)
+            figures.failed(clock.now_ms())
+        else:
+            yield figures.taken(point, clock.now_ms())
+        wait(max(0, began + every_ms - clock.now_ms()) / 1000)

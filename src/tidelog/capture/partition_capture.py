@@ -1,0 +1,180 @@
+"""One partition of the source, from point to point: reads what is new, notes what is gone, leaves out what was truncated."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from tidelog.backup.backup import Backup
+from tidelog.backup.manifest import Gap, PartitionEnds, PartitionManifest, TopicManifest
+from tidelog.capture.capture_source import CaptureSource, SourceEnds
+from tidelog.capture.cut import CutState
+from tidelog.capture.partition_writer import MOST_SEGMENT_BYTES, PartitionWriter, Transaction
+from tidelog.errors import IllegalStateError, OffsetOutOfRangeError
+from tidelog.formats import names
+from tidelog.model import MAX_OFFSET, TopicPartition
+
+REMOVED = "removed by retention or DeleteRecords before the backup read it"
+_ATTEMPTS = 5
+"""How often reading goes on behind records that were removed while it read."""
+
+
+class PartitionCapture:
+    """A partition; `ends` and `sha256` are those of the last point that has it, None if there is none."""
+
+    def __init__(self, backup: Backup, key: TopicPartition, topic_id: uuid.UUID) -> None:
+        self.key = key
+        self.ends: PartitionEnds | None = None
+        self.sha256: str | None = None
+        self.gaps: list[Gap] = []
+        """Gaps that were found for the point that is being taken."""
+        self._backup = backup
+        self._topic_id = topic_id
+        self._writer: PartitionWriter | None = None
+        self._manifest: PartitionManifest | None = None
+        self._is_late = False
+        """Whether it did not answer for the last point."""
+        self._seen: SourceEnds | None = None
+        """What the source said for the last point."""
+        self._now: SourceEnds | None = None
+
+    def resume(self, topic: TopicManifest, ends: PartitionEnds, *, is_late: bool) -> None:
+        """Go on from a point; `is_late`: it may not have answered then."""
+        self._is_late = is_late
+        self.ends, self.sha256 = ends, topic.partitions[ends.partition]
+
+    def take_written(self) -> int:
+        """Return the bytes written since the last call."""
+        if self._writer is None:
+            return 0
+        written, self._writer.written_bytes = self._writer.written_bytes, 0
+        return written
+
+    def epoch_to_check(self, now: SourceEnds) -> int:
+        """Return the leader epoch of the last batch if the source may have truncated its log since, otherwise -1."""
+        if self.ends is None or (self._seen is not None and self._seen.leader_epoch == now.leader_epoch):
+            return -1
+        return self._opened().last_epoch
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget what was read at or after an offset, if anything was."""
+        if end_offset < self._opened().position:
+            self._opened().cut_back(end_offset)
+
+    def begin(self) -> None:
+        """Begin another point."""
+        self.gaps = []
+
+    def read(
+        self, source: CaptureSource, now: SourceEnds, segment_bytes: int, now_ms: int, advance: Callable[[int], None]
+    ) -> None:
+        """Read what is new. Raises what reading and writing raise."""
+        self._now = now
+        if self.ends is not None and not self._must_read(now):
+            return
+        writer = self._opened(now.log_start_offset)
+        writer.segment_bytes = min(segment_bytes, MOST_SEGMENT_BYTES)
+        if now.end_offset < writer.position and now.log_start_offset <= writer.position:
+            return  # A new leader learns its high watermark; what was truncated is known by the leader epochs.
+        for _ in range(_ATTEMPTS):
+            if writer.position < now.log_start_offset:
+                self._skip(writer, now.log_start_offset, now_ms)
+            try:
+                for header, data, begins_segment in source.read(self.key, writer.position, now.end_offset):
+                    if begins_segment:
+                        writer.begin_segment()
+                    writer.add(header, data)
+                    advance(len(data))
+                return
+            except OffsetOutOfRangeError:
+                found, failed = source.ends([self.key])
+                if self.key in failed:
+                    raise failed[self.key].error from None
+                if found[self.key].log_start_offset <= writer.position:
+                    raise
+                now = self._now = now._replace(
+                    log_start_offset=found[self.key].log_start_offset,
+                    end_offset=max(now.end_offset, found[self.key].log_start_offset),
+                )
+        raise IllegalStateError(f"records are removed faster than they can be read: {names.log_dir_name(*self.key)}")
+
+    def cut_state(self) -> CutState:
+        """Return what the cut needs to know. Valid after `read`."""
+        now, seen = self._now, self._seen
+        assert now is not None
+        if self._writer is None:
+            assert self.ends is not None
+            return CutState(self.ends.stable_offset, 0, self.ends.end_offset, ())
+        writer = self._writer
+        cut, end = (0, 0) if self.ends is None else (self.ends.stable_offset, self.ends.end_offset)
+        open_ones = [Transaction(producer, first, -1) for producer, first in writer.open_transactions.items()]
+        return CutState(
+            min(max(now.stable_offset, now.log_start_offset), writer.stable_offset()),
+            cut if seen is None else seen.stable_offset,
+            MAX_OFFSET if self._is_late else end,
+            [*writer.ended, *open_ones],
+        )
+
+    def finish(self, cut: int, now_ms: int) -> None:
+        """Write the partition's manifest, if it is another than that of the last point. Raises StorageError."""
+        now, writer = self._now, self._writer
+        assert now is not None
+        if writer is not None:
+            start = min(now.log_start_offset, writer.position)
+            cut = max(cut, start)
+            offsets = (start, writer.position, cut)
+            if self.ends is None or writer.is_changed or offsets != self.ends[1:4]:
+                self.sha256 = writer.finish(start, cut, now_ms)
+            self.ends = writer.manifest.ends
+            self._manifest = writer.manifest
+        self._seen, self._is_late = now, False
+
+    @property
+    def are_transactions_known(self) -> bool:
+        """Whether all transactions that ended at or after the cut are known."""
+        return self._writer is None or (self.ends is not None and self.ends.stable_offset >= self._writer.ended_from)
+
+    def forget_ended(self) -> None:
+        """Forget the transactions that ended below the cut."""
+        if self._writer is not None and self.ends is not None:
+            self._writer.forget_ended(self.ends.stable_offset)
+
+    def miss(self) -> None:
+        """Note that it does not answer for the point that is taken."""
+        self._is_late = True
+
+    def _must_read(self, now: SourceEnds) -> bool:
+        ends = self.ends
+        assert ends is not None
+        is_same = (now.log_start_offset, now.end_offset) == (ends.log_start_offset, ends.end_offset)
+        return not is_same or ends.stable_offset < ends.end_offset or self._writer is not None
+
+    def _skip(self, writer: PartitionWriter, log_start_offset: int, now_ms: int) -> None:
+        gap = Gap(writer.position, log_start_offset, now_ms, writer.manifest.max_time, REMOVED)
+        writer.skip(gap)
+        self.gaps.append(gap)
+
+    def _opened(self, log_start_offset: int = 0) -> PartitionWriter:
+        if self._writer is None:
+            manifest = self._empty(log_start_offset) if self.sha256 is None else self.manifest
+            self._writer = PartitionWriter(self._backup, manifest)
+            if manifest.stable_offset < manifest.end_offset:
+                self._writer.recall_ended()
+        return self._writer
+
+    def _empty(self, start: int) -> PartitionManifest:
+        topic, number = self.key
+        return PartitionManifest(topic, self._topic_id, number, start, start, start, (), (), (), None, ())
+
+    def drop(self) -> None:
+        """Forget what was read for a point that does not become one."""
+        self._writer = self._now = None
+        self.gaps = []
+
+    @property
+    def manifest(self) -> PartitionManifest:
+        """The partition in the last point. Read if it is not known."""
+        if self._manifest is None:
+            assert self.sha256 is not None
+            self._manifest = self._backup.read_partition(self.sha256)
+        return self._manifest

@@ -1,0 +1,290 @@
+"""One partition in a backup: appends batches to its segments, and makes its manifest.
+
+What is kept between two points is the manifest and, once batches came, the state of the producers. Both can be read back, so a
+backup goes on after any interruption: what was written after the last point is written again, under the same names if it is the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tidelog.backup.backup import Backup
+from tidelog.backup.layout import data_key, manifest_key
+from tidelog.backup.manifest import (
+    PAGE_SEGMENTS,
+    Gap,
+    PartitionManifest,
+    Piece,
+    Segment,
+    Snapshot,
+    StoredFile,
+    encode_page,
+    encode_partition,
+)
+from tidelog.capture.joining import join, pieces_to_join
+from tidelog.capture.piece_builder import PieceBuilder
+from tidelog.errors import CorruptDataError
+from tidelog.formats import names
+from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET
+from tidelog.formats.producer_snapshot import build_snapshot, parse_snapshot
+from tidelog.reader.producer_state import ProducerState
+from tidelog.records.batch import BatchHeader, check_crc, iter_headers
+from tidelog.records.markers import end_txn_marker
+
+PIECE_BYTES = 32 * 1024 * 1024
+"""The most that is kept in memory before it is written."""
+MOST_SEGMENT_BYTES = 1024**3
+MOST_ENDED = 10_000
+"""So many of the last transactions are remembered, and up to twice as many."""
+PRODUCER_MS = 7 * 24 * 3_600_000
+"""Producers without an open transaction are forgotten that long after their last batch, as with Kafka's defaults."""
+
+
+class Transaction(NamedTuple):
+    """A producer's transaction in a partition; `marker_offset` -1 while it is open."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
+class PartitionWriter:
+    """Goes on from `manifest`."""
+
+    def __init__(self, backup: Backup, manifest: PartitionManifest) -> None:
+        self._backup = backup
+        self.manifest = manifest
+        self.segment_bytes = MOST_SEGMENT_BYTES
+        """The topic's `segment.bytes`."""
+        self.position = manifest.end_offset
+        """The offset that is expected next."""
+        self.written_bytes = 0
+        self.ended: list[Transaction] = []
+        """Transactions that ended, until `forget_ended`: all with markers at or after `ended_from`."""
+        self.ended_from = manifest.stable_offset
+        self._segments = list(manifest.segments)
+        self._epochs = list(manifest.leader_epochs)
+        self._gaps: list[Gap] = []
+        self._builder: PieceBuilder | None = None
+        self._state: ProducerState | None = None
+        self._is_at_start = not manifest.segments and not manifest.pages
+        """Whether the next batch is the log's first, which may begin before the log's start."""
+        self.is_changed = False
+        """Whether anything but the log's start and the cut is another than in the manifest."""
+
+    @property
+    def place(self) -> str:
+        """The partition's name, for messages."""
+        return names.log_dir_name(self.manifest.topic, self.manifest.partition)
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last batch, -1 if there is none."""
+        return self._epochs[-1][0] if self._epochs else -1
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """The first offset of each open transaction, by producer id."""
+        return self._producers().open_transactions
+
+    def add(self, header: BatchHeader, batch: memoryview) -> None:
+        """Append a batch as it is. Raises CorruptDataError for a damaged one, and for offsets that were backed up before."""
+        check_crc(header, batch, self.place)
+        state = self._producers()
+        if header.base_offset < self.position and header.magic == 2 and not self._is_at_start:
+            text = "a batch begins before the end of what was backed up"
+            raise CorruptDataError(text, path=self.place, found=header.base_offset, expected=f"at least {self.position}")
+        builder = self._builder_for(header, len(batch))
+        builder.add(header, batch)
+        self.is_changed = True
+        if header.magic == 2 and header.leader_epoch > self.last_epoch:
+            self._epochs.append((header.leader_epoch, header.base_offset))
+        marker = end_txn_marker(header, batch, self.place) if header.is_control and header.producer_id >= 0 else None
+        completed = state.apply(header, marker)
+        if marker is not None:
+            # Compaction may have removed its records.
+            first_offset = 0 if completed is None else completed.first_offset
+            self._note_ended(Transaction(header.producer_id, first_offset, header.base_offset))
+        if completed is not None:
+            if completed.is_aborted:
+                builder.add_aborted(state.aborted.pop())
+            state.completed.clear()
+        self.position, self._is_at_start = header.next_offset, False
+        if builder.size_bytes >= PIECE_BYTES:
+            self.flush()
+
+    def skip(self, gap: Gap) -> None:
+        """Go on behind records that are gone."""
+        self.flush()
+        self._gaps.append(gap)
+        self.position, self._is_at_start = gap.end_offset, True
+        self._segments.append(Segment(self.position, ()))
+        self._producers().map_end_offset = gap.end_offset
+        self.is_changed = True
+
+    def begin_segment(self) -> None:
+        """Let the next batch begin a segment."""
+        self.flush()
+        if self._segments and self._segments[-1].pieces:
+            self._segments.append(Segment(self.position, ()))
+
+    def flush(self) -> None:
+        """Write the batches that are in memory. Raises StorageError."""
+        builder, self._builder = self._builder, None
+        if builder is None:
+            return
+        piece, files = builder.finish()
+        self._put(piece, files)
+        last = self._segments[-1]
+        self._segments[-1] = last._replace(pieces=(*last.pieces, piece))
+        while count := pieces_to_join(self._segments[-1].pieces):
+            last = self._segments[-1]
+            piece, files = join(self._backup, self.manifest, last, count)
+            self._put(piece, files)
+            self._segments[-1] = last._replace(pieces=(*last.pieces[:-count], piece))
+
+    def cut_back(self, offset: int) -> None:
+        """Forget what is at or after an offset, and the rest of its piece: the source's log was truncated there."""
+        self._builder = None
+        kept: list[Segment] = []
+        for segment in self._backup.segments(self.manifest._replace(segments=tuple(self._segments))):
+            pieces = tuple(piece for piece in segment.pieces if piece.end_offset <= offset)
+            if pieces:
+                kept.append(segment._replace(pieces=pieces))
+            if len(pieces) < len(segment.pieces):
+                break
+        self.manifest = self.manifest._replace(pages=(), snapshot=None)
+        self._segments = kept
+        self.position = kept[-1].end_offset if kept else min(offset, self.manifest.log_start_offset)
+        self._epochs = [(epoch, start) for epoch, start in self._epochs if start < self.position]
+        self._state = self._replayed()
+        self.ended = [one for one in self.ended if one.marker_offset < self.position]
+        self.is_changed = True
+
+    def recall_ended(self) -> None:
+        """Find the transactions that ended at or after the cut of the last point, from the batches in the backup."""
+        for segment in self._segments:
+            for piece in segment.pieces:
+                if piece.end_offset > self.ended_from:
+                    for header, _ in self._batches(piece):
+                        if header.is_control and header.producer_id >= 0 and header.base_offset >= self.ended_from:
+                            # Its first offset is unknown; none is the careful answer.
+                            self._note_ended(Transaction(header.producer_id, 0, header.base_offset))
+
+    def forget_ended(self, before: int) -> None:
+        """Forget transactions whose markers are before an offset."""
+        self.ended = [one for one in self.ended if one.marker_offset >= before]
+        self.ended_from = max(self.ended_from, before)
+
+    def _note_ended(self, transaction: Transaction) -> None:
+        self.ended.append(transaction)
+        if len(self.ended) > 2 * MOST_ENDED:
+            self.forget_ended(self.ended[-MOST_ENDED].marker_offset)
+
+    def stable_offset(self) -> int:
+        """Return the offset up to which every transaction is decided."""
+        unstable = self._producers().first_unstable_offset()
+        return self.position if unstable is None else min(unstable, self.position)
+
+    def finish(self, log_start_offset: int, stable_offset: int, now_ms: int) -> str:
+        """Write what is in memory, the newest producers' snapshot and the manifest; return its checksum. Raises StorageError."""
+        self.flush()
+        segments = [one for one in self._segments if one.pieces and one.end_offset > log_start_offset]
+        pages = [one for one in self.manifest.pages if one.end_offset > log_start_offset]
+        while len(segments) > PAGE_SEGMENTS:
+            page, data = encode_page(segments[:PAGE_SEGMENTS])
+            self._put_object(manifest_key(page.sha256), data)
+            pages.append(page)
+            del segments[:PAGE_SEGMENTS]
+        epochs = [
+            (epoch, max(start, log_start_offset))
+            for slot, (epoch, start) in enumerate(self._epochs)
+            if slot + 1 == len(self._epochs) or self._epochs[slot + 1][1] > log_start_offset
+        ]
+        gaps = [*(one for one in self.manifest.gaps if one.end_offset > log_start_offset), *self._gaps]
+        self.manifest = self.manifest._replace(
+            log_start_offset=log_start_offset,
+            end_offset=self.position,
+            stable_offset=stable_offset,
+            leader_epochs=tuple(epochs),
+            pages=tuple(pages),
+            segments=tuple(segments),
+            snapshot=self._snapshot(now_ms) if self.is_changed else self.manifest.snapshot,
+            gaps=tuple(gaps),
+        )
+        self._segments, self._epochs, self._gaps, self.is_changed = segments, epochs, [], False
+        sha256, data = encode_partition(self.manifest)
+        self._put_object(manifest_key(sha256), data)
+        return sha256
+
+    def _snapshot(self, now_ms: int) -> Snapshot | None:
+        state = self._producers()
+        state.producers = {
+            one.producer_id: one
+            for one in state.entries()
+            if one.current_txn_first_offset >= 0 or one.timestamp >= now_ms - PRODUCER_MS
+        }
+        if not state.producers:
+            return None
+        data = build_snapshot(state.entries())
+        snapshot = Snapshot(self.position, StoredFile.of(data))
+        self._put_object(self._key(snapshot.stem, names.SNAPSHOT_SUFFIX), data)
+        return snapshot
+
+    def _producers(self) -> ProducerState:
+        if self._state is None:
+            snapshot = self.manifest.snapshot
+            if snapshot is None:
+                self._state = ProducerState(map_end_offset=self.position)
+            else:
+                data = self._backup.read(self._key(snapshot.stem, names.SNAPSHOT_SUFFIX), snapshot.file)
+                self._state = ProducerState(parse_snapshot(data), snapshot.offset)
+        return self._state
+
+    def _replayed(self) -> ProducerState:
+        """Return the state of the producers after the segments that are kept, from their batches."""
+        state = ProducerState()
+        for segment in self._segments:
+            for piece in segment.pieces:
+                for header, batch in self._batches(piece):
+                    is_marker = header.is_control and header.producer_id >= 0
+                    state.apply(header, end_txn_marker(header, batch, self.place) if is_marker else None)
+        state.completed.clear()
+        state.aborted.clear()
+        state.map_end_offset = self.position
+        return state
+
+    def _batches(self, piece: Piece) -> Iterator[tuple[BatchHeader, memoryview]]:
+        data = memoryview(self._backup.read(self._key(piece.stem, names.LOG_SUFFIX), piece.files[names.LOG_SUFFIX]))
+        for header in iter_headers(data, 0, self.place):
+            yield header, data[header.position : header.end_position]
+
+    def _builder_for(self, header: BatchHeader, size: int) -> PieceBuilder:
+        last = self._segments[-1] if self._segments else None
+        if last is not None:
+            end = last.size_bytes if self._builder is None else self._builder.end_position
+            if (end and end + size > self.segment_bytes) or header.last_offset - last.base_offset > MAX_RELATIVE_OFFSET:
+                self.flush()
+                last = None
+        if self._builder is None:
+            if last is None or not last.pieces:
+                # A segment begins where the one before ends. The log's first batch may begin before the log's start.
+                if last is not None:
+                    self._segments.pop()
+                last = Segment(min(self.position, header.base_offset), ())
+                self._segments.append(last)
+            self._builder = PieceBuilder(last.base_offset, last.size_bytes, last.max_time)
+        return self._builder
+
+    def _put(self, piece: Piece, files: Mapping[str, bytes]) -> None:
+        for suffix, data in files.items():
+            self._put_object(self._key(piece.stem, suffix), data)
+
+    def _put_object(self, key: str, data: bytes) -> None:
+        self._backup.target.put(key, data)
+        self.written_bytes += len(data)
+
+    def _key(self, stem: str, suffix: str) -> str:
+        return data_key(self.manifest.topic_id, self.manifest.partition, stem, suffix)

@@ -1,0 +1,96 @@
+"""Collects batches of one segment, and makes a piece with its indexes of them.
+
+The entries are those that Kafka's appends make: one for each `index.interval.bytes` (spec §2.4, §2.5), of the batch that comes
+then. The time index's last entry of a piece is its largest time, as at a roll.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from tidelog.backup.manifest import Piece, StoredFile
+from tidelog.formats import names
+from tidelog.formats.txn_index import AbortedTxn
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import BatchHeader
+
+INDEXED_BYTES = 64 * 1024
+"""A smaller piece has no indexes: it is an entry of its own."""
+INDEX_INTERVAL_BYTES = 4096
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+
+
+class PieceBuilder:
+    """The next piece of the segment at `segment_base`, which has `position` bytes and the largest time `largest` so far."""
+
+    def __init__(self, segment_base: int, position: int, largest: int) -> None:
+        self.size_bytes = 0
+        self.end_position = position
+        """The size of the segment with this piece."""
+        self._segment_base = segment_base
+        self._largest_before = largest
+        self._largest, self._largest_offset = NO_TIMESTAMP, segment_base
+        self._indexed_time = largest
+        self._chunks: list[memoryview] = []
+        self._first: BatchHeader | None = None
+        self._last: BatchHeader | None = None
+        self._since_entry = INDEX_INTERVAL_BYTES + 1 if position else 0
+        self._offsets: list[bytes] = []
+        self._times: list[bytes] = []
+        self._aborted: list[bytes] = []
+
+    def add(self, header: BatchHeader, batch: memoryview) -> None:
+        """Append a batch; the builder keeps its bytes."""
+        if self._first is None:
+            self._first = header
+        self._last = header
+        if header.max_timestamp > self._largest:
+            self._largest, self._largest_offset = header.max_timestamp, header.last_offset
+        if self._since_entry > INDEX_INTERVAL_BYTES:
+            self._since_entry = 0
+            self._offsets.append(_OFFSET_ENTRY.pack(header.last_offset - self._segment_base, self.end_position))
+            self._add_time()
+        self._since_entry += len(batch)
+        self._chunks.append(batch)
+        self.size_bytes += len(batch)
+        self.end_position += len(batch)
+
+    def add_aborted(self, transaction: AbortedTxn) -> None:
+        """Note the transaction that the last batch aborted."""
+        self._aborted.append(transaction.to_bytes())
+
+    def keep_aborted(self, data: bytes) -> None:
+        """Take entries of ``.txnindex`` as they are."""
+        self._aborted.append(data)
+
+    def finish(self) -> tuple[Piece, Mapping[str, bytes]]:
+        """Return the piece and the bytes of its files by their endings. At least one batch was added."""
+        first, last = self._first, self._last
+        assert first is not None and last is not None
+        files = {names.LOG_SUFFIX: b"".join(self._chunks)}
+        if self.size_bytes >= INDEXED_BYTES:
+            self._add_time()
+            files[names.INDEX_SUFFIX] = b"".join(self._offsets)
+            files[names.TIME_INDEX_SUFFIX] = b"".join(self._times)
+        if self._aborted:
+            files[names.TXN_INDEX_SUFFIX] = b"".join(self._aborted)
+        piece = Piece(
+            base_offset=first.base_offset,
+            end_offset=last.next_offset,
+            first_epoch=first.leader_epoch,
+            last_epoch=last.leader_epoch,
+            first_time=first.max_timestamp,
+            last_time=last.max_timestamp,
+            max_time=self._largest,
+            max_time_offset=self._largest_offset,
+            files={suffix: StoredFile.of(data) for suffix, data in files.items()},
+        )
+        return piece, files
+
+    def _add_time(self) -> None:
+        if self._largest > self._indexed_time:
+            self._times.append(_TIME_ENTRY.pack(self._largest, self._largest_offset - self._segment_base))
+            self._indexed_time = self._largest

@@ -1,0 +1,46 @@
+"""`tidelog backup SOURCE TARGET` takes a backup; `backup list`, `show`, `verify`, `expire` and `diff` are about one.
+
+| module | owns |
+|---|---|
+| take | one point, or one after the other |
+| points | list, show, diff |
+| verify, expire | the commands of the same name |
+| target | the argument that names a backup |
+"""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.cli.lazy_group import Entry, LazyGroup
+
+TAKE = "take"
+
+COMMANDS = {
+    TAKE: Entry(f"{__name__}.take", "Take a backup: the same as backup SOURCE TARGET."),
+    "list": Entry(f"{__name__}.list_", "List the points of a backup."),
+    "show": Entry(f"{__name__}.show", "Show the topics and partitions of a point."),
+    "verify": Entry(f"{__name__}.verify", "Check that a backup is whole."),
+    "expire": Entry(f"{__name__}.expire", "Remove old points, and what only they needed."),
+    "diff": Entry(f"{__name__}.diff", "Show what has changed between two points."),
+}
+
+
+class BackupGroup(LazyGroup):
+    """The group `tidelog backup`. What is none of its commands is the source of a backup."""
+
+    entries = COMMANDS
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            args = [TAKE, *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group("backup", cls=BackupGroup, context_settings={"ignore_unknown_options": True})
+def command() -> None:
+    """Back up brokers or a data folder into a folder or a bucket: tidelog backup HOST:PORT|DIR TARGET.
+
+    A backup is made of Kafka's own segment files. All commands that read a data folder read a backup, at its newest point or at
+    --point; docs/backup.md describes the format.
+    """

@@ -1,0 +1,36 @@
+"""`tidelog backup diff BACKUP OLD [NEW]`: what has changed between two points."""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.backup.backup import Backup
+from tidelog.backup.compare import compare
+from tidelog.cli.backup.target import backup_argument
+from tidelog.cli.options import json_option
+from tidelog.cli.printing.layout import json_line, table
+from tidelog.cli.printing.output import print_lines
+from tidelog.clock import SystemClock
+
+_HEADER = ("topic", "partition", "what", "appended", "removed", "before", "after")
+
+
+@click.command("diff")
+@backup_argument
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="[NEW]", required=False)
+@json_option
+def command(backup: Backup, old: str, new: str | None, as_json: bool) -> None:
+    """Show what has changed from the point OLD to the point NEW, by default the newest; each a number, or a time.
+
+    `appended` and `removed` count offsets: records at the end, and records that the source no longer had.
+    """
+    clock = SystemClock()
+    found = list(compare(backup, backup.point_named(old, clock), backup.point_named(new, clock)))
+    if as_json:
+        print_lines(json_line(one._asdict()) for one in found)
+        return
+    rows = [
+        [one.topic, one.partition, one.what, one.appended or None, one.removed or None, one.before, one.after] for one in found
+    ]
+    print_lines(table(_HEADER, rows, spare=("before", "after")))

@@ -1,0 +1,42 @@
+"""`tidelog backup expire BACKUP --keep 30d`: removes old points."""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.backup.backup import Backup
+from tidelog.backup.expire import expire
+from tidelog.cli.backup.target import backup_argument
+from tidelog.cli.options import json_option
+from tidelog.cli.printing.layout import json_line, show_bytes_size
+from tidelog.cli.printing.output import print_lines
+from tidelog.clock import SystemClock
+from tidelog.times import parse_duration
+
+
+@click.command("expire")
+@backup_argument
+@click.option("--keep", metavar="TIME", required=True, help="Keep the points of this long before now: 30d, 12h.")
+@click.option(
+    "--grace",
+    metavar="TIME",
+    default="24h",
+    show_default=True,
+    help="Keep objects that belong to no point for this long: a backup may be writing them.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
+@json_option
+def command(backup: Backup, keep: str, grace: str, dry_run: bool, as_json: bool) -> None:
+    """Remove the points that are older than --keep, and the objects that only they needed. The newest point always stays.
+
+    It may be interrupted at any time; the next call goes on. A backup may run meanwhile.
+    """
+    now_ms = SystemClock().now_ms()
+    done = expire(backup, now_ms - parse_duration(keep), now_ms, grace_ms=parse_duration(grace), dry_run=dry_run)
+    if as_json:
+        fields = {"points": [one.sequence for one in done.points], "objects": done.objects, "bytes": done.size_bytes}
+        print_lines([json_line({**fields, "kept_points": done.kept_points, "dry_run": dry_run})])
+        return
+    verb = "would remove" if dry_run else "removed"
+    what = f"{len(done.points):,} points, {done.objects:,} objects, {show_bytes_size(done.size_bytes)}"
+    print_lines([f"{verb} {what}; {done.kept_points:,} points stay"])

@@ -1,0 +1,47 @@
+"""`tidelog backup list BACKUP`: its points."""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.backup.backup import Backup
+from tidelog.cli.backup.take import point_fields
+from tidelog.cli.backup.target import backup_argument
+from tidelog.cli.options import json_option
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, show_bytes_size, show_count, show_time, table
+from tidelog.cli.printing.output import print_lines
+
+_SHOWN = 20
+_HEADER = ("point", "time", "topics", "partitions", "size", "written", "newest record", "cut", "not backed up", "gaps")
+
+
+@click.command("list")
+@backup_argument
+@click.option("--all", "shows_all", is_flag=True, help=f"All points. [default: the newest {_SHOWN}]")
+@json_option
+def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
+    """List the points of a backup, the newest last.
+
+    A point can be read, and restored, as the cluster was at its time. `written` is what it added to the backup.
+    """
+    known = backup.points()
+    shown = known if shows_all or as_json else known[-_SHOWN:]
+    points = [backup.read_point(name) for name in shown]
+    if as_json:
+        print_lines(json_line(point_fields(one)) for one in points)
+        return
+    rows = [
+        [
+            one.sequence,
+            show_time(one.taken_ms),
+            *(show_count(one.topics), show_count(one.partitions), show_bytes_size(one.size_bytes)),
+            *(show_bytes_size(one.written_bytes), show_time(one.max_time)),
+            "consistent" if one.is_cut_consistent else "not proven",
+            *(show_count(len(one.incomplete)), show_count(one.gaps)),
+        ]
+        for one in points
+    ]
+    print_lines(table(_HEADER, rows, spare=("written", "partitions")))
+    if len(shown) < len(known):
+        notices.note(f"{len(known) - len(shown):,} older points, from {show_time(known[0].time_ms)} on: --all lists them")

@@ -1,0 +1,151 @@
+"""`tidelog backup HOST:PORT|DIR TARGET`: takes a point, or with `--follow` one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from tidelog.backup.manifest import Point
+from tidelog.backup.target import Target, open_target
+from tidelog.capture.capture import Capture, Selection
+from tidelog.capture.capture_source import CaptureSource
+from tidelog.capture.figures import Figures
+from tidelog.capture.following import follow
+from tidelog.cli.local_path import LocalPath
+from tidelog.cli.options import json_option, source_argument
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, show_bytes_size, show_time
+from tidelog.cli.printing.output import print_lines
+from tidelog.cli.printing.progress_bar import ProgressBar
+from tidelog.cli.printing.terminal import stderr_is_terminal
+from tidelog.clock import SystemClock
+from tidelog.model import TopicPartition
+from tidelog.objects.address import is_object_address
+from tidelog.sources.opening import kind_of, open_source
+from tidelog.times import parse_duration
+
+TIMEOUT_MS = 30_000
+
+
+@click.command("take")
+@source_argument
+@click.argument("target", metavar="TARGET")
+@click.option(
+    "--topics", "patterns", multiple=True, metavar="NAME", help="Only these topics: names, or patterns; may be repeated."
+)
+@click.option("--internal", is_flag=True, help="Kafka's other internal topics, too, such as __transaction_state.")
+@click.option("--no-groups", is_flag=True, help="Not __consumer_offsets, which has the groups' positions.")
+@click.option("--follow", "follows", is_flag=True, help="Take one point after the other, until it is interrupted.")
+@click.option("--every", metavar="TIME", default="60s", show_default=True, help="With --follow: how far the points are apart.")
+@click.option("--metrics-file", metavar="FILE", type=LocalPath(), help="Keep figures for Prometheus in FILE, after each point.")
+@click.option("--target-config", metavar="FILE", type=LocalPath(), help="A properties file with the options of TARGET's bucket.")
+@json_option
+def command(
+    source: str,
+    target: str,
+    patterns: tuple[str, ...],
+    internal: bool,
+    no_groups: bool,
+    follows: bool,
+    every: str,
+    metrics_file: str | None,
+    target_config: str | None,
+    as_json: bool,
+) -> None:
+    """Take a point of a backup: what is new in SOURCE since the last point is read, and added to TARGET.
+
+    TARGET is a folder or a bucket; the first point begins it. After an interruption, however it ended, the next call goes on.
+    Exit code 3: a point was taken, but a partition could not be read, or records had been removed before they were read; notes
+    say which.
+    """
+    every_ms = parse_duration(every)
+    if every_ms < 1:
+        raise click.UsageError("--every must be positive.")
+    place = open_target(_with_options(target, target_config))
+    _refuse_inside(source, place)
+    selection = Selection([name for one in patterns for name in one.split(",") if name], internal, not no_groups)
+    figures = Figures(None if metrics_file is None else Path(metrics_file))
+    clock = SystemClock()
+    complete = True
+    with contextlib.closing(_opened(source)) as opened, _progress(source, place, follows) as bar:
+        capture = Capture(opened, place, clock, selection, bar.advance)
+        points: Iterator[Point]
+        if follows:
+            points = follow(capture, clock, every_ms, threading.Event().wait, figures)
+        else:
+            points = iter([figures.taken(capture.take(), clock.now_ms())])
+        for point in points:
+            bar.hide()
+            _report(point, as_json)
+            complete = not point.gaps and not point.incomplete
+    if not complete:
+        raise click.exceptions.Exit(notices.INCOMPLETE)
+
+
+def _opened(source: str) -> CaptureSource:
+    if kind_of(source).is_cluster:
+        from tidelog.capture.broker_capture import BrokerCapture
+
+        return BrokerCapture(source, TIMEOUT_MS)
+    from tidelog.capture.folder_capture import FolderCapture
+
+    return FolderCapture(source)
+
+
+def _with_options(target: str, file: str | None) -> str:
+    if file is None:
+        return target
+    if not is_object_address(target):
+        raise click.UsageError("--target-config is for a bucket.")
+    from tidelog.objects.address import with_options
+    from tidelog.properties_file import read_properties_file
+
+    return with_options(target, read_properties_file(file))
+
+
+def _refuse_inside(source: str, target: Target) -> None:
+    """Raise a UsageError if a backup would be written into the folder that it is made of."""
+    kind = kind_of(source)
+    if kind.is_local and Path(str(target)).resolve().is_relative_to(Path(source).resolve()):
+        raise click.UsageError("the backup's folder must not be in the data folder.")
+
+
+def _progress(source: str, target: Target, follows: bool) -> ProgressBar:
+    """Return a bar for the first point, which reads everything."""
+    total = 0
+    if stderr_is_terminal() and not follows and next(iter(target.list("points")), None) is None:
+        with open_source(source) as opened:
+            keys = [TopicPartition(topic, number) for topic, numbers in opened.topics().items() for number in numbers]
+            total = sum(opened.sizes(keys).values())
+    return ProgressBar("backup", total, answer_on_stdout=False) if total else _NoBar("backup", 0)
+
+
+class _NoBar(ProgressBar):
+    """Shows nothing, because the total is unknown."""
+
+    def advance(self, done_bytes: int, records: int = 0) -> None:
+        self.done_bytes += done_bytes
+
+
+def _report(point: Point, as_json: bool) -> None:
+    for text in point.incomplete:
+        notices.note(f"not backed up in point {point.sequence}: {text}")
+    if point.gaps:
+        what = "1 gap" if point.gaps == 1 else f"{point.gaps} gaps"
+        notices.note(f"point {point.sequence}: {what}: records were removed before they were read; backup show lists them")
+    if as_json:
+        print_lines([json_line(point_fields(point))])
+    else:
+        size, written = show_bytes_size(point.size_bytes), show_bytes_size(point.written_bytes)
+        topics = f"{point.topics} topic{'' if point.topics == 1 else 's'}"
+        text = f"{topics}, {point.partitions} partition{'' if point.partitions == 1 else 's'}, {size}, {written} written"
+        print_lines([f"point {point.sequence}, {show_time(point.taken_ms)}: {text}"])
+
+
+def point_fields(point: Point) -> dict[str, object]:
+    """Return a point as a JSON object."""
+    return {**point._asdict(), "backup_id": str(point.backup_id), "incomplete": list(point.incomplete)}

@@ -1,0 +1,213 @@
+"""`tidelog restore BACKUP --to DIR|HOST:PORT [--until TIME]`: a backup as it was at a moment, in a folder or a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.client_options import bucket_options, config_option, reached, reached_by
+from tidelog.cli.local_path import LocalPath
+from tidelog.cli.options import json_option
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, show_count, table
+from tidelog.cli.printing.output import print_lines
+from tidelog.cli.printing.progress_bar import ProgressBar
+from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
+from tidelog.clock import SystemClock
+from tidelog.times import format_time
+
+if TYPE_CHECKING:
+    from tidelog.restore.cuts import RestorePlan
+    from tidelog.restore.restoring import RestoreReport
+
+
+def _renames(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    for old, equals, new in pairs:
+        if not old or not equals or not new:
+            raise click.BadParameter(f"{old + equals + new!r} is not OLD=NEW.", ctx, param)
+    return {old: new for old, _, new in pairs}
+
+
+@click.command()
+@click.argument("backup", metavar="BACKUP", callback=reached)
+@config_option("to")
+@click.option("--to", "target", metavar="DIR|HOST:PORT", required=True, callback=reached_by("to"), help="Where to restore.")
+@click.option("--until", "until", type=TimeType(), help="The moment, exclusive. [default: all of the point]")
+@click.option("--from", "start", type=TimeType(), help="Leave out what is older. [default: nothing]")
+@time_zone_option
+@click.option(
+    "--by",
+    "order",
+    type=click.Choice(["append", "time"]),
+    default="append",
+    show_default=True,
+    help="append: a partition ends before its first record at or after --until. time: every older record, also late ones.",
+)
+@click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]")
+@click.option("--topics", multiple=True, metavar="TOPIC", help="Names, or patterns as order*; may be repeated. [default: all]")
+@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_renames, help="May be repeated.")
+@click.option("--groups", multiple=True, metavar="GROUP", help="Restore only these groups' positions. [default: all]")
+@click.option("--no-groups", is_flag=True, help="Restore no group's positions.")
+@click.option("--into-existing", is_flag=True, help="Append to topics of the cluster that have records.")
+@click.option("--no-verify", is_flag=True, help="Do not read back what was written.")
+@click.option(
+    "--work",
+    metavar="DIR",
+    type=LocalPath(),
+    help="Folder of the offset maps of a restore into a cluster. [default: in the home]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be restored.")
+@bucket_options
+@json_option
+def command(
+    backup: str,
+    target: str,
+    until: Moment | None,
+    start: Moment | None,
+    order: str,
+    point: int | None,
+    topics: tuple[str, ...],
+    renames: dict[str, str],
+    groups: tuple[str, ...],
+    no_groups: bool,
+    into_existing: bool,
+    no_verify: bool,
+    work: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Restore a backup as it was at a moment, into a data folder that Kafka opens, or into a running cluster.
+
+    A folder gets the same offsets, leader epochs and producers. A cluster gives new offsets; groups are set through a map to
+    where they were. Transactions that were open at the moment are left out. Topics that are there already are refused.
+
+    After a crash, run the same command again: nothing is restored twice. Exit code 3: what was read back differs from the backup.
+    """
+    if no_groups and groups:
+        raise click.UsageError("--groups and --no-groups exclude each other.")
+    echo_moment(start)
+    echo_moment(until)
+    from tidelog.restore.cuts import plan_restore
+    from tidelog.restore.request import RestoreRequest
+    from tidelog.restore.restoring import restore, work_folder
+
+    request = RestoreRequest(
+        backup=backup,
+        target=target,
+        until_ms=None if until is None else until.time_ms,
+        from_ms=None if start is None else start.time_ms,
+        order="time" if order == "time" else "append",
+        point=point,
+        topics=topics,
+        renames=renames,
+        groups=() if no_groups else groups or None,
+        into_existing=into_existing,
+    )
+    plan = plan_restore(request)
+    for text in plan.notes:
+        notices.note(text)
+    if dry_run:
+        print_lines(_plan_json(plan) if as_json else _plan_lines(plan))
+        return
+    run_clock(click.get_current_context())
+    folder = Path(work) if work is not None else work_folder(plan, _state_home())
+    total = sum(cut.size for topic in plan.topics for cut in topic.partitions)
+    with ProgressBar("restoring", total, answer_on_stdout=False) as bar:
+        report = restore(plan, SystemClock(), work=folder, progress=bar.advance, verify=not no_verify)
+    for group, why in report.left_alone.items():
+        notices.note(f"group {group}: {why}")
+    print_lines(_report_json(report) if as_json else _report_lines(report))
+    for difference in report.differences:
+        notices.complain(f"not as in the backup: {difference}")
+    if report.differences:
+        raise click.exceptions.Exit(notices.INCOMPLETE)
+
+
+def _state_home() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "tidelog" / "restore"
+
+
+def _plan_lines(plan: RestorePlan) -> Iterator[str]:
+    yield f"point {plan.point.sequence} of {format_time(plan.point.taken_ms)}"
+    yield from table(
+        ("topic", "to", "partition", "from offset", "to offset", "late records", "open transactions"),
+        (
+            (
+                topic.source,
+                topic.name,
+                cut.partition,
+                cut.start_offset,
+                cut.end_offset,
+                show_count(cut.late_records),
+                len(cut.left_out) + len(cut.committed),
+            )
+            for topic in plan.topics
+            for cut in topic.partitions
+        ),
+    )
+
+
+def _plan_json(plan: RestorePlan) -> Iterator[str]:
+    for topic in plan.topics:
+        for cut in topic.partitions:
+            yield json_line(
+                {
+                    "type": "partition",
+                    "topic": topic.source,
+                    "target_topic": topic.name,
+                    "partition": cut.partition,
+                    "point": topic.sequence,
+                    "start_offset": cut.start_offset,
+                    "end_offset": cut.end_offset,
+                    "late_records": cut.late_records,
+                    "transactions_left_out": len(cut.left_out),
+                }
+            )
+
+
+def _report_lines(report: RestoreReport) -> Iterator[str]:
+    rows = [
+        (
+            one.target.topic,
+            one.target.partition,
+            show_count(one.records),
+            one.end_offset,
+            show_count(one.late_records),
+            "as in the backup" if one.target in report.digests else "-",
+        )
+        for one in report.partitions
+    ]
+    yield from table(("topic", "partition", "records", "end offset", "late records", "read back"), rows)
+    if report.groups:
+        yield ""
+        yield f"groups set: {', '.join(sorted(report.groups))}"
+
+
+def _report_json(report: RestoreReport) -> Iterator[str]:
+    for one in report.partitions:
+        digest = report.digests.get(one.target)
+        yield json_line(
+            {
+                "type": "partition",
+                "topic": one.target.topic,
+                "partition": one.target.partition,
+                "source_topic": one.source.topic,
+                "records": one.records,
+                "end_offset": one.end_offset,
+                "size_bytes": one.size_bytes,
+                "late_records": one.late_records,
+                "transactions_left_out": one.transactions_left_out,
+                "sha256": None if digest is None else digest.sha256,
+            }
+        )
+    for group, offsets in sorted(report.groups.items()):
+        for key, offset in sorted(offsets.items()):
+            yield json_line({"type": "group", "group": group, "topic": key.topic, "partition": key.partition, "offset": offset})
+    for difference in report.differences:
+        yield json_line({"type": "difference", "text": difference})

@@ -1,0 +1,268 @@
+"""Copies topics of a backup into a running cluster. Offsets there are new: maps say where each record went.
+
+Records are copied in transactions that include the position (`copying.copier`), so a restore that was killed goes on where it
+was, without a duplicate. Its work folder has the maps, and a file that says what is restored from which point; the same command
+finds it again. Records of aborted transactions, and of those that were open at the end, are left out.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.failures import error_for
+from tidelog.client.consumer_groups.group_lag import log_ends
+from tidelog.client.consumer_groups.groups import commit_offsets, describe_group
+from tidelog.copying.column_rebuilding import TimeRule
+from tidelog.copying.copier import CopyTask, committed_positions, copy_partition
+from tidelog.copying.offset_map import OffsetMap
+from tidelog.copying.source_batches import CopyRules
+from tidelog.copying.target_topics import LEFT_OUT, TopicShape, ensure_topics
+from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, TopicExistsError
+from tidelog.formats.json_files import make_folder, read_json, understanding, write_new_json
+from tidelog.groups.description import DEAD, EMPTY
+from tidelog.model import READ_COMMITTED, TopicPartition
+from tidelog.restore.cuts import PartitionCut, RestorePlan, TopicCut
+from tidelog.restore.moment import Positions
+from tidelog.restore.request import BY_TIME
+from tidelog.restore.result import RestoredPartition
+from tidelog.sources.bounds import TimeRange
+from tidelog.sources.files.folder_split import FolderSplit
+from tidelog.sources.files.runs import AbortedRange
+from tidelog.sources.opening import open_source
+from tidelog.sources.scan_plan import ALL_TIMES
+from tidelog.sources.source import Source
+from tidelog.sources.split import Split
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+FILE_NAME = "restore.json"
+VERSION = 1
+PARALLEL = 4
+"""So many partitions are copied at the same time."""
+
+HELD = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"}
+"""The settings of a topic while it is restored."""
+
+_OF_OTHER_BROKERS = frozenset(
+    {
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+        "message.format.version",
+        "remote.storage.enable",
+        "local.retention.ms",
+        "local.retention.bytes",
+    }
+)
+_SET, _DELETE, _TOPIC = 0, 1, 2
+_WHAT = "a restore's file"
+_SPLIT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRestore:
+    """A restore that has begun: the job's name in the target, and where the target's partitions ended before it."""
+
+    job_id: str
+    ends: Mapping[TopicPartition, int]
+
+
+def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
+    """Create the topics, and the work folder, or go on with the restore that it has.
+
+    Raises TopicExistsError for topics with records, InvalidArgumentError if the folder is another restore's, BrokerError.
+    """
+    wanted = _words(plan, cluster)
+    known = read_json(folder / FILE_NAME, VERSION, _WHAT)
+    if known is None:
+        there = cluster.topics()
+        names = [topic.name for topic in plan.topics if topic.name in there]
+        keys = [TopicPartition(name, number) for name in names for number in there[name].partitions]
+        ends = log_ends(cluster, keys, READ_COMMITTED) if keys else {}
+        full = sorted({key.topic for key, one in ends.items() if one.high_watermark > one.log_start_offset})
+        if full and not plan.request.into_existing:
+            raise TopicExistsError(
+                f"topics with records are there already: {', '.join(full)}",
+                path=str(cluster),
+                expected="--rename, or --into-existing",
+            )
+        make_folder(folder)
+        before = [[*key, one.high_watermark] for key, one in sorted(ends.items())]
+        content = {"job_id": f"tidelog-restore-{secrets.token_hex(6)}", "restore": wanted, "ends": before}
+        write_new_json(folder / FILE_NAME, VERSION, content, indent=1)
+        known = read_json(folder / FILE_NAME, VERSION, _WHAT)
+        assert known is not None
+    with understanding(folder / FILE_NAME, _WHAT):
+        if known["restore"] != wanted:
+            raise InvalidArgumentError(
+                "the work folder belongs to another restore", path=folder / FILE_NAME, found=known["restore"], expected=wanted
+            )
+        begun = ClusterRestore(
+            str(known["job_id"]), {TopicPartition(topic, partition): int(end) for topic, partition, end in known["ends"]}
+        )
+    _make_topics(plan, cluster)
+    return begun
+
+
+def copy(
+    plan: RestorePlan, begun: ClusterRestore, folder: Path, progress: Callable[[int], object]
+) -> Iterator[RestoredPartition]:
+    """Copy what is not there yet. Raises as `copy_partition`."""
+    tasks: list[tuple[TopicCut, PartitionCut, CopyTask]] = []
+    for topic in plan.topics:
+        with open_source(topic.address) as source:
+            for cut in topic.partitions:
+                key = TopicPartition(topic.source, cut.partition)
+                splits = tuple(splits_of(plan, source, topic, cut))
+                target = TopicPartition(topic.name, cut.partition)
+                task = CopyTask(
+                    begun.job_id,
+                    key,
+                    splits,
+                    cut.start_offset,
+                    cut.end_offset,
+                    plan.request.target,
+                    target,
+                    str(folder),
+                    CopyRules(TimeRule.LOG),
+                )
+                tasks.append((topic, cut, task))
+    tasks.sort(key=lambda one: -one[2].size_bytes)
+
+    def run(one: tuple[TopicCut, PartitionCut, CopyTask]) -> RestoredPartition:
+        _, cut, task = one
+        done = copy_partition(task)
+        progress(task.size_bytes)
+        target_map = OffsetMap.open(folder).partition(task.source)
+        records = sum(max(0, run.record_count) for run in target_map.runs)
+        return RestoredPartition(
+            task.source,
+            task.target,
+            cut.start_offset,
+            target_map.end_target_offset,
+            records,
+            done.size_bytes,
+            cut.late_records,
+            len(cut.left_out),
+        )
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        yield from pool.map(run, tasks)
+
+
+def splits_of(plan: RestorePlan, source: Source, topic: TopicCut, cut: PartitionCut) -> list[Split]:
+    """Return the splits that read what is restored of a partition as consumers see it."""
+    if not cut.size:
+        return []
+    request = plan.request
+    time = TimeRange(request.from_ms, request.until_ms) if request.order == BY_TIME else ALL_TIMES
+    ranges = {TopicPartition(topic.source, cut.partition): (cut.start_offset, cut.end_offset)}
+    splits = source.splits(ranges, time, READ_COMMITTED, split_bytes=_SPLIT_BYTES)
+    ranges_out = tuple(AbortedRange(producer, first, cut.end_offset) for producer, first in cut.left_out.items())
+    return [
+        replace(split, aborted=(*split.aborted, *ranges_out)) if isinstance(split, FolderSplit) and ranges_out else split
+        for split in splits
+    ]
+
+
+def restore_groups(
+    plan: RestorePlan, cluster: Cluster, begun: ClusterRestore, folder: Path, positions: Positions
+) -> Iterator[tuple[str, dict[TopicPartition, int], str]]:
+    """Set groups to where they were: yield each with its new offsets, and why it was left alone, or an empty text.
+
+    A group with members in the target is left alone.
+    """
+    keys = {TopicPartition(topic.source, cut.partition): topic for topic in plan.topics for cut in topic.partitions}
+    targets = {source: TopicPartition(topic.name, source.partition) for source, topic in keys.items()}
+    maps = OffsetMap.open(folder, committed_positions(cluster, begun.job_id, targets, require_stable=False))
+    for group, offsets in sorted(positions.items()):
+        mapped = {source: _mapped(maps, source, one.offset) for source, one in offsets.items() if source in targets}
+        new = {targets[source]: offset for source, offset in mapped.items() if offset is not None}
+        if not new:
+            continue
+        if describe_group(cluster, group).state not in (EMPTY, DEAD):
+            yield group, {}, "it has members in the target"
+            continue
+        try:
+            commit_offsets(cluster, group, new)
+        except BrokerError as error:
+            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            yield group, {}, "it has members in the target"
+            continue
+        yield group, new, ""
+
+
+def _mapped(maps: OffsetMap, source: TopicPartition, offset: int) -> int | None:
+    try:
+        return maps.partition(source).target_of(offset).offset
+    except NotFoundError:
+        return None
+
+
+def _make_topics(plan: RestorePlan, cluster: Cluster) -> None:
+    """Create missing topics, with the replication factor that they had if there are as many brokers.
+
+    Until everything is copied and read back, nothing may be removed from them, and records keep their timestamps: `HELD`.
+    """
+    brokers = len(cluster.brokers)
+    by_factor: dict[int | None, dict[str, TopicShape]] = {}
+    for topic in plan.topics:
+        known = topic.manifest.replication_factor
+        factor = known if 0 < known <= brokers else None
+        configs = {key: value for key, value in (topic.manifest.settings or {}).items() if key not in LEFT_OUT}
+        shape = TopicShape(len(topic.partitions), configs | HELD)
+        by_factor.setdefault(factor, {})[topic.name] = shape
+    for replicas, wanted in by_factor.items():
+        ensure_topics(cluster, wanted, replication_factor=replicas)
+
+
+def settle_topics(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore) -> None:
+    """Give the topics that the restore created the settings that they had. Raises BrokerError, UnsupportedVersionError."""
+    resources = []
+    for topic in plan.topics:
+        if any(key.topic == topic.name for key in begun.ends):
+            continue  # It was there before, and keeps its settings.
+        settings = {key: value for key, value in (topic.manifest.settings or {}).items() if key not in _OF_OTHER_BROKERS}
+        changes = [AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in sorted(settings.items())]
+        changes += [
+            AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in sorted(HELD.keys() - settings.keys())
+        ]
+        resources.append(AlterConfigsResource(resource_type=_TOPIC, resource_name=topic.name, configs=changes))
+    if not resources:
+        return
+    answer = cluster.ask_any(IncrementalAlterConfigsRequest(resources=resources), IncrementalAlterConfigsResponse, newest=1)
+    for one in answer.responses:
+        if one.error_code:
+            raise error_for(one.error_code, f"settings of topic {one.resource_name}", cluster, one.error_message)
+
+
+def _words(plan: RestorePlan, cluster: Cluster) -> dict[str, Any]:
+    request = plan.request
+    return {
+        "backup": plan.backup_id,
+        "point": plan.point.sequence,
+        "target": cluster.cluster_id,
+        "until_ms": request.until_ms,
+        "from_ms": request.from_ms,
+        "order": request.order,
+        "topics": {topic.source: topic.name for topic in plan.topics},
+    }
+
+
+def target_digest_ranges(
+    cluster: Cluster, begun: ClusterRestore, keys: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the offsets that the restore has written in the target."""
+    ends = log_ends(cluster, list(keys), READ_COMMITTED)
+    return {key: (begun.ends.get(key, one.log_start_offset), one.end_offset) for key, one in ends.items()}

@@ -1,0 +1,74 @@
+"""A digest of a partition's records, by which what was restored is compared with the backup: equal records in the same order give
+the same digest, however they lie in batches.
+
+Each column is a stream of its own: the bytes of all values, their lengths (-1 for null), the timestamps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.sources.split import Split
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+_COLUMNS = ("timestamp", "key", "value", "headers")
+
+
+class Digest(NamedTuple):
+    """The number of records, and the SHA-256 of what is in them."""
+
+    records: int
+    sha256: str
+
+
+def digest_of(splits: Iterable[Split], *, with_offsets: bool) -> Digest:
+    """Read splits of one partition, in order. Offsets are part of the digest only if asked for.
+
+    Raises what reading them raises.
+    """
+    streams: dict[str, _Hash] = {}
+    count = 0
+    columns = ("offset", *_COLUMNS) if with_offsets else _COLUMNS
+    for split in splits:
+        for batch in split.read(columns):
+            count += batch.num_rows
+            for name in columns:
+                _add(streams, name, batch.column(batch.schema.get_field_index(name)))
+    whole = hashlib.sha256(str(count).encode())
+    for name in sorted(streams):
+        whole.update(name.encode() + b"\0" + streams[name].digest())
+    return Digest(count, whole.hexdigest())
+
+
+def _add(streams: dict[str, _Hash], name: str, column: pa.Array) -> None:
+    """Add a column to its streams; a nested one has one for each part."""
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        _add(streams, f"{name}.count", pc.fill_null(pc.list_value_length(column), -1))
+        _add(streams, f"{name}.item", column.flatten())
+    elif pa.types.is_struct(kind):
+        for number, part in enumerate(column.flatten()):
+            _add(streams, f"{name}.{number}", part)
+    elif pa.types.is_binary(kind) or pa.types.is_string(kind):
+        _add(streams, f"{name}.length", pc.fill_null(pc.binary_length(column), -1))
+        filled = pc.fill_null(column, b"" if pa.types.is_binary(kind) else "")
+        _, ends, data = filled.buffers()
+        if data is not None and len(filled):
+            bounds = memoryview(ends).cast("i")
+            _stream(streams, name).update(memoryview(data)[bounds[filled.offset] : bounds[filled.offset + len(filled)]])
+    else:
+        fixed = pc.fill_null(column.cast(pa.int64()), -(2**63))
+        data = fixed.buffers()[1]
+        if data is not None and len(fixed):
+            _stream(streams, name).update(memoryview(data)[fixed.offset * 8 : (fixed.offset + len(fixed)) * 8])
+
+
+def _stream(streams: dict[str, _Hash], name: str) -> _Hash:
+    return streams.setdefault(name, hashlib.sha256())

@@ -1,0 +1,65 @@
+"""What a restore is asked for.
+
+`until` is a time. There are two ways to end at it:
+
+| order | of a partition, what is restored |
+|---|---|
+| `append` | everything before the first record at or after `until`: the cut is an offset |
+| `time` | every record with an earlier timestamp, also those that were appended later (late records) |
+
+Late records are those that `time` has and `append` has not. A plan counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.model import is_hidden, is_topic_name
+
+Order = Literal["append", "time"]
+APPEND: Final = "append"
+BY_TIME: Final = "time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreRequest:
+    """A restore. Times are epoch milliseconds; None for no bound: then the point's own cut is the end."""
+
+    backup: str
+    target: str
+    """A folder, or `host:port`."""
+    until_ms: int | None = None
+    from_ms: int | None = None
+    order: Order = APPEND
+    point: int | None = None
+    """The sequence of the point to restore from; None for the one that fits."""
+    topics: tuple[str, ...] = ()
+    """Names, or patterns with `*` and `?`; none for all topics that are not internal."""
+    renames: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[str, ...] | None = None
+    """The groups whose positions are restored; None for all."""
+    into_existing: bool = False
+    """Whether topics of the target that have records are appended to; otherwise they are refused. Clusters only."""
+
+    def __post_init__(self) -> None:
+        for old, new in self.renames.items():
+            if not is_topic_name(new):
+                raise InvalidArgumentError(f"topic {old!r} cannot get this name", found=repr(new))
+        if len(set(self.renames.values())) < len(self.renames):
+            raise InvalidArgumentError("two topics cannot get the same name", found=dict(self.renames))
+        if self.from_ms is not None and self.until_ms is not None and self.from_ms >= self.until_ms:
+            raise InvalidArgumentError("the restore would begin where it ends or later")
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is restored, by its name in the backup."""
+        if not self.topics:
+            return not is_hidden(topic)
+        return any(topic == one or fnmatchcase(topic, one) for one in self.topics)
+
+    def name_of(self, topic: str) -> str:
+        """Return a topic's name in the target."""
+        return self.renames.get(topic, topic)

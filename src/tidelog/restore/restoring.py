@@ -1,0 +1,207 @@
+"""Carries out a planned restore, into a folder or a cluster, and compares what it wrote with the backup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidelog.client.connections.cluster import Cluster
+from tidelog.clock import Clock
+from tidelog.config import INT64_MAX
+from tidelog.copying.copier import CLIENT_ID
+from tidelog.errors import InvalidArgumentError, TopicExistsError
+from tidelog.formats.json_files import make_folder, read_json, write_new_json
+from tidelog.model import OFFSETS_TOPIC, READ_COMMITTED, TopicPartition
+from tidelog.restore import cluster_target
+from tidelog.restore.cuts import PartitionCut, RestorePlan, TopicCut
+from tidelog.restore.digest import Digest, digest_of
+from tidelog.restore.folder_groups import write_groups
+from tidelog.restore.folder_target import restore_topic
+from tidelog.restore.moment import Positions, positions_at
+from tidelog.restore.result import RestoredPartition
+from tidelog.sources.opening import kind_of, open_source
+from tidelog.sources.scan_plan import ALL_TIMES
+from tidelog.sources.source import Source
+from tidelog.storage.folder.folder_topics import read_topics
+from tidelog.storage.log_manager import LogManager
+
+FILE_NAME = "tidelog-restore.json"
+VERSION = 1
+
+_WHAT = "a restore's file"
+_SPLIT_BYTES = 64 << 20
+
+Progress = Callable[[int], object]
+
+
+@dataclass(slots=True)
+class RestoreReport:
+    """What a restore did."""
+
+    plan: RestorePlan
+    partitions: list[RestoredPartition] = field(default_factory=list)
+    groups: dict[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    """Group → partition of the target → offset."""
+    left_alone: dict[str, str] = field(default_factory=dict)
+    """Groups that were not set, with the reason."""
+    digests: dict[TopicPartition, Digest] = field(default_factory=dict)
+    """Of the target's partitions that were read back and are as in the backup."""
+    differences: list[str] = field(default_factory=list)
+    """Partitions that were read back and are not as in the backup."""
+
+
+def work_folder(plan: RestorePlan, state: Path) -> Path:
+    """Return the folder below `state` in which the same command finds the maps of a restore into a cluster again."""
+    request = plan.request
+    name = f"{plan.backup_id[:8]}-{plan.point.sequence}-{request.until_ms}-{request.from_ms}-{request.order}-{request.target}"
+    return state / "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
+
+
+def restore(
+    plan: RestorePlan, clock: Clock, *, work: Path, progress: Progress = lambda size_bytes: None, verify: bool = True
+) -> RestoreReport:
+    """Restore as planned. `work` is the folder of the maps of a restore into a cluster. May be called again after it was killed.
+
+    Raises:
+        TopicExistsError: a topic is there already. InvalidArgumentError: the target holds another restore.
+        StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
+    """
+    if kind_of(plan.request.target).is_cluster:
+        return _into_cluster(plan, work, progress, verify)
+    return _into_folder(plan, Path(plan.request.target), clock, progress, verify)
+
+
+def _into_folder(plan: RestorePlan, folder: Path, clock: Clock, progress: Progress, verify: bool) -> RestoreReport:
+    report = RestoreReport(plan)
+    there = _begun(plan, folder)
+    for topic in plan.topics:
+        known = there.get(topic.name)
+        if known is None:
+            report.partitions += restore_topic(plan, topic, folder, clock, progress)
+        elif known != topic.manifest.topic_id:
+            raise TopicExistsError(f"topic {topic.name!r} is there already", path=folder, expected="--rename, or another folder")
+        else:
+            report.partitions += [_found(topic, cut) for cut in topic.partitions]
+    positions = _positions(plan)
+    is_whole = not plan.request.renames and plan.request.groups is None
+    if OFFSETS_TOPIC in there:
+        own = {topic.manifest.topic_id for topic in plan.internal}
+        if there[OFFSETS_TOPIC] not in own:
+            report.left_alone = dict.fromkeys(positions, f"the folder has {OFFSETS_TOPIC} already")
+            positions = {}
+    elif is_whole:
+        for topic in plan.internal:
+            if topic.name not in there:
+                restore_topic(plan, topic, folder, clock, progress)
+    elif positions:
+        write_groups(folder, positions, clock)
+    # Brokers know a folder by its meta.properties, and skip the recovery of one that was shut down.
+    with LogManager(folder, clock, properties={"producer.id.expiration.ms": INT64_MAX}) as manager:
+        manager.producer_ids.keep_clear()  # A new producer must not be taken for one in the backup.
+    report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
+    if verify:
+        with open_source(str(folder)) as target:
+            _compare(report, target, with_offsets=True)
+    return report
+
+
+def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
+    """Note what is restored into the folder, and return the ids of the topics that it has."""
+    request = plan.request
+    words = {
+        "backup": plan.backup_id,
+        "point": plan.point.sequence,
+        "until_ms": request.until_ms,
+        "from_ms": request.from_ms,
+        "order": request.order,
+        "topics": {topic.source: topic.name for topic in plan.topics},
+    }
+    make_folder(folder)
+    there = {name: topic.topic_id for name, topic in read_topics(folder).items()}
+    known = read_json(folder / FILE_NAME, VERSION, _WHAT)
+    if known is None:
+        existing = sorted(set(there) & {topic.name for topic in plan.topics})
+        if existing:
+            raise TopicExistsError(
+                f"topics are there already: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
+            )
+        write_new_json(folder / FILE_NAME, VERSION, {"restore": words}, indent=1)
+    elif known.get("restore") != words:
+        raise InvalidArgumentError(
+            "the folder holds another restore", path=folder / FILE_NAME, found=known.get("restore"), expected=words
+        )
+    return dict(there)
+
+
+def _found(topic: TopicCut, cut: PartitionCut) -> RestoredPartition:
+    """Return the result of a partition that was restored before."""
+    key, target = TopicPartition(topic.source, cut.partition), TopicPartition(topic.name, cut.partition)
+    return RestoredPartition(key, target, cut.start_offset, cut.end_offset, 0, 0, cut.late_records, len(cut.left_out))
+
+
+def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: bool) -> RestoreReport:
+    report = RestoreReport(plan)
+    with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
+        cluster.reach().refresh(None)
+        begun = cluster_target.begin(plan, cluster, work)
+        report.partitions += sorted(cluster_target.copy(plan, begun, work, progress), key=lambda one: one.target)
+        for group, offsets, why in cluster_target.restore_groups(plan, cluster, begun, work, _positions(plan, renamed=False)):
+            if why:
+                report.left_alone[group] = why
+            else:
+                report.groups[group] = offsets
+        if verify:
+            keys = [one.target for one in report.partitions]
+            ranges = cluster_target.target_digest_ranges(cluster, begun, keys)
+            with open_source(plan.request.target) as target:
+                _compare(report, target, with_offsets=False, ranges=ranges)
+        cluster_target.settle_topics(plan, cluster, begun)
+    return report
+
+
+def _positions(plan: RestorePlan, *, renamed: bool = True) -> Positions:
+    """Return where the wanted groups were at the moment, in the names of the target."""
+    offsets = next((topic for topic in plan.internal if topic.source == OFFSETS_TOPIC), None)
+    if offsets is None:
+        return {}
+    with open_source(offsets.address) as source:
+        assert source.log_dir is not None
+        found = positions_at(source.log_dir, {cut.partition: cut.end_offset for cut in offsets.partitions})
+    groups = plan.request.groups
+    name_of = plan.request.name_of if renamed else (lambda name: name)
+    return {
+        group: {TopicPartition(name_of(key.topic), key.partition): one for key, one in sorted(committed.items())}
+        for group, committed in sorted(found.items())
+        if groups is None or group in groups
+    }
+
+
+def _compare(
+    report: RestoreReport, target: Source, *, with_offsets: bool, ranges: Mapping[TopicPartition, tuple[int, int]] | None = None
+) -> None:
+    """Read back what was restored, and compare it with the backup."""
+    plan = report.plan
+    for topic in plan.topics:
+        with open_source(topic.address) as source:
+            for cut in topic.partitions:
+                key = TopicPartition(topic.name, cut.partition)
+                wanted = digest_of(cluster_target.splits_of(plan, source, topic, cut), with_offsets=with_offsets)
+                bounds = _bounds(target, key) if ranges is None else ranges[key]
+                splits = (
+                    target.splits({key: bounds}, ALL_TIMES, READ_COMMITTED, split_bytes=_SPLIT_BYTES)
+                    if bounds[0] < bounds[1]
+                    else ()
+                )
+                found = digest_of(splits, with_offsets=with_offsets)
+                if found == wanted:
+                    report.digests[key] = found
+                else:
+                    text = f"{found.records:,} records, {wanted.records:,} expected"
+                    same = "other content in as many records" if found.records == wanted.records else text
+                    report.differences.append(f"{key.topic}-{key.partition}: {same}")
+
+
+def _bounds(target: Source, key: TopicPartition) -> tuple[int, int]:
+    one = target.ends([key], READ_COMMITTED)[key]
+    return one.log_start_offset, one.end_offset

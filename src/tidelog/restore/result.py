@@ -1,0 +1,23 @@
+"""What a restore did."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.model import TopicPartition
+
+
+class RestoredPartition(NamedTuple):
+    """One partition's result."""
+
+    source: TopicPartition
+    target: TopicPartition
+    start_offset: int
+    """Of the backup."""
+    end_offset: int
+    """The target's."""
+    records: int
+    size_bytes: int
+    late_records: int
+    """Records older than the moment that were appended after the cut; restored only by time."""
+    transactions_left_out: int

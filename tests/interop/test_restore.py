@@ -1,0 +1,102 @@
+"""Kafka's log is backed up while it serves, and restored to a moment: into a folder on which Kafka starts, and into a cluster."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.cli.conftest import run_ok
+from tests.kafka import Kafka391, why_not
+from tests.kafka.clients import NewRow, commit_offsets, consume, create_topics, flush, produce, wait_until_ended
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.interop, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+
+PARTITIONS = 2
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def write(bootstrap: str, what: str, count: int) -> None:
+    """Produce to both partitions: plainly, and in a transaction of each kind."""
+    for partition in range(PARTITIONS):
+        rows = [NewRow(b"k%d" % n, what.encode(), now_ms()) for n in range(count)]
+        produce(bootstrap, "orders", rows, partition, enable_idempotence="true")  # A new producer each time.
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "copier", "log_level": 0})
+    producer.init_transactions(PATIENCE_S)
+    for is_committed in (True, False):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            value = f"{what}-{is_committed}".encode()
+            producer.produce("orders", value, b"t", partition=partition, timestamp=now_ms())
+        flush(producer)
+        if is_committed:
+            producer.commit_transaction(PATIENCE_S)
+        else:
+            producer.abort_transaction(PATIENCE_S)
+    wait_until_ended(bootstrap, "copier")
+
+
+def after(moment_ms: int) -> None:
+    """Let the clock pass a moment."""
+    while now_ms() <= moment_ms:
+        time.sleep(0.001)
+
+
+def test_a_folder_as_of_a_moment(tmp_path: Path) -> None:
+    """Bad data has come since the moment: Kafka starts without it, with the same offsets, producers and groups."""
+    with Kafka391(tmp_path / "before") as kafka:
+        create_topics(kafka.bootstrap, {"orders": {"segment.bytes": "20000", "retention.ms": "-1"}}, PARTITIONS)
+        write(kafka.bootstrap, "good", 500)
+        commit_offsets(kafka.bootstrap, "readers", [TopicPartition("orders", n, 100 + n) for n in range(PARTITIONS)])
+        good = [consume(kafka.bootstrap, "orders", n, isolation="read_committed") for n in range(PARTITIONS)]
+        moment_ms = now_ms() + 1
+        after(moment_ms)
+        write(kafka.bootstrap, "bad", 300)
+        commit_offsets(kafka.bootstrap, "readers", [TopicPartition("orders", n, 700) for n in range(PARTITIONS)])
+        run_ok("backup", kafka.bootstrap, tmp_path / "backup", "--internal")
+    data = tmp_path / "restored" / "data"
+    ran = run_ok("restore", tmp_path / "backup", "--to", data, "--until", moment_ms)
+    assert ran.stdout.count("as in the backup") == PARTITIONS
+    with Kafka391(tmp_path / "restored", {"metadata.log.dir": str(data)}) as kafka:
+        assert [consume(kafka.bootstrap, "orders", n, isolation="read_committed") for n in range(PARTITIONS)] == good
+        reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "readers", "log_level": 0})
+        places = [TopicPartition("orders", n) for n in range(PARTITIONS)]
+        assert [place.offset for place in reader.committed(places, timeout=PATIENCE_S)] == [100, 101]
+        reader.close()
+        write(kafka.bootstrap, "later", 10)  # The same transactional id goes on.
+        rows = consume(kafka.bootstrap, "orders", 0, isolation="read_committed")
+        assert rows[: len(good[0])] == good[0]
+        assert [row.value for row in rows[len(good[0]) :]] == [*([b"later"] * 10), b"later-True"]
+
+
+@pytest.mark.thorough(
+    "the copies into a cluster are those of a mirror: test_mirror.py; into Tidelog's: tests/restore/test_cluster.py"
+)
+def test_a_cluster_as_of_a_moment(tmp_path: Path) -> None:
+    with Kafka391(tmp_path / "before") as kafka:
+        create_topics(
+            kafka.bootstrap, {"orders": {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}}, PARTITIONS
+        )
+        write(kafka.bootstrap, "good", 200)
+        commit_offsets(kafka.bootstrap, "readers", [TopicPartition("orders", n, 100 + n) for n in range(PARTITIONS)])
+        good = [consume(kafka.bootstrap, "orders", n, isolation="read_committed") for n in range(PARTITIONS)]
+        moment_ms = now_ms() + 1
+        after(moment_ms)
+        write(kafka.bootstrap, "bad", 100)
+        run_ok("backup", kafka.bootstrap, tmp_path / "backup")
+    with Kafka391(tmp_path / "target") as kafka:
+        arguments = ["--until", moment_ms, "--rename", "orders=old", "--work", tmp_path / "work"]
+        run_ok("restore", tmp_path / "backup", "--to", kafka.bootstrap, *arguments)
+        for number in range(PARTITIONS):
+            rows = consume(kafka.bootstrap, "old", number, isolation="read_committed")
+            assert [row[1:] for row in rows] == [row[1:] for row in good[number]]
+        reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "readers", "log_level": 0})
+        places = [TopicPartition("old", n) for n in range(PARTITIONS)]
+        assert [place.offset for place in reader.committed(places, timeout=PATIENCE_S)] == [100, 101]
+        reader.close()

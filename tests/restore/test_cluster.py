@@ -1,0 +1,117 @@
+"""A backup restored into a running cluster: the records of a moment once each, killed or not; groups where they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import tidelog
+from tests.cli.conftest import run, run_ok
+from tests.copying.conftest import target as broker  # noqa: F401
+from tests.restore.logs import NOON, STEP_MS, TOPIC, History, history, of_model
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets
+from tidelog.clock import ManualClock
+from tidelog.copying import copier
+from tidelog.model import TopicPartition
+from tidelog.restore.cuts import plan_restore
+from tidelog.restore.request import RestoreRequest
+from tidelog.restore.restoring import restore
+
+
+class Dead(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> History:
+    return history(tmp_path_factory.mktemp("made"), 5)
+
+
+def rows_of(place: str, topic: str) -> list[tuple[Any, ...]]:
+    rows = tidelog.scan(place, topic, isolation="read_committed").read_all().to_pylist()
+    return [(round(row["timestamp"].timestamp() * 1000), row["key"], row["value"]) for row in rows]
+
+
+def of(made: History, cut: int) -> list[tuple[Any, ...]]:
+    return [row[1:] for row in of_model(made.committed(cut))]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_moments(made: History, broker: tidelog.Broker, tmp_path: Path, seed: int) -> None:  # noqa: F811
+    until_ms = NOON + Random(seed).randrange(made.points[-1][0] - NOON) + 1
+    end = next(end for time_ms, end in made.points if time_ms >= until_ms)
+    for order in ("append", "time"):
+        name = f"{order}-{seed}"
+        arguments = ["--until", until_ms, "--by", order, "--rename", f"{TOPIC}={name}", "--work", tmp_path / order]
+        ran = run_ok("restore", made.backup, "--to", broker.bootstrap_servers, *arguments)
+        assert "as in the backup" in ran.stdout
+        if order == "append":
+            assert rows_of(broker.bootstrap_servers, name) == of(made, made.cut(until_ms, end))
+        else:
+            wanted = [row[1:] for row in of_model(made.committed(made.points[-1][1])) if row[1] < until_ms]
+            assert rows_of(broker.bootstrap_servers, name) == wanted
+
+
+def test_a_restore_that_is_killed_goes_on(
+    made: History,
+    broker: tidelog.Broker,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = RestoreRequest(backup=str(made.backup), target=broker.bootstrap_servers, renames={TOPIC: "killed"})
+    confirmed = copier.OffsetMapWriter.confirm
+    calls = iter(range(100))
+
+    def dies(writer: copier.OffsetMapWriter) -> None:
+        if next(calls) == 0:
+            raise Dead
+        confirmed(writer)
+
+    monkeypatch.setattr(copier.OffsetMapWriter, "confirm", dies)
+    with pytest.raises(Dead):
+        restore(plan_restore(request), ManualClock(NOON), work=tmp_path)
+    report = restore(plan_restore(request), ManualClock(NOON), work=tmp_path)
+    assert report.differences == []
+    assert rows_of(broker.bootstrap_servers, "killed") == of(made, made.points[-1][1])
+
+
+def test_topics_with_records_are_refused(made: History, broker: tidelog.Broker, tmp_path: Path) -> None:  # noqa: F811
+    first = ["restore", made.backup, "--to", broker.bootstrap_servers, "--rename", f"{TOPIC}=full"]
+    run_ok(*first, "--work", tmp_path / "1")
+    refused = run(*first, "--work", tmp_path / "2")
+    assert refused.exit_code == 1
+    assert "topics with records are there already: full" in refused.stderr
+    run_ok(*first, "--work", tmp_path / "3", "--into-existing")
+    assert rows_of(broker.bootstrap_servers, "full") == 2 * of(made, made.points[-1][1])
+
+
+def test_groups_are_where_they_were(broker: tidelog.Broker, tmp_path: Path) -> None:  # noqa: F811
+    """Commits are appended at the broker's own time, so moments lie between them by its clock."""
+    key = TopicPartition("letters", 0)
+    clock = ManualClock(NOON)
+    options: dict[str, Any] = {"offsets_topic_num_partitions": 1, "log_retention_ms": -1}
+    with (
+        tidelog.Broker(data_dir=tmp_path / "source", clock=clock, **options) as source,
+        Cluster.at(source.bootstrap_servers, "test") as cluster,
+        tidelog.connect(source.bootstrap_servers) as client,
+    ):
+        for number in range(20):
+            client.produce("letters", b"%d" % number, timestamp=NOON + number * STEP_MS)
+            clock.advance(STEP_MS)
+            commit_offsets(cluster, "readers", {key: number + 1})
+            commit_offsets(cluster, "others", {key: number // 2})
+    moment = NOON + 10 * STEP_MS + STEP_MS // 2
+    backup = tmp_path / "backup"
+    run_ok("backup", tmp_path / "source", backup)
+    with_map = ["restore", backup, "--until", moment, "--groups", "readers", "--rename", "letters=old"]
+    run_ok(*with_map, "--to", broker.bootstrap_servers, "--work", tmp_path / "work")
+    with Cluster.at(broker.bootstrap_servers, "test") as cluster:
+        assert committed_offsets(cluster, "readers")[TopicPartition("old", 0)].offset == 10
+        assert committed_offsets(cluster, "others") == {}
+    run_ok("restore", backup, "--until", moment, "--to", tmp_path / "folder")
+    listed = run_ok("groups", "describe", tmp_path / "folder", "readers", "--json").json_lines
+    assert [line["committed_offset"] for line in listed if line["type"] == "partition"] == [10]
