@@ -128,26 +128,27 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
     version = request.api_version
     if acks not in _ANSWERED or version < FIRST_V2 or (transactional_id is not None and node.permissions is not None):
         return None
-    logs = node.manager.logs
     count = total_bytes = 0
     for topic, _, partitions in topics:
         for index, records in partitions:
             if not check_headers_fast(records, version) and (
-                transactional_id is None or not is_of_open_transaction(logs.get((topic, index)), records, version)  # type: ignore[call-overload]
+                transactional_id is None or not is_of_open_transaction(node.manager.logs.get((topic, index)), records, version)  # type: ignore[call-overload]
             ):
                 return None
             count += 1
             total_bytes += len(records)
-    if count != 1 and not (count and total_bytes <= _FEW_BATCHES_BYTES and _are_plain(node, topics, count)):
+    if count != 1 and not (count and total_bytes <= _FEW_BATCHES_BYTES and _are_plain(node, topics)):
         return None
     if node.permissions is not None and not may_each(
         node, request, Operation.WRITE, ResourceType.TOPIC, (topic[0] for topic in topics)
     ):
         return None
     uncommitted: list[Uncommitted] = []
+    rows: list[list[Any]] = []
     answers: dict[str, list[PartitionProduceResponse]] = {}
     is_refused = False
     for topic, _, partitions in topics:
+        of_topic: list[PartitionProduceResponse] = []
         for index, records in partitions:
             try:
                 answer = append(node, (topic, index), records, USUAL, acks, request.client_id, None, uncommitted)
@@ -155,13 +156,20 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
                 assert count == 1  # Plain records never need another thread.
                 return None
             is_refused |= answer.error_code != _NONE
-            answers.setdefault(topic, []).append(answer)
+            of_topic.append(answer)
+        if of_topic:
+            answers[topic] = of_topic
     if uncommitted or is_refused or node.flushes.pending:
         return _held(node, ProduceRequest(None, acks, timeout_ms, []), request, _response(answers), uncommitted, is_refused)
-    return [[[topic, NO_TOPIC_ID, [_fields(one) for one in of_topic]] for topic, of_topic in answers.items()], 0]
+    for topic, of_topic in answers.items():
+        fields = [
+            [one.index, 0, one.base_offset, one.log_append_time_ms, one.log_start_offset, _NO_RECORDS, None] for one in of_topic
+        ]
+        rows.append([topic, NO_TOPIC_ID, fields])
+    return [rows, 0]
 
 
-def _are_plain(node: Node, topics: list[Any], count: int) -> bool:
+def _are_plain(node: Node, topics: list[Any]) -> bool:
     """Whether several batches may be appended one after the other, with no other client served in between: small uncompressed
     ones, for different partitions.
     """
@@ -174,10 +182,6 @@ def _are_plain(node: Node, topics: list[Any], count: int) -> bool:
             if len(records) > _PLAIN_BYTES or records[ATTRIBUTES] & CODEC_MASK:
                 return False
     return True
-
-
-def _fields(answer: PartitionProduceResponse) -> list[Any]:
-    return [answer.index, _NONE, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset, _NO_RECORDS, None]
 
 
 def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
