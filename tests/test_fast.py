@@ -31,18 +31,6 @@ from tidelog.storage.partition.append.appends import _validate
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.log_segment import RollParams
-from tidelog.wire.codec import decoder, encode
-from tidelog.wire.fields import ZERO_UUID
-from tidelog.wire.headers import response_chunks
-from tidelog.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
-)
-from tidelog.wire.usual_produce import FIRST_READ, LAST_READ, read_usual_fast, write_usual_fast
 
 SOURCE = Path(__file__).parents[1] / "src" / "tidelog"
 seeds = st.integers(0, 2**32)
@@ -189,55 +177,6 @@ def validation(draw: random.Random) -> None:
         log.close()
 
 
-def drawn_produce(draw: random.Random, version: int) -> bytes:
-    """A request, mostly a usual one, and mostly sound."""
-    many = draw.choice([0, 2]) if draw.random() < 0.2 else 1
-    records = [None, b"", bytes(drawn_batch(draw)), bytes(draw.choice([60, 127, 128, 200, 16_500, 70_000]))]
-    partitions = [PartitionProduceData(draw.choice([0, 7, 2**31 - 1]), draw.choice(records[1:])) for _ in range(many)]
-    name = draw.choice(["t", "größe", "x" * 125, "x" * 126, "x" * 127, "x" * 249, ""])
-    topics = [TopicProduceData(name, ZERO_UUID, partitions)] * draw.choice([1, 1, 1, 1, 2, 0])
-    transaction = draw.choice([None, None, None, "", "me"])
-    data = bytearray(b"".join(encode(ProduceRequest(transaction, draw.choice([-1, 0, 1, 5]), 1000, topics), version)))
-    for _ in range(draw.choice([0, 0, 0, 1, 3]) if data else 0):
-        data[draw.randrange(min(len(data), 60))] = draw.choice([0, 1, 2, 127, 128, 255, draw.randrange(256)])
-    if draw.random() < 0.2:
-        data = data[: draw.randrange(len(data) + 1)] + bytes(draw.choice([0, 0, 1, 3]))
-    return bytes(data)
-
-
-def produce_request(draw: random.Random) -> None:
-    """Within other bytes, as in the memory that a connection reads into."""
-    version = draw.randrange(FIRST_READ, LAST_READ + 1)
-    sent = drawn_produce(draw, version)
-    before = bytes(draw.choice([0, 13]))
-    data = memoryview(bytearray(before + sent + draw.randbytes(draw.choice([0, 5, 100]))))
-    end = len(before) + len(sent)
-    fast = read_usual_fast(version, data, len(before), end)
-    if fast is not None:
-        slow = decoder(ProduceRequest, version, exact=False)(data, len(before), end)
-        (topic,) = slow.topic_data
-        (partition,) = topic.partition_data
-        assert slow.transactional_id is None
-        assert fast._asdict() == {
-            "topic": topic.name,
-            "partition": partition.index,
-            "acks": slow.acks,
-            "timeout_ms": slow.timeout_ms,
-            "records": partition.records,
-        }
-
-
-def produce_response(draw: random.Random) -> None:
-    version = draw.randrange(FIRST_READ, LAST_READ + 1)
-    name = draw.choice(["t", "größe", "x" * 125, "x" * 126, "x" * 127, "ß" * 64, "x" * 249])
-    numbers = [draw.choice([-1, 0, 1, NOW_MS, 2**62]) for _ in range(3)]
-    answer = PartitionProduceResponse(draw.choice([0, 7, 2**31 - 1]), draw.choice([0, 0, 3]), *numbers)
-    fast = write_usual_fast(version, 12345, name, answer)
-    if fast is not None:
-        whole = ProduceResponse([TopicProduceResponse(name, ZERO_UUID, [answer])])
-        assert fast == b"".join(response_chunks(whole, version, 12345))
-
-
 PAIRS: dict[str, Callable[[random.Random], None]] = {
     "broker/partitions/header_check.py check_headers_fast": look,
     "records/batch.py _read_header_fast": header,
@@ -247,8 +186,6 @@ PAIRS: dict[str, Callable[[random.Random], None]] = {
     "storage/partition/watermarks.py update_high_watermark_fast": watermark,
     "storage/segment/log_segment.py should_roll_fast": rolling,
     "storage/segment/segment_reader.py _walk_to_fast": walking,
-    "wire/usual_produce.py read_usual_fast": produce_request,
-    "wire/usual_produce.py write_usual_fast": produce_response,
 }
 
 
@@ -276,11 +213,6 @@ def test_the_usual_records_go_the_fast_way(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert check_headers_fast(bytes(batch()), 9) is USUAL
     assert log._appends._validate_fast(memoryview(batch()), 0, NOW_MS, NO_TIMESTAMP) is not None
-    for version in range(FIRST_READ, LAST_READ + 1):
-        partitions = [PartitionProduceData(3, bytes(batch()))]
-        request = b"".join(encode(ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, partitions)]), version))
-        assert read_usual_fast(version, memoryview(request), 0, len(request)) is not None
-        assert write_usual_fast(version, 1, "t", PartitionProduceResponse(3, 0, 5)) is not None
     log.append_as_leader(batch(), 0)
     assert log.segments.active.should_roll_fast(10, NOW_MS, 2, 10**9, 10**9) is False
     log.close()

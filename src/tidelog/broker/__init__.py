@@ -24,5 +24,6 @@ The rooms are floors: each imports only from those below it, type annotations in
 | `loop/`, `net/` | timers and threads; bytes and sockets |
 
 A request's path: socket → frame → `dispatch.dispatcher` decodes it → the API's `handle` → response, at once or later → socket.
+Usual requests of some APIs are not decoded: see `dispatch.usual_api`.
 The requests of one connection are answered one at a time and in order, as in Kafka.
 """

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from tidelog.records import kernel
 from tidelog.records.batch import BatchHeader, PathLike, check_crc
-from tidelog.records.compression import Bytes
+from tidelog.records.builder import NO_PRODUCER, Producer, binary_column, build_batch_v2_from_columns
+from tidelog.records.compression import Bytes, Codec
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.records import iter_records
 from tidelog.records.scanner import scan_batch
@@ -41,6 +43,25 @@ class StateBatch(NamedTuple):
     is_transactional: bool
     marker: ControlType | None
     records: list[StateRecord]
+
+
+def build_state_batch(
+    entries: Sequence[Entry], now_ms: int, codec: Codec, producer: Producer = NO_PRODUCER, *, is_transactional: bool = False
+) -> bytearray:
+    """Return a batch of entries, all with the timestamp `now_ms`, at offset 0. Any thread may call this."""
+    if codec is Codec.NONE:
+        batch = kernel.build_state_batch(list(entries), now_ms, *producer, is_transactional)
+        if batch is not None:
+            return batch
+    return build_batch_v2_from_columns(
+        array("q", (now_ms,)) * len(entries),
+        binary_column([key for key, _ in entries]),
+        binary_column([value for _, value in entries]),
+        base_offset=0,
+        codec=codec,
+        producer=producer,
+        is_transactional=is_transactional,
+    ).data
 
 
 def state_batches(headers: Sequence[BatchHeader], data: Bytes, path: PathLike, *, start: int = 0) -> Iterator[StateBatch]:

@@ -6,12 +6,12 @@ not make members rejoin.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.coordinators.groups.joining import heartbeat
-from tidelog.broker.handling.access import Right, at_top, whole
+from tidelog.broker.handling.access import Right, at_top, may_each, whole
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
 from tidelog.broker.requests.request import Request
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
@@ -29,19 +29,35 @@ ACCESS = whole(Right(Operation.READ, ResourceType.GROUP, "group_id"), refused=at
 
 def handle(node: Node, message: HeartbeatRequest, request: Request) -> HeartbeatResponse:
     """Restart the member's session timeout."""
-    return HeartbeatResponse(error_code=_code(node, message))
+    return HeartbeatResponse(
+        0, _code(node, message.group_id, message.generation_id, message.member_id, message.group_instance_id)
+    )
 
 
-def _code(node: Node, message: HeartbeatRequest) -> ErrorCode:
-    if not message.group_id:
+def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
+    """Do the same, if the client may."""
+    if not may_each(node, request, Operation.READ, ResourceType.GROUP, row[:1]):
+        return None
+    return [0, _code(node, *row)]
+
+
+def _code(node: Node, group_id: str, generation_id: int, member_id: str, group_instance_id: str | None) -> ErrorCode:
+    if not group_id:
         return ErrorCode.INVALID_GROUP_ID
-    code = node.groups.code_for(message.group_id)
+    code = node.groups.code_for(group_id)
     if code:
         return ErrorCode.NONE if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
-    group = node.groups.get(message.group_id)
+    group = node.groups.get(group_id)
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return heartbeat(node.groups, group, message.member_id, message.group_instance_id, message.generation_id)
+    return heartbeat(node.groups, group, member_id, group_instance_id, generation_id)
 
 
-API = Api(HeartbeatRequest, HeartbeatResponse, SERVED, ACCESS, by_groups(handle, waits=False))
+API = Api(
+    HeartbeatRequest,
+    HeartbeatResponse,
+    SERVED,
+    ACCESS,
+    by_groups(handle, waits=False),
+    usual_by_groups(answer_usual, waits=False),
+)

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Generator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.handling.access import each
+from tidelog.broker.handling.access import each, may_each
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
@@ -37,7 +37,7 @@ from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Elsewhere, Work
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
-from tidelog.formats.non_blocking_read import NotCachedError
+from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.model import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -87,6 +87,7 @@ SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIE
 
 CONSUMER = -1
 _STARTS = (EARLIEST, EARLIEST_LOCAL)
+_ENDS = (LATEST, EARLIEST)
 DEBUGGER = -2
 """The replica id of debugging tools, which non-leaders also answer."""
 _FIRST_WITH_EPOCHS = 4
@@ -115,12 +116,7 @@ class _Lookups:
         self._is_consumer = message.replica_id == CONSUMER
         leadership = node.leadership
         self._refusal = leadership.reading_refusal if message.replica_id == DEBUGGER else leadership.refusal
-        if not self._is_consumer:
-            self._isolation = FetchIsolation.LOG_END
-        elif message.isolation_level == ISOLATION_LEVELS[READ_COMMITTED]:
-            self._isolation = FetchIsolation.TXN_COMMITTED
-        else:
-            self._isolation = FetchIsolation.HIGH_WATERMARK
+        self._isolation = _isolation(message.isolation_level) if self._is_consumer else FetchIsolation.LOG_END
         self._room = AnswerRoom()
         self._twice: Container[tuple[str, int]] = ()
 
@@ -202,7 +198,8 @@ class _Lookups:
                     answer.old_style_offsets = offsets
                     self._room.use(OFFSET_BYTES * len(offsets))
                 else:
-                    answer.error_code = self._look_up(logs[key], timestamp, answer)
+                    found = _look_up(self._node, logs[key], timestamp, self._isolation, self._version)
+                    answer.error_code, answer.timestamp, answer.offset, answer.leader_epoch = found
             except NotCachedError:
                 raise
             except TidelogError as error:
@@ -214,24 +211,6 @@ class _Lookups:
                 logger.exception("%s-%d: the offset for %d cannot be found", *key, timestamp)
         return answer
 
-    def _look_up(self, log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse) -> int:
-        """Look up an offset and write it into the partition's response. Return an error code, 0 for success."""
-        if timestamp == EARLIEST_PENDING_UPLOAD:
-            timestamp = LATEST_TIERED  # There is neither.
-        found = log.fetch_offset_for_timestamp(timestamp, self._isolation)
-        if self._is_consumer and (timestamp == LATEST or found is None) and self._node.leadership.check_latest_known(log):
-            is_known = self._version >= _FIRST_WITH_NOT_AVAILABLE
-            return ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
-        if found is not None:
-            answer.timestamp, answer.offset, epoch = found
-            if self._version >= _FIRST_WITH_EPOCHS:
-                if timestamp == LATEST:
-                    _, epoch = self._node.leadership.leader_of(log.topic_partition)
-                elif epoch < 0 and timestamp in _STARTS:
-                    epoch = self._node.leadership.epoch_at_start(log, epoch)
-                answer.leader_epoch = epoch
-        return 0
-
     def _legacy_offsets(self, log: PartitionLog, timestamp: int, max_offsets: int) -> list[int]:
         offsets = log.legacy_fetch_offsets_before(timestamp, max_offsets)
         high_watermark = log.high_watermark
@@ -240,4 +219,62 @@ class _Lookups:
         return offsets
 
 
-API = Api(ListOffsetsRequest, ListOffsetsResponse, SERVED, ACCESS, handle)
+def _isolation(level: int) -> FetchIsolation:
+    """Return up to where a consumer may read."""
+    return FetchIsolation.TXN_COMMITTED if level == ISOLATION_LEVELS[READ_COMMITTED] else FetchIsolation.HIGH_WATERMARK
+
+
+def _look_up(node: Node, log: PartitionLog, timestamp: int, isolation: FetchIsolation, version: int) -> tuple[int, int, int, int]:
+    """Return (error code, timestamp, offset, leader epoch) for a time or a special timestamp; each -1 if there is no offset."""
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        timestamp = LATEST_TIERED  # There is neither.
+    leadership = node.leadership
+    found = log.fetch_offset_for_timestamp(timestamp, isolation)
+    is_consumer = isolation is not FetchIsolation.LOG_END
+    if is_consumer and (timestamp == LATEST or found is None) and leadership.check_latest_known(log):
+        is_known = version >= _FIRST_WITH_NOT_AVAILABLE
+        return ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE, -1, -1, -1
+    if found is None:
+        return 0, -1, -1, -1
+    at_ms, offset, epoch = found
+    if version < _FIRST_WITH_EPOCHS:
+        epoch = -1
+    elif timestamp == LATEST:
+        _, epoch = leadership.leader_of(log.topic_partition)
+    elif epoch < 0 and timestamp in _STARTS:
+        epoch = leadership.epoch_at_start(log, epoch)
+    return 0, at_ms, offset, epoch
+
+
+def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
+    """Answer a consumer that asks for times, or for ends of logs, of partitions that this broker leads."""
+    replica_id, isolation_level, topics, _ = row
+    version = request.api_version
+    if not version or replica_id != CONSUMER or not 0 <= isolation_level <= 1:
+        return None
+    isolation = _isolation(isolation_level)
+    logs, refusal = node.manager.logs, node.leadership.refusal
+    named: set[TopicPartition] = set()
+    answered = []
+    count = 0
+    try:
+        with non_blocking():
+            for name, partitions in topics:
+                of_topic: list[list[Any]] = []
+                answered.append([name, of_topic])
+                count += len(partitions)
+                for index, epoch, timestamp, _ in partitions:
+                    key = TopicPartition(name, index)
+                    if (timestamp < 0 and timestamp not in _ENDS) or refusal(key, epoch):
+                        return None
+                    code, at_ms, offset, its_epoch = _look_up(node, logs[key], timestamp, isolation, version)
+                    of_topic.append([index, code, (), at_ms, offset, its_epoch])
+                    named.add(key)
+    except Exception:
+        return None  # Bytes must be read from the disk, or it fails: then the request is decoded, and tries the same.
+    if len(named) != count or not may_each(node, request, Operation.DESCRIBE, ResourceType.TOPIC, (topic[0] for topic in topics)):
+        return None
+    return [0, answered]
+
+
+API = Api(ListOffsetsRequest, ListOffsetsResponse, SERVED, ACCESS, handle, answer_usual)

@@ -9,12 +9,20 @@ counts. `coordinators.groups.offset_commits` checks the member and its generatio
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.coordinators.groups.offset_commits import Codes, Committer, by_topic, commit, unknown_partitions, without
-from tidelog.broker.handling.access import Right, each, first, whole
+from tidelog.broker.coordinators.groups.offset_commits import (
+    Codes,
+    Committer,
+    by_topic,
+    commit,
+    is_known,
+    unknown_partitions,
+    without,
+)
+from tidelog.broker.handling.access import Right, each, first, may_each, whole
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
@@ -101,8 +109,45 @@ def handle(node: Node, message: OffsetCommitRequest, request: Request) -> Work:
     return response
 
 
+def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
+    """Answer a commit of a few known partitions, with the broker's retention, that is in the log at once."""
+    group_id, generation_id, member_id, instance_id, retention_ms, topics = row
+    log = node.groups.log
+    if not request.api_version or retention_ms != NO_RETENTION:
+        return None
+    if node.groups.code_for(group_id) or log.uncommitted or not log.writes_at_once(group_id):
+        return None
+    now_ms = node.clock.now_ms()
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    count = 0
+    for topic, _, partitions in topics:
+        count += len(partitions)
+        for index, offset, epoch, commit_ms, metadata in partitions:
+            key = TopicPartition(topic, index)
+            if not is_known(node.topics, key):
+                return None
+            at_ms = now_ms if commit_ms == NO_TIMESTAMP else commit_ms
+            offsets[key] = CommittedOffset(offset, epoch, metadata or "", at_ms)
+    names = [topic[0] for topic in topics]
+    if not offsets or len(offsets) != count or len(set(names)) != len(names):
+        return None
+    if node.permissions is not None and not (
+        may_each(node, request, Operation.READ, ResourceType.GROUP, (group_id,))
+        and may_each(node, request, Operation.READ, ResourceType.TOPIC, names)
+    ):
+        return None
+    committing = commit(node, Committer(group_id, generation_id, member_id, instance_id), offsets)
+    try:
+        next(committing)
+    except StopIteration as end:
+        codes = end.value
+    else:
+        raise AssertionError("a commit of few offsets has waited")
+    return [0, [[topic, of, [[one[0], codes[topic, one[0]]] for one in some]] for topic, of, some in topics if some]]
+
+
 def _response(codes: Codes) -> Generator[None, None, OffsetCommitResponse]:
     return OffsetCommitResponse(topics=(yield from by_topic(codes, OffsetCommitResponseTopic, OffsetCommitResponsePartition)))
 
 
-API = Api(OffsetCommitRequest, OffsetCommitResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(OffsetCommitRequest, OffsetCommitResponse, SERVED, ACCESS, by_groups(handle), usual_by_groups(answer_usual))

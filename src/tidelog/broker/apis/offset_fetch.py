@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.broker.coordinators.groups.group import Group
 from tidelog.broker.coordinators.groups.offset_commits import check_epoch
-from tidelog.broker.handling.access import Access, Amend, Asker, refusals
+from tidelog.broker.handling.access import Access, Amend, Asker, may_each, refusals
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import Work, slowly
@@ -25,7 +25,7 @@ from tidelog.groups.offsets_topic import MAX_CACHED
 from tidelog.model import NO_LEADER_EPOCH, TopicPartition
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.fields import Versions
+from tidelog.wire.fields import ZERO_UUID, Versions
 from tidelog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -184,6 +184,41 @@ def handle(node: Node, message: OffsetFetchRequest, request: Request) -> Work:
     return OffsetFetchResponse(error_code=code, topics=topics)
 
 
+def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
+    """Answer for the named partitions of one group."""
+    group_id, topics, groups, is_stable = row
+    version = request.api_version
+    if version >= _FIRST_WITH_GROUPS:
+        if len(groups) != 1:
+            return None
+        group_id, _, _, topics = groups[0]
+    if not version or topics is None or node.groups.code_for(group_id) or node.groups.log.uncommitted:
+        return None
+    group = node.groups.get(group_id)
+    if is_stable and group is not None and group.offsets.has_pending:
+        return None
+    answered = []
+    for topic in topics:
+        name, partitions = topic[0], topic[-1]
+        if len(set(partitions)) != len(partitions):
+            return None
+        of_topic = []
+        for partition in partitions:
+            one = NO_OFFSET if group is None else group.offsets.get(name, partition) or NO_OFFSET
+            of_topic.append([partition, one.offset, one.leader_epoch, one.metadata, 0])
+        if of_topic:
+            answered.append([name, of_topic] if version < _FIRST_WITH_GROUPS else [name, ZERO_UUID, of_topic])
+    names = [topic[0] for topic in topics]
+    if len(set(names)) != len(names):
+        return None
+    if node.permissions is not None and not (
+        may_each(node, request, Operation.DESCRIBE, ResourceType.GROUP, (group_id,))
+        and may_each(node, request, Operation.DESCRIBE, ResourceType.TOPIC, names)
+    ):
+        return None
+    return [0, answered, 0, []] if version < _FIRST_WITH_GROUPS else [0, [], 0, [[group_id, answered, 0]]]
+
+
 def _wanted(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None) -> _Wanted:
     return None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
 
@@ -221,4 +256,4 @@ def _found(
     return (yield from slowly(answers, 64))
 
 
-API = Api(OffsetFetchRequest, OffsetFetchResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(OffsetFetchRequest, OffsetFetchResponse, SERVED, ACCESS, by_groups(handle), usual_by_groups(answer_usual))

@@ -31,61 +31,64 @@ The coordinator's errors become these codes for clients:
 
 from __future__ import annotations
 
-import logging
 from struct import Struct
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tidelog.broker.coordinators.transactions.ask_coordinator import Asked, ask_coordinator, to_ask
+from tidelog.broker.handling.access import may_each
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.produce_access import PRODUCE_ACCESS
+from tidelog.broker.handling.produce_refusals import refused_by_log
 from tidelog.broker.loop.metrics import Counters
 from tidelog.broker.node import Node
-from tidelog.broker.partitions.header_check import USUAL, HeaderCheck, check_headers_fast, check_produced, is_of_open_transaction
+from tidelog.broker.partitions.header_check import (
+    ATTRIBUTES,
+    FIRST_V2,
+    USUAL,
+    HeaderCheck,
+    check_headers_fast,
+    check_produced,
+    is_of_open_transaction,
+)
 from tidelog.broker.replicas.delayed_produce import FIRST_WITH_LEADERS, DelayedProduce, Uncommitted, name_leaders
 from tidelog.broker.requests.request import Outcome, Request
 from tidelog.broker.requests.slices import SLICE_S, Elsewhere, Work, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics.topics import NO_TOPIC_ID
-from tidelog.errors import (
-    CorruptBatchError,
-    DecompressedTooLargeError,
-    RecordBatchTooLargeError,
-    RecordTooLargeError,
-    RecordValidationError,
-    StorageError,
-    TidelogError,
-)
+from tidelog.errors import CorruptBatchError
 from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
-from tidelog.records.batch import HEADER_BYTES
+from tidelog.records.batch import CODEC_MASK, HEADER_BYTES
 from tidelog.records.compression import Bytes
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.partition.append.append_info import AppendWork
 from tidelog.storage.partition.append.appends import Prepared, TooMuchAtOnceError
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
-from tidelog.wire.messages.produce import (
-    BatchIndexAndErrorMessage,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from tidelog.wire.usual_produce import FIRST_READ, LAST_READ, read_usual_fast, write_usual_fast
+from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 
 SERVED = Versions(0, 12)
 """The versions served here. `tidelog.wire.messages.produce` lists the changes of each version."""
 
 ACCESS = PRODUCE_ACCESS
 
-logger = logging.getLogger("tidelog.broker")
-
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """A client with this client id may write to internal topics. Kafka's tools use it."""
 
 MAX_PREPARATIONS: Final = 20
 """How often records are prepared for an exact offset before giving up: another append may take the offset each time."""
+
+_ANSWERED: Final = (1, -1)
+"""The acks of a usual request, in the order of their frequency: without a response there is no row to return."""
+
+_PLAIN_BYTES: Final = 32 * 1024
+"""The size up to which the log never leaves the check of an uncompressed batch to another thread."""
+
+_FEW_BATCHES_BYTES: Final = 1 << 20
+
+_NO_RECORDS: Final[list[Any]] = []
+"""The refused records of a usual response."""
 
 _NONE: Final = 0
 _V2: Final = 2
@@ -114,62 +117,71 @@ _NOT_KNOWN_YET: Final = frozenset(
 
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
     """Append records to their logs, and answer with their offsets."""
-    topics = message.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        name = topics[0].name
-        data = topics[0].partition_data[0]
-        version = request.api_version
-        key = (name, data.index)
-        if check_headers_fast(data.records, version) or (
-            message.transactional_id is not None and is_of_open_transaction(node.manager.logs.get(key), data.records, version)  # type: ignore[call-overload]
-        ):
-            uncommitted: list[Uncommitted] = []
-            try:
-                answer = append(node, key, data.records, USUAL, message.acks, request.client_id, None, uncommitted)
-            except TooMuchAtOnceError:
-                pass
-            else:
-                if message.acks == 0:
-                    return Outcome.CLOSE if answer.error_code else Outcome.NOTHING
-                only = ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, [answer])])
-                if uncommitted or answer.error_code or node.flushes.pending:
-                    return _held(node, message, request, only, uncommitted, answer.error_code != _NONE)
-                return only
     response = node.slices.answer(request, _work(node, message, request))
     assert isinstance(response, ProduceResponse | Outcome)
     return response
 
 
-def answer_usual(
-    node: Node, request: Request, data: memoryview, position: int, end: int
-) -> bytes | ProduceResponse | Outcome | None:
-    """Answer the request in `data[position:end]` if it has the usual form. Otherwise return None without any effect: the
-    request must be decoded.
-    """
+def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | ProduceResponse | Outcome | None:
+    """Answer a usual request: batches that need no check by a coordinator, in one partition or in a few."""
+    transactional_id, acks, timeout_ms, topics = row
     version = request.api_version
-    if not FIRST_READ <= version <= LAST_READ:
+    if acks not in _ANSWERED or version < FIRST_V2 or (transactional_id is not None and node.permissions is not None):
         return None
-    usual = read_usual_fast(version, data, position, end)
-    if usual is None:
+    count = total_bytes = 0
+    for topic, _, partitions in topics:
+        for index, records in partitions:
+            if not check_headers_fast(records, version) and (
+                transactional_id is None or not is_of_open_transaction(node.manager.logs.get((topic, index)), records, version)  # type: ignore[call-overload]
+            ):
+                return None
+            count += 1
+            total_bytes += len(records)
+    if count != 1 and not (count and total_bytes <= _FEW_BATCHES_BYTES and _are_plain(node, topics)):
         return None
-    topic, partition, acks, timeout_ms, records = usual
-    if not acks or not check_headers_fast(records, version):
-        return None
-    permissions = node.permissions
-    if permissions is not None and not permissions.may(request, Operation.WRITE, ResourceType.TOPIC, topic, log_denied=False):
+    if node.permissions is not None and not may_each(
+        node, request, Operation.WRITE, ResourceType.TOPIC, (topic[0] for topic in topics)
+    ):
         return None
     uncommitted: list[Uncommitted] = []
-    try:
-        answer = append(node, (topic, partition), records, USUAL, acks, request.client_id, None, uncommitted)
-    except TooMuchAtOnceError:
-        return None
-    if not (uncommitted or answer.error_code or node.flushes.pending or node.quotas.is_active):
-        written = write_usual_fast(version, request.correlation_id, topic, answer)
-        if written is not None:
-            return written
-    only = ProduceResponse([TopicProduceResponse(topic, NO_TOPIC_ID, [answer])])
-    message = ProduceRequest(None, acks, timeout_ms, [])
-    return _held(node, message, request, only, uncommitted, answer.error_code != _NONE)
+    rows: list[list[Any]] = []
+    answers: dict[str, list[PartitionProduceResponse]] = {}
+    is_refused = False
+    for topic, _, partitions in topics:
+        of_topic: list[PartitionProduceResponse] = []
+        for index, records in partitions:
+            try:
+                answer = append(node, (topic, index), records, USUAL, acks, request.client_id, None, uncommitted)
+            except TooMuchAtOnceError:
+                assert count == 1  # Plain records never need another thread.
+                return None
+            is_refused |= answer.error_code != _NONE
+            of_topic.append(answer)
+        if of_topic:
+            answers[topic] = of_topic
+    if uncommitted or is_refused or node.flushes.pending:
+        return _held(node, ProduceRequest(None, acks, timeout_ms, []), request, _response(answers), uncommitted, is_refused)
+    for topic, of_topic in answers.items():
+        fields = [
+            [one.index, 0, one.base_offset, one.log_append_time_ms, one.log_start_offset, _NO_RECORDS, None] for one in of_topic
+        ]
+        rows.append([topic, NO_TOPIC_ID, fields])
+    return [rows, 0]
+
+
+def _are_plain(node: Node, topics: list[Any]) -> bool:
+    """Whether several batches may be appended one after the other, with no other client served in between: small uncompressed
+    ones, for different partitions.
+    """
+    if node.slices.is_round_full or len({topic[0] for topic in topics}) != len(topics):
+        return False
+    for _, _, partitions in topics:
+        if len({one[0] for one in partitions}) != len(partitions):
+            return False
+        for _, records in partitions:
+            if len(records) > _PLAIN_BYTES or records[ATTRIBUTES] & CODEC_MASK:
+                return False
+    return True
 
 
 def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
@@ -246,7 +258,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
                 try:
                     prepared = yield Elsewhere(log.prepare_append(sent[key], node.leadership.epoch_of(log.topic_partition)))
                 except Exception as error:
-                    answer = _refused_by_log(key, log, error)
+                    answer = refused_by_log(key, log, error)
                     break
         if answer is None:  # Each time another client's records took the offset.
             answer = PartitionProduceResponse(key[1], ErrorCode.REQUEST_TIMED_OUT, -1)
@@ -385,7 +397,7 @@ def append(
     except TooMuchAtOnceError:
         raise
     except Exception as error:
-        return _refused_by_log(key, log, error)
+        return refused_by_log(key, log, error)
     answer = PartitionProduceResponse(key[1], _NONE, info.first_offset, info.log_append_time, info.log_start_offset)
     if acks == -1 and not is_committed:
         uncommitted.append(Uncommitted(answer, log, info.last_offset + 1))
@@ -424,26 +436,6 @@ def _refuse_all(sent: dict[_Key, Bytes], acks: int, code: ErrorCode, why: str | 
 
 def _response(answers: dict[str, list[PartitionProduceResponse]]) -> ProduceResponse:
     return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, of_topic) for name, of_topic in answers.items()])
-
-
-# --- what a log refuses ---------------------------------------------------------------------------------------------------
-
-_WITHOUT_LOG_START = (CorruptBatchError, RecordTooLargeError, DecompressedTooLargeError, RecordBatchTooLargeError, StorageError)
-
-
-def _refused_by_log(key: _Key, log: PartitionLog, error: Exception) -> PartitionProduceResponse:
-    """Return the answer for records that the log refused."""
-    if not isinstance(error, TidelogError):
-        logger.error("produce to %s-%d failed", *key, exc_info=error)
-        return PartitionProduceResponse(key[1], ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, log.log_start_offset)
-    logger.info("produce to %s-%d refused: %s", *key, error)
-    answer = PartitionProduceResponse(key[1], error_code_of(error), -1)
-    if not isinstance(error, _WITHOUT_LOG_START):
-        answer.log_start_offset = log.log_start_offset
-    if isinstance(error, RecordValidationError):
-        answer.error_message = error.message
-        answer.record_errors = [BatchIndexAndErrorMessage(one.batch_index, one.message) for one in error.record_errors]
-    return answer
 
 
 API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle, answer_usual)

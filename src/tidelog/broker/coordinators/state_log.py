@@ -17,7 +17,6 @@ as coordinator for it and appends nothing to it. The result of a load that began
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,14 +27,14 @@ from tidelog.broker.requests.slices import Elsewhere, Until
 from tidelog.broker.topics.topic_changes import Job, TopicChanges
 from tidelog.broker.topics.topic_creation import TopicCreation
 from tidelog.broker.topics.topics import Topics
-from tidelog.config import PropertyValue
+from tidelog.config import INT64_MAX, PropertyValue
 from tidelog.errors import RecordTooLargeError, TidelogError
 from tidelog.groups.offsets_topic import java_hash
 from tidelog.model import MAX_OFFSET, TopicPartition
 from tidelog.records.batch import iter_headers
-from tidelog.records.builder import NO_PRODUCER, Producer, binary_column, build_batch_v2_from_columns
+from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.records.compression import Codec
-from tidelog.records.state_batches import Entry, StateBatch, state_batches
+from tidelog.records.state_batches import Entry, StateBatch, build_state_batch, state_batches
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.steps import Steps
@@ -284,16 +283,9 @@ class StateLog:
 
     def build(self, entries: Sequence[Entry], *, producer: Producer = NO_PRODUCER, is_transactional: bool = False) -> bytearray:
         """Build a batch of entries for `append_batch`. Any thread may call this."""
-        now_ms = self._core.clock.now_ms()
-        return build_batch_v2_from_columns(
-            array("q", (now_ms,)) * len(entries),
-            binary_column([key for key, _ in entries]),
-            binary_column([value for _, value in entries]),
-            base_offset=0,
-            codec=self.wanted.codec,
-            producer=producer,
-            is_transactional=is_transactional,
-        ).data
+        return build_state_batch(
+            entries, self._core.clock.now_ms(), self.wanted.codec, producer, is_transactional=is_transactional
+        )
 
     def append_batch(self, partition: int, batch: bytearray) -> int:
         """Append a batch that was built before, and return its offset. Raises as `append`."""
@@ -314,6 +306,11 @@ class StateLog:
         if not leadership.appended(log):
             self.uncommitted.add(partition)
         return info.first_offset
+
+    def writes_at_once(self, identity: str) -> bool:
+        """Whether what is appended for an id is committed then: no flush has to follow (`flush.messages`)."""
+        log = self._log(self.partition_of(identity))
+        return log is not None and log.config.flush_messages == INT64_MAX
 
     @property
     def may_be_uncommitted(self) -> bool:

@@ -209,10 +209,13 @@ class Dispatcher:
                     return self._unsupported(connection, body)
             connection.served = served
             connection.api_version = served.version
-            if served.answer_usual is not None:
-                usual = served.answer_usual(self._node, connection, data, body, end)
+            if served.usual is not None:
+                usual = served.usual.answer(self._node, connection, data, body, end)
                 if type(usual) is bytes:
-                    served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
+                    took_ns = perf_counter_ns() - connection.started_ns
+                    served.metrics.microseconds.record(took_ns // 1000)
+                    if took_ns > NOTED_NS:
+                        self._node.slices.note(took_ns / 1e9)
                     return [usual]
                 if usual is not None:
                     return self._answer(connection, served, usual)

@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.apis import produce
+from tidelog.broker.dispatch.usual_api import UsualApi
 from tidelog.broker.handling.authorized_handler import AuthorizedHandler
 from tidelog.broker.handling.faulty_handler import FaultyHandler
 from tidelog.broker.peers.forwarded_apis import Forwarded
@@ -27,7 +28,6 @@ class ServedApi:
     """One version of an API. Its codec is compiled at the first request."""
 
     __slots__ = (
-        "answer_usual",
         "bytes_at_once",
         "check",
         "decode",
@@ -37,6 +37,7 @@ class ServedApi:
         "metrics",
         "quotas",
         "response",
+        "usual",
         "version",
         "write",
     )
@@ -59,13 +60,13 @@ class ServedApi:
             self.forwarded = api
             self.bytes_at_once = -1
             self.is_flexible = False
-            self.answer_usual = None
+            self.usual = None
             self.check = None
             return
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
         self.handle = FaultyHandler.of(api, AuthorizedHandler.of(api, permissions), faults)
         self.check = self.handle.check if isinstance(self.handle, AuthorizedHandler) else None
-        self.answer_usual = None if faults else api.answer_usual
+        self.usual = None if faults else UsualApi.of(api, version)
         self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
         # Kafka ignores bytes after a request, and librdkafka's Metadata request has one byte too many.
         self.decode: Any = decoder(api.request, version, exact=False)

@@ -18,7 +18,7 @@ nothing else, and does not block.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tidelog.broker.requests.request import Outcome, Wide
@@ -201,6 +201,14 @@ def named_twice(names: Counter[str], name: str) -> bool:
 def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapping[str, int]) -> set[str]:
     """Return those of `names` on which the operation is denied. `names` maps each name to how often the request names it."""
     return {name for name, count in names.items() if not asker.may(operation, kind, name, count=count)}
+
+
+def may_each(node: Node, request: Request, operation: Operation, kind: ResourceType, names: Iterable[str]) -> bool:
+    """Whether a request's sender may do an operation on each of these resources. Refusals are not logged: the request must then
+    be decoded, and its access check logs them.
+    """
+    permissions = node.permissions
+    return permissions is None or all(permissions.may(request, operation, kind, name, log_denied=False) for name in names)
 
 
 def operations_of(node: Node, request: Request, kind: ResourceType, name: str = CLUSTER_NAME) -> int:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Message
     from tidelog.wire.fields import Versions
 
-UsualHandler: TypeAlias = "Callable[[Node, Request, memoryview, int, int], bytes | Message | Outcome | None]"
+UsualHandler: TypeAlias = "Callable[[Node, Request, list[Any]], list[Any] | Message | Outcome | None]"
 
 Handler: TypeAlias = "Callable[[Node, Any, Request], Answer | Work]"
 
@@ -58,8 +58,9 @@ class Api(NamedTuple):
     """The operations that the authorizer must allow, if the broker has one."""
     handle: Handler
     answer_usual: UsualHandler | None = None
-    """Answers usual requests directly from their bytes, which is faster. It returns None for a request that must be decoded.
-    None for most APIs.
+    """Answers usual requests without objects of messages: see `dispatch.usual_api`. It gets the request's fields as a list, and
+    returns the response's, or what `handle` returns. It returns None, before it has changed anything, for a request that must be
+    decoded. None for most APIs.
     """
 
     @property

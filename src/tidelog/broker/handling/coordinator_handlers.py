@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidelog.broker.coordinators.state_log import StateLog, TopicMissingError, refusal_of
-from tidelog.broker.handling.api import Handler
+from tidelog.broker.handling.api import Handler, UsualHandler
 from tidelog.broker.requests.request import Outcome, Request, Wide
 from tidelog.broker.requests.slices import Work
 from tidelog.wire.error_codes import ErrorCode
@@ -41,6 +41,24 @@ def by_groups(handle: Handler, *, waits: bool = True) -> Handler:
 def by_transactions(handle: Handler) -> Handler:
     """Wrap a handler that changes transactions."""
     return _Coordinated(lambda node: node.transactions.log, handle, waits=True)
+
+
+def usual_by_groups(answer: UsualHandler, *, waits: bool = True) -> UsualHandler:
+    """Wrap the short way of a request about groups. If its response may have to wait until records are committed, it is not
+    taken: on a member of a cluster, and while a log is flushed.
+    """
+
+    def answered(node: Node, request: Request, row: list[Any]) -> Any:
+        log = node.groups.log
+        if waits and log.may_be_uncommitted:
+            return None
+        log.uncommitted.clear()
+        try:
+            return answer(node, request, row)
+        except TopicMissingError:
+            return None
+
+    return answered
 
 
 class _Coordinated:

@@ -35,7 +35,8 @@ _read_head = Struct(">8xi4xb5xB").unpack_from
 _read_prefix = Struct(">8xi4xb").unpack_from
 _read_producer = Struct(">43xqhi").unpack_from
 _MAGIC_END: Final = 17
-_ATTRIBUTES: Final = 22
+ATTRIBUTES: Final = 22
+"""Where a v2 batch has the low byte of its attributes: codec, timestamp type, transactional."""
 _PRODUCER_ID: Final = 43
 _SIGN: Final = 0x80
 
@@ -98,7 +99,7 @@ def check_headers(records: Bytes, version: int) -> HeaderCheck:
     if end is None:
         return USUAL if version < FIRST_V2 else HeaderCheck(ErrorCode.INVALID_RECORD)
     is_v2 = records[_MAGIC_END - 1] == 2
-    attributes = records[_ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
+    attributes = records[ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
     is_transactional = bool(attributes & TRANSACTIONAL_BIT)
     producer = None
     if is_transactional and not records[_PRODUCER_ID] & _SIGN:

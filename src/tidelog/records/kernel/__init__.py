@@ -9,7 +9,8 @@ use, and `__init__.pyi` has the types. Cython's own types appear only inside `ke
 `rows`          records of a batch to columns (`Rows`), into Arrow's layouts, and from columns (`BinaryColumn`) to a batch
 `batches`       checksums, the walk over a segment (`SegmentScan`), times for time maps
 `compaction`    the latest offset of each key (`OffsetTable`), and the two passes of the cleaner
-`fast_paths`    the common cases of appends, searches by time, and fetches by 0.9.0 clients from 0.10.0 logs
+`messages`      usual requests and responses, as lists of their fields, by a plan
+`fast_paths`    the common cases of appends, coordinators' writes, searches by time, fetches by 0.9.0 clients from 0.10.0 logs
 `sockets`       threads that send to sockets, and wait for disks (`Senders`)
 `primitives`    buffers, varints, checksums, fault codes, layout: shared by all
 ==============  ======================================================================================================
@@ -35,7 +36,9 @@ _HOMES = {
     "fast_paths.first_match": ("first_match",),
     "fast_paths.plain_append": ("take_plain_batch",),
     "fast_paths.plain_messages": ("holds_messages_only", "plain_messages_to_v0"),
+    "fast_paths.state_batch": ("build_state_batch",),
     "fast_paths.walk_times": ("walk_times",),
+    "messages.message_plan": ("KINDS", "MessagePlan"),
     "primitives.faults": ("BATCH_CHECKSUM", "BATCH_FAULTS", "BATCH_OVERFLOW", "FAULTS"),
     "primitives.layout": ("KEY", "MAX_INT64", "MIN_INT64", "NO_LIMIT", "VALUE"),
     "rows.binary_column": ("BinaryColumn",),

@@ -1,6 +1,6 @@
 # The kernels' types as their callers see them: in the kernels they are Cython's.
 from array import array
-from typing import Literal
+from typing import Any, Literal
 
 from tidelog.records.compression import Bytes
 
@@ -23,6 +23,14 @@ def take_plain_batch(
     needs_keys: bool,
     append_time: int,
 ) -> tuple[int, ...] | None: ...
+def build_state_batch(
+    entries: list[tuple[bytes, bytes | None]],
+    timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    is_transactional: bool,
+) -> bytearray | None: ...
 def holds_messages_only(data: Bytes, magic: int) -> bool: ...
 def plain_messages_to_v0(data: Bytes, start: int, first_offset: int) -> tuple[bytearray, int, int]: ...
 def messages_bytes(key_lengths: memoryview, value_lengths: memoryview, first: int, last: int, magic: int) -> int: ...
@@ -41,6 +49,13 @@ def encode_messages(
     magic: int,
     attributes: int,
 ) -> int: ...
+
+KINDS: dict[str, int]
+
+class MessagePlan:
+    def __init__(self, numbers: array[int], defaults: list[Any], is_flexible: bool) -> None: ...
+    def read(self, data: memoryview, position: int, end: int, room: int) -> list[Any] | None: ...
+    def write(self, row: list[Any], correlation_id: int) -> bytes: ...
 
 CRC32C: Literal["SSE4.2", "ARMv8", "table", "package"]
 

@@ -305,7 +305,7 @@ def unknown_partitions(topics: Topics, keys: Iterable[TopicPartition]) -> Genera
     """Return those of `keys` that are unknown partitions, each with UNKNOWN_TOPIC_OR_PARTITION. Runs in slices."""
     codes: Codes = {}
     for count, key in enumerate(keys):
-        if not _is_known(topics, key):
+        if not is_known(topics, key):
             codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if count % 64 == 63:
             yield None
@@ -325,7 +325,8 @@ def without(
     return known
 
 
-def _is_known(topics: Topics, key: TopicPartition) -> bool:
+def is_known(topics: Topics, key: TopicPartition) -> bool:
+    """Whether a partition exists."""
     view = topics.get(key.topic)
     if view is None:
         return False

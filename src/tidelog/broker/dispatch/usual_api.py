@@ -1,0 +1,66 @@
+"""The short way of a usual request: read into plain lists, looked up, and written by compiled code.
+
+    dispatcher → MessagePlan.read → the API's `answer_usual` → MessagePlan.write → the connection
+
+No object of a message class is made for the request, its partitions or the response. An `answer_usual` returns None for whatever
+is not usual, before it has changed anything; then the request is decoded and handled as if this module did not exist. So each
+error is reported in one place, and the interpreted build, which has no plans, answers the same.
+
+Not usual are also: requests while any quota is set, because responses then name the throttle time; requests that an authorizer
+refuses; coordinators' requests while records may be uncommitted; requests of more than `MOST_ELEMENTS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.apis import produce
+from tidelog.broker.requests.wide_requests import BYTES_AT_ONCE, FEW_BYTES
+from tidelog.wire.usual_messages import plan_of
+
+if TYPE_CHECKING:
+    from tidelog.broker.handling.api import Api, UsualHandler
+    from tidelog.broker.node import Node
+    from tidelog.broker.requests.request import Outcome, Request
+    from tidelog.records.kernel import MessagePlan
+    from tidelog.wire.codec import Message
+
+MOST_ELEMENTS = 128
+"""The most elements of a usual request: one or two milliseconds of work."""
+
+
+class UsualApi:
+    """The short way of one version of an API."""
+
+    __slots__ = ("_answer", "_is_produce", "_request", "_response")
+
+    def __init__(self, answer: UsualHandler, request: MessagePlan, response: MessagePlan, *, is_produce: bool) -> None:
+        self._answer = answer
+        self._request = request
+        self._response = response
+        self._is_produce = is_produce
+
+    @classmethod
+    def of(cls, api: Api, version: int) -> UsualApi | None:
+        """Return the short way of a version; None for an API that has none, and in the interpreted build."""
+        if api.answer_usual is None:
+            return None
+        request, response = plan_of(api.request, version), plan_of(api.response, version)
+        if request is None or response is None:
+            return None
+        return cls(api.answer_usual, request, response, is_produce=api is produce.API)
+
+    def answer(self, node: Node, request: Request, data: memoryview, body: int, end: int) -> bytes | Message | Outcome | None:
+        """Answer the request in `data[body:end]`: return the response's frame, or what a handler returns. None: it is not a
+        usual request, and nothing has happened.
+        """
+        if node.quotas.is_active:
+            return None
+        # In a full round only the smallest requests are answered, and single batches: `produce` leaves the others, too.
+        if not self._is_produce and (size := end - body) > FEW_BYTES and (node.slices.is_round_full or size > BYTES_AT_ONCE):
+            return None
+        row = self._request.read(data, body, end, MOST_ELEMENTS)
+        if row is None:
+            return None
+        answer = self._answer(node, request, row)
+        return self._response.write(answer, request.correlation_id) if type(answer) is list else answer  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""Messages of the protocol, without an object for each of their structs."""

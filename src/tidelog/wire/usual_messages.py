@@ -1,0 +1,64 @@
+"""Usual requests and responses as plain lists, read and written by compiled code: see `records.kernel.MessagePlan`.
+
+The plans are made from the descriptions in `messages`, like the functions of `codec`, so both read and write the same bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from tidelog.records.kernel import COMPILED, KINDS, MessagePlan
+from tidelog.wire.fields import ZERO_UUID, Field, Message, Struct
+
+_STOP, _TAGS, _ABSENT = KINDS["stop"], KINDS["tags"], KINDS["absent"]
+
+
+def plan_of(cls: type[Message], version: int) -> MessagePlan | None:
+    """Return the plan of a message in a version: its fields in declared order, without the tagged ones.
+
+    None if the kernels are interpreted, or if the message has fields of a kind that plans lack.
+    """
+    if not COMPILED:
+        return None
+    plan = _Plan(version, is_flexible=version >= cls.FIRST_FLEXIBLE)
+    try:
+        plan.add(cls)
+    except KeyError:
+        return None
+    return MessagePlan(array("i", plan.numbers), plan.defaults, plan.is_flexible)
+
+
+class _Plan:
+    """A plan in progress: a struct's fields, and behind them those of the structs in its arrays."""
+
+    def __init__(self, version: int, *, is_flexible: bool) -> None:
+        self.is_flexible = is_flexible
+        self.numbers: list[int] = []
+        self.defaults: list[Any] = []
+        self._version = version
+
+    def add(self, cls: type[Struct]) -> None:
+        """Add a struct's fields. Raise KeyError for a kind that plans lack."""
+        arrays: list[tuple[int, Field]] = []
+        for field in cls.FIELDS:
+            if field.tag is not None:
+                continue
+            if self._version not in field.versions:
+                self.numbers += (_ABSENT, len(self.defaults))
+                self.defaults.append(ZERO_UUID if field.kind == "uuid16" else field.default)
+                continue
+            nullable = "nullable " if self._version in field.nullable else ""
+            if field.kind == "array" and not isinstance(field.of, type):
+                if field.of.__name__ != "int32" or nullable:
+                    raise KeyError(field.of.__name__)
+                self.numbers.append(KINDS["ints"])
+                continue
+            self.numbers.append(KINDS[("" if field.kind == "records" else nullable) + field.kind])
+            if field.kind == "array":
+                arrays.append((len(self.numbers), field))
+                self.numbers.append(0)
+        self.numbers.append(_TAGS if self.is_flexible else _STOP)
+        for place, field in arrays:
+            self.numbers[place] = len(self.numbers)
+            self.add(field.of)
