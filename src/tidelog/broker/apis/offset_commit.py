@@ -136,7 +136,8 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
         and may_each(node, request, Operation.READ, ResourceType.TOPIC, names)
     ):
         return None
-    committing = commit(node, Committer(group_id, generation_id, member_id, instance_id), offsets)
+    committer = Committer(group_id, generation_id, member_id, instance_id, request.api_version)
+    committing = commit(node, committer, offsets)
     try:
         next(committing)
     except StopIteration as end:

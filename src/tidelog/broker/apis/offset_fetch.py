@@ -191,7 +191,9 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
     if version >= _FIRST_WITH_GROUPS:
         if len(groups) != 1:
             return None
-        group_id, _, _, topics = groups[0]
+        group_id, member_id, member_epoch, topics = groups[0]
+        if member_id is not None or member_epoch >= 0:
+            return None
     if not version or topics is None or node.groups.code_for(group_id) or node.groups.log.uncommitted:
         return None
     group = node.groups.get(group_id)
