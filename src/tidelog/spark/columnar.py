@@ -57,9 +57,9 @@ _log = logging.getLogger("tidelog.spark")
 
 
 def columns_jar() -> Path:
-    """Return the jar with which a Spark session of a tested release (`TESTED`) reads columns, whoever starts it.
+    """Return the jar with which a Spark session of a tested release (`TESTED`) reads columns from its start.
 
-    It belongs into `spark.jars`, behind `--jars`, or into Spark's folder of jars; any other release ignores it.
+    Name it in `spark.jars` or `--jars`, or put it in Spark's folder of jars. Any other release ignores it.
     """
     return Path(__file__).with_name("columnar.jar")
 
