@@ -27,15 +27,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from tidelog.model import NO_TIMESTAMP, READ_COMMITTED, Isolation
+from tidelog.objects.object_path import prefetch
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.salvage.salvaged_segment import SalvagedSegment
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_time import largest_timestamp, start_position
-from tidelog.reader.time_map_file import TimeMaps
+from tidelog.reader.time_map_file import TimeMaps, time_map_path
 from tidelog.sources.bounds import HIGH_WATERMARK, TimeRange, clip, wanted_partitions
 from tidelog.sources.files.cut import Extent, around_damage, cut_runs, extent_of
 from tidelog.sources.files.folder_split import FolderSplit
@@ -144,9 +146,14 @@ def _plan_partition(
         if isolation == READ_COMMITTED:
             found = log.aborted_transactions(start_offset, end_offset)
             aborted = tuple(AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found)
-        for segment in log.segments:
-            if _is_outside(segment, start_offset, end_offset) or _is_out_of_time(segment, time):
-                continue
+        wanted_segments = [
+            segment
+            for segment in log.segments
+            if not (_is_outside(segment, start_offset, end_offset) or _is_out_of_time(segment, time))
+        ]
+        if time.is_bounded and not isinstance(log.directory, Path):
+            prefetch(path for one in wanted_segments for path in (time_map_path(one.log_path), one.log_path))
+        for segment in wanted_segments:
             without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
             is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map does not show damage.
             pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None
