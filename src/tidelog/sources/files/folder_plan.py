@@ -29,10 +29,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from tidelog.errors import TidelogError
 from tidelog.model import NO_TIMESTAMP, READ_COMMITTED, Isolation
-from tidelog.objects.object_path import ObjectPath
+from tidelog.objects.object_path import ObjectPath, prefetch
 from tidelog.ordered_map import ordered_map
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
@@ -40,7 +41,7 @@ from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.reader.salvage.salvaged_segment import SalvagedSegment
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_time import largest_timestamp, start_position
-from tidelog.reader.time_map_file import TimeMaps
+from tidelog.reader.time_map_file import TimeMaps, time_map_path
 from tidelog.sources.bounds import HIGH_WATERMARK, TimeRange, clip, wanted_partitions
 from tidelog.sources.files.cut import Extent, around_damage, cut_runs, extent_of
 from tidelog.sources.files.folder_split import FolderSplit
@@ -158,6 +159,8 @@ def _plan_partition(
             for segment in log.segments
             if not _is_outside(segment, start_offset, end_offset) and not _is_out_of_time(segment, time)
         ]
+        if time.is_bounded and not isinstance(log.directory, Path):
+            prefetch(path for one in read for path in (time_map_path(one.log_path), one.log_path))
         planned = partial(_plan_segment, maps=maps, time=time, start_offset=start_offset, end_offset=end_offset, aborted=aborted)
         # With a time bound, what may be fetched to check time indexes is counted from segment to segment.
         threads = 1 if time.is_bounded else _threads(read)
