@@ -23,6 +23,7 @@ from tidelog.storage.partition.held_directory import HeldDirectory
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.local_log import LocalLog
 from tidelog.storage.partition.partition_metadata_file import PartitionMetadataFile
+from tidelog.storage.partition.weak_calls import weakly
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.descriptors import is_shortage
 
@@ -54,7 +55,8 @@ class LogFlusher:
         self._awaiting: list[tuple[int, Flushed]] = []
         self._flush_to = 0
         self._is_writing = False
-        leader_epochs.defer_to(lambda _: self.write_soon())
+        write_soon = weakly(self.write_soon)
+        leader_epochs.defer_to(lambda _: write_soon())
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
         """Flush the log up to the offset `up_to` (exclusive; default: all of it), and move the recovery point.

@@ -52,6 +52,7 @@ from tidelog.storage.partition.partition_metadata_file import PartitionMetadataF
 from tidelog.storage.partition.removals import Removals
 from tidelog.storage.partition.roll_statistics import RollStatistics, warn_of_wide_limits
 from tidelog.storage.partition.watermarks import FetchIsolation, Watermarks
+from tidelog.storage.partition.weak_calls import weakly, with_weak
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.log_segment import FetchData, LogSegment, LogSlice
@@ -105,15 +106,14 @@ class PartitionLog:
         )
         self.watermarks = Watermarks(self.local, producer_state, offsets.log_start_offset)
         self.watermarks.update_first_unstable_offset()
-        self._availability = Availability(self.local, lambda: self.events.went_offline(self))
+        self._availability = Availability(self.local, with_weak(self, lambda log: log.events.went_offline(log)))
         self._flusher = LogFlusher(self.local, leader_epochs, self.metadata_file, self._availability, scheduler)
         parts = self.local, self.watermarks, producer_state, leader_epochs
-        self._appends = Appends(*parts, self.metadata_file, self._availability, self._flusher, clock, self.roll)
-        self._removals = Removals(*parts, self._availability, clock, scheduler, self.roll)
+        self._appends = Appends(*parts, self.metadata_file, self._availability, self._flusher, clock, weakly(self.roll))
+        self._removals = Removals(*parts, self._availability, clock, scheduler, weakly(self.roll))
         self._expire = partial(scheduler.in_slices, "producer-expiration")
-        check_ms = PRODUCER_EXPIRATION_CHECK_MS
-        check = self.remove_expired_producers
-        self._expiration = scheduler.schedule("producer-expiration", check, delay_ms=check_ms, period_ms=check_ms)
+        ms = PRODUCER_EXPIRATION_CHECK_MS
+        self._expiration = scheduler.schedule("producer-expiration", self.remove_expired_producers, delay_ms=ms, period_ms=ms)
         warn_of_wide_limits(config, directory.parent, self.topic_partition.topic)
 
     def __repr__(self) -> str:
