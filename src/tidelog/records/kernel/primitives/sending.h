@@ -121,7 +121,20 @@ static int tidelog_is_in_memory(const void *at, size_t size)
     return 1;
 }
 
-/* Have the disk read what a reader will want next, unless that is in memory: the mapped file behind the last large buffer. */
+/* Return the end of a mapped file's part if what a reader will want behind it is still on the disk, otherwise 0. */
+static uintptr_t tidelog_ahead(const void *at, size_t size)
+{
+#ifdef __linux__
+    unsigned char page[1];
+    uintptr_t end = tidelog_page((const char *)at + size);
+    uintptr_t middle = tidelog_page((void *)(end + TIDELOG_AHEAD_BYTES / 2));
+    if (!mincore((void *)middle, 1, page) && !(page[0] & 1))
+        return end;
+#endif
+    return 0;
+}
+
+/* Have the disk read what a reader will want next: the mapped file behind the last large buffer. */
 static void tidelog_read_ahead(const tidelog_job *job)
 {
 #ifdef __linux__
@@ -130,10 +143,8 @@ static void tidelog_read_ahead(const tidelog_job *job)
         buffer--;
     if (buffer < job->buffers + job->first)
         return;
-    unsigned char page[1];
-    uintptr_t end = tidelog_page((char *)buffer->iov_base + buffer->iov_len);
-    uintptr_t middle = tidelog_page((void *)(end + TIDELOG_AHEAD_BYTES / 2));
-    if (!mincore((void *)middle, 1, page) && !(page[0] & 1))
+    uintptr_t end = tidelog_ahead(buffer->iov_base, buffer->iov_len);
+    if (end)
         madvise((void *)end, TIDELOG_AHEAD_BYTES, MADV_WILLNEED);
 #endif
 }

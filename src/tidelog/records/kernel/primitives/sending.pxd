@@ -18,6 +18,7 @@ cdef extern from "sending.h" nogil:
     Job *pool_take "tidelog_pool_take"(Pool *pool)
     bint pool_close "tidelog_pool_close"(Pool *pool, double seconds)
     int tidelog_is_in_memory(const void *at, size_t size)
+    size_t tidelog_ahead(const void *at, size_t size)
 
 
 cdef inline int job_add(Job *job, object chunk) except -1:
@@ -32,7 +33,7 @@ cdef inline int job_add(Job *job, object chunk) except -1:
 cdef inline bint is_in_memory(object chunk) except -1:
     cdef Py_buffer view
     PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE)
-    cdef int found = tidelog_is_in_memory(view.buf, view.len)
+    cdef bint found = tidelog_is_in_memory(view.buf, view.len) and not tidelog_ahead(view.buf, view.len)
     PyBuffer_Release(&view)
     return found
 
