@@ -43,6 +43,7 @@ typedef struct tidelog_job {
     int fd;           /* -1: only read the buffers into memory. */
     int error;
     size_t sent;
+    uintptr_t limit;  /* Where the mapping of the last large buffer ends. */
     int first, count; /* The buffers that are left. */
     struct iovec buffers[];
 } tidelog_job;
@@ -121,7 +122,21 @@ static int tidelog_is_in_memory(const void *at, size_t size)
     return 1;
 }
 
-/* Have the disk read what a reader will want next, unless that is in memory: the mapped file behind the last large buffer. */
+/* Return the end of a mapped file's part if what a reader will want behind it is still on the disk, otherwise 0. The mapping ends
+   at `limit`: behind it may be something else. */
+static uintptr_t tidelog_ahead(const void *at, size_t size, uintptr_t limit)
+{
+#ifdef __linux__
+    unsigned char page[1];
+    uintptr_t end = tidelog_page((const char *)at + size);
+    uintptr_t middle = tidelog_page((void *)(end + TIDELOG_AHEAD_BYTES / 2));
+    if (middle < limit && !mincore((void *)middle, 1, page) && !(page[0] & 1))
+        return end;
+#endif
+    return 0;
+}
+
+/* Have the disk read what a reader will want next: the mapped file behind the last large buffer. */
 static void tidelog_read_ahead(const tidelog_job *job)
 {
 #ifdef __linux__
@@ -130,11 +145,9 @@ static void tidelog_read_ahead(const tidelog_job *job)
         buffer--;
     if (buffer < job->buffers + job->first)
         return;
-    unsigned char page[1];
-    uintptr_t end = tidelog_page((char *)buffer->iov_base + buffer->iov_len);
-    uintptr_t middle = tidelog_page((void *)(end + TIDELOG_AHEAD_BYTES / 2));
-    if (!mincore((void *)middle, 1, page) && !(page[0] & 1))
-        madvise((void *)end, TIDELOG_AHEAD_BYTES, MADV_WILLNEED);
+    uintptr_t end = tidelog_ahead(buffer->iov_base, buffer->iov_len, job->limit);
+    if (end)
+        madvise((void *)end, job->limit - end < TIDELOG_AHEAD_BYTES ? job->limit - end : TIDELOG_AHEAD_BYTES, MADV_WILLNEED);
 #endif
 }
 
@@ -316,8 +329,10 @@ static tidelog_job *tidelog_job_new(int64_t key, int fd, int count)
     return job;
 }
 
-static void tidelog_job_add(tidelog_job *job, const void *data, size_t size)
+static void tidelog_job_add(tidelog_job *job, const void *data, size_t size, size_t limit)
 {
+    if (size >= TIDELOG_BIG_BYTES)
+        job->limit = limit;
     if (size) {
         job->buffers[job->count].iov_base = (void *)data;
         job->buffers[job->count++].iov_len = size;

@@ -81,7 +81,9 @@ class Senders:
 
 
 def is_in_memory(chunks: list) -> bool:
-    """Return whether all chunks are in memory. Parts of mapped files may not be."""
+    """Return whether all chunks are in memory. Parts of mapped files may not be; and the file behind them must be in memory, too,
+    so that those who send them have the disk read ahead.
+    """
     for chunk in chunks:
         if len(chunk) >= 32768 and not sending.is_in_memory(chunk):
             return False
