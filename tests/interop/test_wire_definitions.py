@@ -24,7 +24,7 @@ SERVERS = {"3.9.1": "3.9.1", "4.4.0": "kafka-coordinators-4.4.0"}
 """Where each release's coordinators and controllers are: those of 4.4.0 are no clients."""
 
 
-ONLY_3_9 = {"AddRaftVoter", "ConsumerGroupHeartbeat", "ListClientMetricsResources"}
+ONLY_3_9 = {"AddRaftVoter", "ListClientMetricsResources"}
 """APIs that are off here: only the versions of 3.9.1 are listed, and known."""
 
 SINCE_4 = {"DescribeShareGroupOffsets", "ShareGroupDescribe"}

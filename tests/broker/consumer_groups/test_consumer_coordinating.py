@@ -259,6 +259,21 @@ def test_patterns(coordinator: Coordinator, name: str) -> None:
     assert one.beat().beat().has == [0, 1, 2, 3]
 
 
+def test_many_topics_are_matched_elsewhere(coordinator: Coordinator, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.broker.coordinators.groups.consumer_coordinator.MANY_TOPICS", 0)
+    coordinator.broker.create_topic(name, 1)
+    one = Consumer(coordinator, name, subscribed_topic_regex=f"{name}.*")
+    one.topics = None
+    assert one.beat().has == [0]
+    coordinator.broker.create_topic(f"{name}-2", 1)
+    assert one.beat().has == [0, 0]
+    assert one.code(subscribed_topic_regex="(") == ErrorCode.INVALID_REGULAR_EXPRESSION
+    coordinator.restart()
+    one.connect()
+    one.fields = {}
+    assert one.beat(rebalance_timeout_ms=-1, topic_partitions=None).has == [0, 0]
+
+
 def test_topics_grow_and_go(coordinator: Coordinator, name: str) -> None:
     one = Consumer(coordinator, name, name).beat()
     assert one.has == []

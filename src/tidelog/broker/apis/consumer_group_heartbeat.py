@@ -56,6 +56,11 @@ ACCESS = Access("READ on GROUP (group_id), DESCRIBE on each TOPIC (subscribed_to
 
 def handle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> Work:
     """Answer a member's heartbeat."""
+    try:
+        if node.groups.consumers.is_enabled:
+            yield from node.groups.consumers.matching_elsewhere(message.group_id, message.subscribed_topic_regex)
+    except RefusedError as error:
+        return _refused(error.code, str(error))
     answer = _answer(node, message, request)
     yield from discarded(message)
     return answer

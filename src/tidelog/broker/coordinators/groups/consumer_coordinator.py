@@ -8,9 +8,9 @@ members that join meanwhile are in the next one. Heartbeats of members that noth
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.coordinators.consumer_groups.assignors import Assignments
 from tidelog.broker.coordinators.consumer_groups.consumer_group import (
@@ -26,7 +26,8 @@ from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.consumer_groups.target_assignment import Planned, renamed, target_changes
 from tidelog.broker.coordinators.groups.consumer_sessions import ConsumerSessions, forget_session
 from tidelog.broker.coordinators.groups.group import Group, GroupState
-from tidelog.broker.coordinators.groups.topic_patterns import matching
+from tidelog.broker.coordinators.groups.topic_patterns import PatternMatches, matching
+from tidelog.broker.requests.slices import Elsewhere
 from tidelog.broker.settings.group_settings import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from tidelog.groups.offset_records import group_key
 from tidelog.metadata.records import GROUP_RESOURCE
@@ -43,6 +44,9 @@ logger = logging.getLogger("tidelog.broker")
 LARGE = 500
 """From this many members and partitions together, an assignment is made on another thread."""
 
+MANY_TOPICS = 200
+"""More topics than this are matched with a pattern on another thread."""
+
 Write = Callable[[str, Sequence[Entry]], ErrorCode]
 """Appends records of a group; returns NONE or the error code for its members."""
 
@@ -56,14 +60,16 @@ class _Made(NamedTuple):
 
 
 class ConsumerCoordinator:
-    """The consumer groups of `Groups`, whose `write` it uses."""
+    """The consumer groups of `Groups`, whose `get` and `write` it uses."""
 
-    def __init__(self, core: Core, topics: Topics, write: Write) -> None:
+    def __init__(self, core: Core, topics: Topics, get: Callable[[str], Group | None], write: Write) -> None:
+        self._get = get
         self._core = core
         self._topics = topics
         self._write = write
         self._sessions = ConsumerSessions(core, self._end)
         self._assigning: set[ConsumerGroup] = set()
+        self._patterns = PatternMatches()
 
     @property
     def is_enabled(self) -> bool:
@@ -87,6 +93,21 @@ class ConsumerCoordinator:
         own = image.configs.get((GROUP_RESOURCE, group_id), {}).get(name, "")
         return int(own) if own.isdecimal() else self._core.config.consumer_groups[name].default
 
+    def matching_elsewhere(self, group_id: str, regex: str | None) -> Generator[Elsewhere, Any, None]:
+        """Match many topics on another thread, before a heartbeat needs the result. Raises RefusedError."""
+        group = self._get(group_id)
+        consumer = None if group is None else group.consumer
+        wanted = {regex} if regex else set[str]()
+        if consumer is not None and consumer.topics_seen != self._topics.generation:
+            wanted |= {one.regex for one in consumer.subscriptions if one.regex is not None}
+        for pattern in sorted(wanted):
+            new = self._patterns.unseen(pattern, self._names())
+            if len(new) > MANY_TOPICS:
+                self._patterns.note(pattern, new, (yield Elsewhere(partial(matching, pattern, new))))
+
+    def _names(self) -> frozenset[str]:
+        return frozenset(view.name for view in self._topics.all())
+
     # --- members
 
     def heartbeat(self, group: Group, beat: Heartbeat, may_describe: Callable[[str], bool] | None = None) -> Result:
@@ -95,7 +116,7 @@ class ConsumerCoordinator:
         Raises RefusedError. Then nothing has changed.
         """
         consumer, before = self._converted(group)
-        around = _Surroundings(self._core, self._topics, self._assignors, self._topics.generation, may_describe)
+        around = _Surroundings(self._core, self._topics, self._assignors, self._topics.generation, self._patterns, may_describe)
         if beat.member_epoch in (LEAVING, LEAVING_FOR_NOW):
             result = leave(consumer, beat, around)
         else:
@@ -141,7 +162,7 @@ class ConsumerCoordinator:
     def _end(self, group: Group, member: ConsumerMember, reason: str) -> bool:
         consumer = group.consumer
         assert consumer is not None
-        around = _Surroundings(self._core, self._topics, self._assignors, consumer.topics_seen, None)
+        around = _Surroundings(self._core, self._topics, self._assignors, consumer.topics_seen, self._patterns, None)
         try:
             self._commit(group, consumer, removed(consumer, [member], around))
         except RefusedError as error:
@@ -180,7 +201,7 @@ class ConsumerCoordinator:
         if consumer in self._assigning:
             return
         self._assigning.add(consumer)
-        around = _Surroundings(self._core, self._topics, self._assignors, consumer.topics_seen, None)
+        around = _Surroundings(self._core, self._topics, self._assignors, consumer.topics_seen, self._patterns, None)
         plan = plan_of(consumer, around)
         self._core.heavy.run(partial(_made, group.group_id, plan), partial(self._assigned, group, consumer, plan))
 
@@ -212,8 +233,10 @@ class _Surroundings:
         topics: Topics,
         assignors: tuple[str, ...],
         topics_seen: object,
+        patterns: PatternMatches,
         may_describe: Callable[[str], bool] | None,
     ) -> None:
+        self._patterns = patterns
         self.max_size = core.config.group_consumer_max_size
         self.assignors = assignors
         self.topics_seen = topics_seen
@@ -225,7 +248,7 @@ class _Surroundings:
         return None if view is None else TopicFacts(view.topic_id, view.partitions[-1].partition + 1)
 
     def matching(self, regex: str) -> frozenset[str]:
-        found = matching(regex, (view.name for view in self._topics.all()))
+        found = self._patterns.matching(regex, frozenset(view.name for view in self._topics.all()))
         return found if self._may_describe is None else frozenset(filter(self._may_describe, found))
 
     def is_large(self, members: int, partitions: int) -> bool:

@@ -7,6 +7,7 @@ RE2/J knows more names of Unicode scripts, which no topic's name can contain.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,9 @@ from tidelog.wire.error_codes import ErrorCode
 
 MAX_BYTES = 1 << 20
 """The most memory of a compiled pattern and of its automaton, in bytes."""
+
+MAX_PATTERNS = 256
+"""How many patterns have their matches kept."""
 
 MAX_LENGTH = 4096
 """The most characters of a pattern."""
@@ -32,6 +36,35 @@ def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
     """Return the topics that a pattern matches. Any thread may call this. Raises RefusedError (INVALID_REGULAR_EXPRESSION)."""
     matches = _compiled(pattern).fullmatch
     return frozenset(topic for topic in topics if matches(topic))
+
+
+class PatternMatches:
+    """The topics that each pattern matches. Only topics that are new since the last time are looked at."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()
+        """By pattern: the topics that were looked at, and those that match."""
+
+    def unseen(self, pattern: str, topics: frozenset[str]) -> frozenset[str]:
+        """Return the topics that were not looked at for a pattern."""
+        return topics - self._known.get(pattern, (frozenset(), frozenset()))[0]
+
+    def note(self, pattern: str, seen: frozenset[str], found: frozenset[str]) -> None:
+        """Note which of the topics that were looked at match. The patterns used last are kept."""
+        before, matches = self._known.pop(pattern, (frozenset[str](), frozenset[str]()))
+        self._known[pattern] = before | seen, matches | found
+        while len(self._known) > MAX_PATTERNS:
+            self._known.popitem(last=False)
+
+    def matching(self, pattern: str, topics: frozenset[str]) -> frozenset[str]:
+        """Return the topics that a pattern matches, of all that there are. Raises as `matching`."""
+        new = self.unseen(pattern, topics)
+        if new:
+            self.note(pattern, new, matching(pattern, new))
+        seen, found = self._known[pattern] if pattern in self._known else (frozenset[str](), frozenset[str]())
+        if not seen <= topics:
+            self._known[pattern] = seen & topics, found & topics
+        return found & topics
 
 
 @lru_cache(64)
