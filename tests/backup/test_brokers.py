@@ -230,6 +230,7 @@ def test_commands(broker: tidelog.Broker, tmp_path: Path) -> None:
     assert dry.startswith("would remove 1 points")
     assert json.loads(run_ok("backup", "expire", target, "--keep", "0s", "--json").stdout)["points"] == [1]
     assert run_ok("cat", target, "shown", "--count").stdout.split()[-1] == "40"
+    run_ok("verify", target, "--point", 2)
     # Another kind of place, and places that are none.
     assert "no backup here" in run("backup", "list", tmp_path / "nothing").stderr
     assert "something else is there" in run("backup", source, tmp_path).stderr
