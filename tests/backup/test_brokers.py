@@ -10,6 +10,7 @@ import pytest
 
 import tidelog
 from tests.cli.conftest import run, run_ok
+from tests.cli.incomplete import LOST, take_away, whole_folder
 from tidelog.backup.backup import open_backup
 from tidelog.backup.compare import compare
 from tidelog.backup.target import FolderTarget
@@ -205,6 +206,21 @@ def test_groups_come_with_their_positions_at_any_time(tmp_path: Path) -> None:
     for place in (target, tmp_path / "data"):
         assert [position(place, "--at", NOON + at) for at in (60_000, 130_000, 180_000)] == [[7], [8], [9]]
     assert json.loads(run_ok("groups", "list", target, "--at", NOON + 1, "--json").stdout or "null") is None
+
+
+def test_what_a_folder_lacks_is_in_the_point(tmp_path: Path) -> None:
+    """What is there is backed up; what is not is no silent hole."""
+    folder = whole_folder(tmp_path / "data")
+    take_away(folder)
+    ran = run("backup", folder, tmp_path / "b")
+    assert ran.exit_code == 3
+    point = open_backup(tmp_path / "b").point()
+    for lost in LOST:
+        assert f"missing from the source: {lost}" in ran.stderr
+        assert any(lost in text for text in point.incomplete)
+    assert not point.is_cut_consistent
+    for topic in ("middle", "end", "only-log"):
+        assert rows(tmp_path / "b", topic) == rows(folder, topic)
 
 
 def test_commands(broker: tidelog.Broker, tmp_path: Path) -> None:
