@@ -256,6 +256,9 @@ class ModelSource:
             found[key] = SourceEnds(one.log_start, offset, one.end, one.epoch)
         return found, failed
 
+    def missing(self, keys: Collection[TopicPartition]) -> list[Failed]:
+        return []
+
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found = {}
         for key, epoch in epochs.items():
