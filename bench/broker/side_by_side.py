@@ -53,8 +53,8 @@ def compare(
 ) -> int:
     """Run the selected cases, and call `last` when the brokers have ended. Return the exit status: 1 if a target is missed.
 
-    `table` is the rows' file in bench/figures, if there is one. Each broker's data is in `folder`, by its name; `properties` apply
-    to both. `last` returns whether it missed a target. `told` prints a case instead of `report`.
+    `table` is the rows' file in bench/figures, if there is one. Each broker's data is in `folder`, by its name; `properties`
+    apply to both. `last` returns whether it missed a target. `told` prints a case instead of `report`.
     """
     reason = why_not()
     if reason and not options.tidelog:

@@ -32,7 +32,7 @@ def produced(client: RawClient, *topics: str, acks: int = 1) -> dict[str, int]:
 
 def test_each_api_fails_as_it_is_asked_to() -> None:
     """One that is added is among them by itself: as a whole, and for a topic where it names topics."""
-    with tidelog.Broker() as broker:
+    with tidelog.Broker(group_coordinator_rebalance_protocols="classic,consumer") as broker:
         broker.create_topic("t")
         topic_id = broker.call(lambda running: running.node.topics.get("t").topic_id)  # type: ignore[union-attr]
         value = about("t", topic_id)

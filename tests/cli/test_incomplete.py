@@ -43,6 +43,7 @@ WHOLE_FOLDER: dict[str, tuple[str, ...]] = {
 }
 ELSEWHERE = {
     "handover": "below, and tests/interop/test_handover.py",
+    "restore": "tests/restore",
     "sql": "tests/cli/test_sql.py",
     "ui": "tests/web",
 }

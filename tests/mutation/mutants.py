@@ -640,7 +640,7 @@ MUTANTS = [
         "LOOK-27",
         "the broker's answer has no leader epoch",
         "broker/apis/list_offsets.py",
-        (("                answer.leader_epoch = epoch\n", ""),),
+        (("    return 0, at_ms, offset, epoch\n", "    return 0, at_ms, offset, -1\n"),),
     ),
     Mutant(
         "KIP33-101",

@@ -116,7 +116,7 @@ def test_a_pass_in_mid_air(tmp_path: Path, end: End, has_threads: bool) -> None:
     while is_at_work:
         is_at_work = check_left_alone(tmp_path / str(number), end, LateThreads() if has_threads else None, number)
         number += 1
-    assert number >= (20 if has_threads else 9)
+    assert number >= (12 if has_threads else 9)
 
 
 def test_tasks_that_are_due_later(tmp_path: Path) -> None:

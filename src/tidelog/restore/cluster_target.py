@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,6 @@ from tidelog.restore.moment import Positions
 from tidelog.restore.request import BY_TIME
 from tidelog.restore.result import RestoredPartition
 from tidelog.sources.bounds import TimeRange
-from tidelog.sources.files.folder_split import FolderSplit
-from tidelog.sources.files.runs import AbortedRange
 from tidelog.sources.opening import open_source
 from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.source import Source
@@ -168,11 +166,7 @@ def splits_of(plan: RestorePlan, source: Source, topic: TopicCut, cut: Partition
     time = TimeRange(request.from_ms, request.until_ms) if request.order == BY_TIME else ALL_TIMES
     ranges = {TopicPartition(topic.source, cut.partition): (cut.start_offset, cut.end_offset)}
     splits = source.splits(ranges, time, READ_COMMITTED, split_bytes=_SPLIT_BYTES)
-    ranges_out = tuple(AbortedRange(producer, first, cut.end_offset) for producer, first in cut.left_out.items())
-    return [
-        replace(split, aborted=(*split.aborted, *ranges_out)) if isinstance(split, FolderSplit) and ranges_out else split
-        for split in splits
-    ]
+    return [split.without_transactions(cut.left_out) for split in splits] if cut.left_out else splits
 
 
 def restore_groups(

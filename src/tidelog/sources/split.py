@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidelog.errors import UnsupportedForMessageFormatError
 from tidelog.sources.bounds import TimeRange
 from tidelog.sources.reader_resources import BATCH_ROWS, LocatedBatch, ReaderResources
 from tidelog.sources.scan_report import ScanReport
@@ -80,6 +81,13 @@ class Split(ABC):
         from tidelog.sources.split_reader import read_split
 
         return read_split(self, columns, batch_rows=batch_rows, views=views, report=report, reading=reading)
+
+    def without_transactions(self, producers: Mapping[int, int]) -> Split:
+        """Return a split that also leaves out the batches of some producers' transactions, from each one's first offset on.
+
+        Raises UnsupportedForMessageFormatError for a source that cannot.
+        """
+        raise UnsupportedForMessageFormatError("only files can be read without chosen transactions", path=self.place)
 
     def announce(self, reading: ReaderResources) -> int:
         """Be told that the split is read soon. Return how many bytes are then fetched ahead; 0 if that is of no use."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _BY_ANSWER = frozenset({"Metadata", "DescribeTopicPartitions"})
 _BY_ITSELF = "Fetch"
-_WHOLE = frozenset({"AddPartitionsToTxn", "OffsetDelete", "OffsetFetch"})
+_WHOLE = frozenset({"AddPartitionsToTxn", "ConsumerGroupHeartbeat", "OffsetDelete", "OffsetFetch"})
 """APIs whose results for one topic depend on other topics or on the whole request, so they cannot fail for one topic alone."""
 
 

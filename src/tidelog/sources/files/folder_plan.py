@@ -221,8 +221,9 @@ def _find_ends(log: Log) -> None:
         with suppress(TidelogError):  # Raised again by the first that needs this end.
             segment.valid_end()
 
-    if _threads(log.segments) > 1:
-        deque(ordered_map(find, log.segments, _threads(log.segments)), maxlen=0)
+    unknown = [segment for segment in log.segments if segment.facts is None]
+    if unknown and _threads(unknown) > 1:
+        deque(ordered_map(find, unknown, _threads(unknown)), maxlen=0)
 
 
 def _threads(segments: Sequence[Segment]) -> int:

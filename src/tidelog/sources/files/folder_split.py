@@ -22,8 +22,8 @@ expired segment for a minute; then any file of that name that fits. If none does
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
@@ -79,6 +79,10 @@ class FolderSplit(Split):
         with self.open() if pinned is None else pinned as file:
             file.will_read([(run.start_position, run.end_position) for run in self.runs])
             yield from folder_batches(file, self.path, self.runs, self.aborted, report, reading.chunks)
+
+    def without_transactions(self, producers: Mapping[int, int]) -> FolderSplit:
+        more = (AbortedRange(producer_id, first, self.end_offset) for producer_id, first in producers.items())
+        return replace(self, aborted=(*self.aborted, *more))
 
     def pin(self, reading: ReaderResources) -> None:
         reading.pin(self._pin, self.open())

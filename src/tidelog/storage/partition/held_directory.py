@@ -14,11 +14,19 @@ from pathlib import Path
 from types import TracebackType
 
 from tidelog.errors import StorageError
-from tidelog.storage.segment.descriptors import open_file
+from tidelog.storage.segment.descriptors import few_files, open_file
+
+_held: set[int] = set()
+"""The descriptors of the folders that are held, of all threads."""
 
 
 class HeldDirectory:
     """The folder that `path` names now. A context manager that closes the descriptor; so does its finalizer."""
+
+    @staticmethod
+    def are_many() -> bool:
+        """Whether so many folders are held that other files may lack descriptors. Then writes had better wait."""
+        return len(_held) >= few_files()
 
     def __init__(self, path: Path) -> None:
         """Raises StorageError if the folder cannot be opened."""
@@ -27,7 +35,8 @@ class HeldDirectory:
             self._fd = open_file(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise StorageError(f"cannot open a partition's folder: {error.strerror}", path=path) from error
-        self._close = weakref.finalize(self, os.close, self._fd)
+        _held.add(self._fd)
+        self._close = weakref.finalize(self, _close, self._fd)
         # At the program's end a broker may still write, and another file might have this descriptor's number.
         self._close.atexit = False
 
@@ -59,3 +68,8 @@ class HeldDirectory:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._close()
+
+
+def _close(fd: int) -> None:
+    _held.discard(fd)
+    os.close(fd)

@@ -29,6 +29,9 @@ from tidelog.storage.segment.descriptors import is_shortage
 
 logger = logging.getLogger("tidelog.storage")
 
+RETRY_MS = 10
+"""When small files are written that had to wait for open files."""
+
 Flushed = Callable[[bool], object]
 """Called after a flush, with True if it failed."""
 
@@ -55,7 +58,7 @@ class LogFlusher:
         self._awaiting: list[tuple[int, Flushed]] = []
         self._flush_to = 0
         self._is_writing = False
-        write_soon = weakly(self.write_soon)
+        self._write_soon = write_soon = weakly(self.write_soon)
         leader_epochs.defer_to(lambda _: write_soon())
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
@@ -120,13 +123,23 @@ class LogFlusher:
     def write_soon(self) -> None:
         """Write pending leader epochs and the topic id, on another thread if there is one.
 
-        If that fails the log goes offline. Raises StorageError without threads.
+        If that fails the log goes offline. If the process has too few open files left, it is done a little later. Raises
+        StorageError without threads.
         """
         if self._scheduler.elsewhere is None:
             self._metadata_file.maybe_flush()
             self._leader_epochs.flush()
-        elif not self._is_writing:
-            epochs, held = self._leader_epochs.to_be_written(), HeldDirectory(self._local.directory)
+        elif not self._is_writing and not self._local.is_closed:
+            try:
+                held = None if HeldDirectory.are_many() else HeldDirectory(self._local.directory)
+            except StorageError as error:
+                if not is_shortage(error):
+                    raise
+                held = None
+            if held is None:
+                self._scheduler.schedule("small-files", self._write_soon, delay_ms=RETRY_MS)
+                return
+            epochs = self._leader_epochs.to_be_written()
 
             def write() -> None:
                 with held:

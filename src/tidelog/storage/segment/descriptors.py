@@ -102,6 +102,11 @@ def look_at_limit() -> None:
     _limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
+def few_files() -> int:
+    """Return how many descriptors one kind of short use may take: a quarter of those not kept free, at least `AT_ONCE`."""
+    return max(AT_ONCE, _spare_from() // 4)
+
+
 def _spare_from() -> int:
     if not _limit:
         look_at_limit()
@@ -113,6 +118,7 @@ __all__ = [
     "SPARE",
     "close_on_shortage_by",
     "ensure_spare",
+    "few_files",
     "forget_closer",
     "is_shortage",
     "look_at_limit",
