@@ -121,6 +121,8 @@ def command(
         report = restore(plan, SystemClock(), work=folder, progress=bar.advance, verify=not no_verify)
     for group, why in report.left_alone.items():
         notices.note(f"group {group}: {why}")
+    for text in report.notes:
+        notices.note(text)
     print_lines(_report_json(report) if as_json else _report_lines(report))
     for difference in report.differences:
         notices.complain(f"not as in the backup: {difference}")
