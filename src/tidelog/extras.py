@@ -9,7 +9,7 @@
 | handover | confluent-kafka | `tidelog handover` to a running broker |
 | oauth | PyJWT, cryptography | OAUTHBEARER with signed tokens, in `tidelog serve` |
 | zookeeper | kazoo | `tidelog serve` in a cluster of ZooKeeper |
-| tiered | cryptography | segments in remote storage that are encrypted |
+| tiered | cryptography | segments in remote storage that are encrypted; signed reports of backups |
 | ui | starlette, uvicorn | `tidelog ui` |
 | all | all of these | |
 """

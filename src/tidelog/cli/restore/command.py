@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import bucket_options, config_option, reached, reached_by
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import json_option
@@ -23,6 +24,7 @@ from tidelog.times import format_time
 if TYPE_CHECKING:
     from tidelog.restore.cuts import RestorePlan
     from tidelog.restore.restoring import RestoreReport
+    from tidelog.restore.result import RestoredPartition
 
 
 def _renames(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -61,6 +63,7 @@ def _renames(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     type=LocalPath(),
     help="Folder of the offset maps of a restore into a cluster. [default: in the home]",
 )
+@report_options
 @click.option("--dry-run", is_flag=True, help="Show what would be restored.")
 @bucket_options
 @json_option
@@ -78,6 +81,8 @@ def command(
     into_existing: bool,
     no_verify: bool,
     work: str | None,
+    report_file: str | None,
+    sign_key: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -108,6 +113,7 @@ def command(
         groups=() if no_groups else groups or None,
         into_existing=into_existing,
     )
+    written = report_of(report_file, sign_key)
     plan = plan_restore(request)
     for text in plan.notes:
         notices.note(text)
@@ -119,6 +125,8 @@ def command(
     total = sum(cut.size for topic in plan.topics for cut in topic.partitions)
     with ProgressBar("restoring", total, answer_on_stdout=False) as bar:
         report = restore(plan, SystemClock(), work=folder, progress=bar.advance, verify=not no_verify)
+    if written is not None:
+        written.write("restore", _facts(plan, report), [_fields(report, one) for one in report.partitions], report.differences)
     for group, why in report.left_alone.items():
         notices.note(f"group {group}: {why}")
     for text in report.notes:
@@ -191,23 +199,44 @@ def _report_lines(report: RestoreReport) -> Iterator[str]:
         yield f"groups set: {', '.join(sorted(report.groups))}"
 
 
+def _facts(plan: RestorePlan, report: RestoreReport) -> dict[str, Any]:
+    request = plan.request
+    return {
+        "at": format_time(SystemClock().now_ms()),
+        "backup": request.backup,
+        "backup_id": plan.backup_id,
+        "point": plan.point.sequence,
+        "point_at": format_time(plan.point.taken_ms),
+        "target": request.target,
+        "until": None if request.until_ms is None else format_time(request.until_ms),
+        "from": None if request.from_ms is None else format_time(request.from_ms),
+        "by": request.order,
+        "groups": sorted(report.groups),
+        "groups_left_alone": report.left_alone,
+        "is_read_back": bool(report.digests or report.differences),
+        "notes": [*plan.notes, *report.notes],
+    }
+
+
+def _fields(report: RestoreReport, one: RestoredPartition) -> dict[str, Any]:
+    digest = report.digests.get(one.target)
+    return {
+        "topic": one.target.topic,
+        "partition": one.target.partition,
+        "source_topic": one.source.topic,
+        "start_offset": one.start_offset,
+        "records": one.records if digest is None else digest.records,
+        "end_offset": one.end_offset,
+        "size_bytes": one.size_bytes,
+        "late_records": one.late_records,
+        "transactions_left_out": one.transactions_left_out,
+        "sha256": None if digest is None else digest.sha256,
+    }
+
+
 def _report_json(report: RestoreReport) -> Iterator[str]:
     for one in report.partitions:
-        digest = report.digests.get(one.target)
-        yield json_line(
-            {
-                "type": "partition",
-                "topic": one.target.topic,
-                "partition": one.target.partition,
-                "source_topic": one.source.topic,
-                "records": one.records,
-                "end_offset": one.end_offset,
-                "size_bytes": one.size_bytes,
-                "late_records": one.late_records,
-                "transactions_left_out": one.transactions_left_out,
-                "sha256": None if digest is None else digest.sha256,
-            }
-        )
+        yield json_line({"type": "partition", **_fields(report, one)})
     for group, offsets in sorted(report.groups.items()):
         for key, offset in sorted(offsets.items()):
             yield json_line({"type": "group", "group": group, "topic": key.topic, "partition": key.partition, "offset": offset})
