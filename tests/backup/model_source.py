@@ -107,7 +107,7 @@ class ModelSource:
         self.now += rng.randint(1, 500)
         action = rng.choices(
             ("produce", "begin", "end", "marker", "retention", "compact", "truncate", "add", "recreate", "settings"),
-            (30, 20, 8, 25, 4, 4, 2 * self.allows_truncation, 1, 1, 1),
+            (30, 20, 8, 25, 4, 4, 12 * self.allows_truncation, 1, 1, 1),
         )[0]
         name = rng.choice(sorted(self.known))
         topic = self.known[name]
@@ -190,7 +190,7 @@ class ModelSource:
         if partition.open or len(partition.batches) < 2:
             return
         lost = partition.batches[-self.rng.randint(1, len(partition.batches) - 1) :]
-        if any(one.base <= place < one.next for one in lost for t in self.transactions for place in t.markers.values()):
+        if any(read_header(one.data).is_transactional for one in lost):
             return
         partition.batches = partition.batches[: -len(lost)]
         partition._end = partition.end
@@ -255,6 +255,9 @@ class ModelSource:
             one = self.partition(key)
             found[key] = SourceEnds(one.log_start, offset, one.end, one.epoch)
         return found, failed
+
+    def missing(self, keys: Collection[TopicPartition]) -> list[Failed]:
+        return []
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found = {}

@@ -10,6 +10,7 @@ import pytest
 
 import tidelog
 from tests.cli.conftest import run, run_ok
+from tests.cli.incomplete import LOST, take_away, whole_folder
 from tidelog.backup.backup import open_backup
 from tidelog.backup.compare import compare
 from tidelog.backup.target import FolderTarget
@@ -207,6 +208,21 @@ def test_groups_come_with_their_positions_at_any_time(tmp_path: Path) -> None:
     assert json.loads(run_ok("groups", "list", target, "--at", NOON + 1, "--json").stdout or "null") is None
 
 
+def test_what_a_folder_lacks_is_in_the_point(tmp_path: Path) -> None:
+    """What is there is backed up; what is not is no silent hole."""
+    folder = whole_folder(tmp_path / "data")
+    take_away(folder)
+    ran = run("backup", folder, tmp_path / "b")
+    assert ran.exit_code == 3
+    point = open_backup(tmp_path / "b").point()
+    for lost in LOST:
+        assert f"missing from the source: {lost}" in ran.stderr
+        assert any(lost in text for text in point.incomplete)
+    assert not point.is_cut_consistent
+    for topic in ("middle", "end", "only-log"):
+        assert rows(tmp_path / "b", topic) == rows(folder, topic)
+
+
 def test_commands(broker: tidelog.Broker, tmp_path: Path) -> None:
     broker.create_topic("shown")
     fill(broker, "shown", 30, partitions=1)
@@ -230,6 +246,7 @@ def test_commands(broker: tidelog.Broker, tmp_path: Path) -> None:
     assert dry.startswith("would remove 1 points")
     assert json.loads(run_ok("backup", "expire", target, "--keep", "0s", "--json").stdout)["points"] == [1]
     assert run_ok("cat", target, "shown", "--count").stdout.split()[-1] == "40"
+    run_ok("verify", target, "--point", 2)
     # Another kind of place, and places that are none.
     assert "no backup here" in run("backup", "list", tmp_path / "nothing").stderr
     assert "something else is there" in run("backup", source, tmp_path).stderr

@@ -101,15 +101,15 @@ def test_each_damage_is_found(root: Path, tmp_path: Path) -> None:
 def test_damage_of_records_names_topic_offsets_times_and_points(root: Path, tmp_path: Path) -> None:
     backup = open_backup(root)
     point = backup.point()
-    topic = backup.topics(point)["a"]
-    partition = backup.partition(topic, 0)
-    segment = list(backup.segments(partition))[-1]
-    piece = segment.pieces[-1]
+    known = [one for topic in backup.topics(point).values() for one in backup.partitions(topic).values()]
+    partition = next(one for one in known if one.size_bytes)
+    piece = list(backup.segments(partition))[-1].pieces[-1]
     path = root / backup.key(partition, piece, ".log")
     before = path.read_bytes()
     path.write_bytes(before[:-1])
     (found,) = verify_backup(backup.target).findings
     path.write_bytes(before)
-    assert (found.topic, found.partition, found.start_offset, found.end_offset) == ("a", 0, piece.base_offset, piece.end_offset)
+    assert (found.topic, found.partition) == (partition.topic, partition.partition)
+    assert (found.start_offset, found.end_offset) == (piece.base_offset, piece.end_offset)
     assert found.last_time == max(piece.first_time, piece.last_time, piece.max_time)
     assert found.last_point == point.sequence

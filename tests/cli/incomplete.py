@@ -28,6 +28,8 @@ LOST = ("middle-0: offsets [", "end-0: offsets [", "only-log-0: offsets [", "par
 """How each thing that is missing is named."""
 
 SILENT = {
+    **{f"backup {name}": "is about a backup, and reads no folder" for name in ("list", "show", "verify", "expire", "diff")},
+    "backup take": "says it, and in the point, too (tests/backup/test_brokers.py)",
     "completion": "prints a script",
     "format": "writes what a broker of a cluster begins with, and reads no log",
     "serve": "shows consumers what Kafka would, and logs holes in logs and ends that are cut off",

@@ -179,6 +179,14 @@ class Backup:
             yield from self._manifest("page", page.sha256, decode_page)
         yield from partition.segments
 
+    def snapshots(self, partition: PartitionManifest) -> Iterator[Snapshot]:
+        """Yield the snapshots of a partition's producers, in order: before each segment but the first, and at the end."""
+        for segment in self.segments(partition):
+            if segment.snapshot is not None:
+                yield Snapshot(segment.base_offset, segment.snapshot)
+        if partition.snapshot is not None:
+            yield partition.snapshot
+
     def rights(self, point: Point) -> dict[str, Any] | None:
         """Return ACLs, quotas and SCRAM users as they were described; None if they were not asked for."""
         return None if point.rights is None else self._manifest("rights", point.rights, dict)

@@ -119,8 +119,8 @@ class PointFolder:
             for suffix in (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
                 if suffix != names.TXN_INDEX_SUFFIX or any(suffix in piece.files for piece in segment.pieces):
                     yield names.file_name(segment.base_offset, suffix)
-        if manifest.snapshot is not None:
-            yield names.file_name(manifest.snapshot.offset, names.SNAPSHOT_SUFFIX)
+        for snapshot in self.backup.snapshots(manifest):
+            yield names.file_name(snapshot.offset, names.SNAPSHOT_SUFFIX)
 
     def content(self, parts: tuple[str, ...]) -> Content | None:
         """Return a file's content, None if there is no such file."""
@@ -144,10 +144,12 @@ class PointFolder:
         except InvalidArgumentError:
             return None
         suffix = name[name.index(".") :]
-        snapshot = manifest.snapshot
-        if suffix == names.SNAPSHOT_SUFFIX and snapshot is not None and snapshot.offset == offset:
-            part = self._object(manifest, snapshot.stem, suffix, snapshot.file.size_bytes)
-            return Content((part,), self.point.taken_ms)
+        if suffix == names.SNAPSHOT_SUFFIX:
+            for snapshot in self.backup.snapshots(manifest):
+                if snapshot.offset == offset:
+                    part = self._object(manifest, snapshot.stem, suffix, snapshot.file.size_bytes)
+                    return Content((part,), self.point.taken_ms)
+            return None
         segment = segments.get(offset)
         return None if segment is None else self._of_segment(manifest, segment, suffix)
 
@@ -159,7 +161,7 @@ class PointFolder:
             if file is not None:
                 parts.append(self._object(manifest, piece.stem, suffix, file.size_bytes))
             elif suffix == names.INDEX_SUFFIX and position:
-                entry = _OFFSET_ENTRY.pack(piece.end_offset - 1 - segment.base_offset, position)
+                entry = _OFFSET_ENTRY.pack(piece.first_end - 1 - segment.base_offset, position)
                 parts.append(Part(len(entry), None, entry))
             elif suffix == names.TIME_INDEX_SUFFIX and piece.max_time > largest:
                 entry = _TIME_ENTRY.pack(piece.max_time, piece.max_time_offset - segment.base_offset)

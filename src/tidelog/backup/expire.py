@@ -110,4 +110,4 @@ def _files(backup: Backup, partition: Any) -> set[str]:
         for piece in segment.pieces
         for suffix in piece.files
     }
-    return files | ({backup.key(partition, partition.snapshot)} if partition.snapshot is not None else set())
+    return files | {backup.key(partition, one) for one in backup.snapshots(partition)}

@@ -45,6 +45,8 @@ class Piece(NamedTuple):
 
     base_offset: int
     """The first batch's."""
+    first_end: int
+    """The offset after the first batch; a piece without indexes is an entry for that batch."""
     end_offset: int
     first_epoch: int
     """Leader epochs of the first and the last batch; -1 in old message formats."""
@@ -74,6 +76,8 @@ class Segment(NamedTuple):
 
     base_offset: int
     pieces: tuple[Piece, ...]
+    snapshot: StoredFile | None = None
+    """The state of the producers before the segment; none for a log's first."""
 
     @property
     def end_offset(self) -> int:
@@ -141,6 +145,7 @@ class PartitionManifest(NamedTuple):
     segments: tuple[Segment, ...]
     """Those after the pages'."""
     snapshot: Snapshot | None
+    """The state of the producers at the end, None without any. Segments have theirs."""
     gaps: tuple[Gap, ...]
 
     @property
@@ -354,7 +359,8 @@ def decode_page(content: Mapping[str, Any]) -> list[Segment]:
 
 def _segment_json(segment: Segment) -> dict[str, Any]:
     pieces = [{**one._asdict(), "files": {name: list(file) for name, file in one.files.items()}} for one in segment.pieces]
-    return {"base_offset": segment.base_offset, "pieces": pieces}
+    snapshot = None if segment.snapshot is None else list(segment.snapshot)
+    return {"base_offset": segment.base_offset, "pieces": pieces, "snapshot": snapshot}
 
 
 def _segment(content: Mapping[str, Any]) -> Segment:
@@ -362,7 +368,8 @@ def _segment(content: Mapping[str, Any]) -> Segment:
     for one in content["pieces"]:
         files = {name: StoredFile(*file) for name, file in one["files"].items()}
         pieces.append(Piece(**{**one, "files": files}))
-    return Segment(content["base_offset"], tuple(pieces))
+    snapshot = content["snapshot"]
+    return Segment(content["base_offset"], tuple(pieces), None if snapshot is None else StoredFile(*snapshot))
 
 
 def _json(content: Mapping[str, Any]) -> bytes:

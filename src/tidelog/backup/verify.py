@@ -284,8 +284,7 @@ class _Verification:
             for piece in segment.pieces
             for suffix, facts in piece.files.items()
         ]
-        if partition.snapshot is not None:
-            places.append(_Place(partition, partition.snapshot, names.SNAPSHOT_SUFFIX, partition.snapshot.file))
+        places += [_Place(partition, one, names.SNAPSHOT_SUFFIX, one.file) for one in self._backup.snapshots(partition)]
         keyed = [(self._backup.key(partition, place.piece, place.suffix), place) for place in places]
         new = [(key, place) for key, place in keyed if key not in self._files]
         for (key, place), found in zip(new, ordered_map(partial(self._check), new, self._threads), strict=True):

@@ -115,6 +115,9 @@ class BrokerCapture:
         }
         return found, failed
 
+    def missing(self, keys: Collection[TopicPartition]) -> list[Failed]:
+        return []  # Brokers do not say.
+
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
 

@@ -122,7 +122,7 @@ class Capture:
         self._describe(topics, now_ms, failed)
         keys = {TopicPartition(topic.name, number): topic for topic in topics for number in topic.partitions}
         ends, unanswered = self.source.ends(keys)
-        failed += unanswered.values()
+        failed += [*unanswered.values(), *self.source.missing(ends)]
         captures = {key: self._capture(keys[key], key) for key in ends}
         for capture in captures.values():
             capture.begin()

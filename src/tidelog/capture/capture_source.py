@@ -73,6 +73,9 @@ class CaptureSource(Protocol):
     def ends(self, keys: Collection[TopicPartition]) -> tuple[dict[TopicPartition, SourceEnds], dict[TopicPartition, Failed]]:
         """Return the offsets of partitions, and the partitions that did not answer."""
 
+    def missing(self, keys: Collection[TopicPartition]) -> list[Failed]:
+        """Return which records of partitions the source should have and has not."""
+
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where the records of a leader epoch, or of the last one before, end; partitions of which that is unknown are
         left out.

@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.backup.layout import assumed_topic_id
 from tidelog.capture.capture_source import Failed, FoundBatch, SourceEnds, SourceTopic
-from tidelog.errors import OffsetOutOfRangeError, TidelogError
+from tidelog.errors import NotFoundError, OffsetOutOfRangeError, TidelogError
 from tidelog.folder_list import Folders
 from tidelog.formats import names
 from tidelog.formats.dir_lock import is_locked
@@ -76,6 +76,14 @@ class FolderCapture:
             except TidelogError as error:
                 failed[key] = Failed(names.log_dir_name(*key), error)
         return found, failed
+
+    def missing(self, keys: Collection[TopicPartition]) -> list[Failed]:
+        found = list(self.log_dir.missing_partitions())
+        for key in keys:
+            log = self.log_dir.log(*key)
+            found += self.log_dir.missing_of(log)
+            log.close()
+        return [Failed("missing from the source", NotFoundError(str(one))) for one in found]
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}

@@ -228,8 +228,10 @@ class PartitionWriter:
         }
         if not state.producers:
             return None
-        data = build_snapshot(state.entries())
-        snapshot = Snapshot(self.position, StoredFile.of(data))
+        return self._put_snapshot(self.position, build_snapshot(state.entries()))
+
+    def _put_snapshot(self, offset: int, data: bytes) -> Snapshot:
+        snapshot = Snapshot(offset, StoredFile.of(data))
         self._put_object(self._key(snapshot.stem, names.SNAPSHOT_SUFFIX), data)
         return snapshot
 
@@ -273,7 +275,10 @@ class PartitionWriter:
                 # A segment begins where the one before ends. The log's first batch may begin before the log's start.
                 if last is not None:
                     self._segments.pop()
-                last = Segment(min(self.position, header.base_offset), ())
+                is_first = not self._segments and not self.manifest.pages
+                state = None if is_first or self._is_at_start else build_snapshot(self._producers().entries())
+                base = min(self.position, header.base_offset)
+                last = Segment(base, (), None if state is None else self._put_snapshot(base, state).file)
                 self._segments.append(last)
             self._builder = PieceBuilder(last.base_offset, last.size_bytes, last.max_time)
         return self._builder

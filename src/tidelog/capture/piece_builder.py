@@ -79,6 +79,7 @@ class PieceBuilder:
             files[names.TXN_INDEX_SUFFIX] = b"".join(self._aborted)
         piece = Piece(
             base_offset=first.base_offset,
+            first_end=first.next_offset,
             end_offset=last.next_offset,
             first_epoch=first.leader_epoch,
             last_epoch=last.leader_epoch,

@@ -15,7 +15,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.config import INT32_MAX
 from tidelog.folder_path import folder_path
-from tidelog.sources.opening import FOLDERS, OBJECTS, TIERED, kind_of
+from tidelog.sources.opening import FOLDERS, OBJECTS, POINT, TIERED, kind_of
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ def _brokers(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 def _folders(ctx: click.Context, param: click.Parameter, value: str) -> str:
     value = reached(ctx, param, value) or ""
-    return value if kind_of(value) in (FOLDERS, TIERED) else _folder(ctx, param, value)
+    return value if kind_of(value) in (FOLDERS, TIERED, POINT) else _folder(ctx, param, value)
 
 
 def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if kind_of(value) is OBJECTS:
+    if kind_of(value) in (OBJECTS, POINT):
         return reached(ctx, param, value) or ""
     if data_dir_of(value) is None and not Path(value).exists():
         raise click.UsageError(f"{ctx.info_name} needs a data folder, DIR, not {kind_of(value).name}: {value!r}.")
