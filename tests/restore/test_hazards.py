@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tests.copying.conftest import target as broker  # noqa: F401
 from tests.restore.logs import NOON, TOPIC, History, history, of_model, plain
 from tests.sources.logs import LogBuilder
 from tidelog.backup.target import open_target
+from tidelog.capture.broker_capture import BrokerCapture
 from tidelog.capture.capture import Capture, Selection
 from tidelog.capture.folder_capture import FolderCapture
 from tidelog.clock import ManualClock
@@ -211,6 +213,22 @@ def test_large_values_and_times_far_apart(backed: Backed, broker: tidelog.Broker
     assert [row[1:] for row in backed.rows(tmp_path / "f", "far")] == rows
     assert [row[1:] for row in backed.rows(tmp_path / "t", "far", NOON - DAY_MS, order="time")] == rows[:2]
     assert [row[1:] for row in backed.rows(broker.bootstrap_servers, "far")] == rows
+
+
+def test_records_that_retention_would_remove_at_once(backed: Backed, broker: tidelog.Broker, tmp_path: Path) -> None:  # noqa: F811
+    log = backed.log("aged")
+    log.append([(NOON, b"k", b"v")])
+    log.close()
+    backed.take()
+    ran = run_ok("restore", backed.backup, "--to", tmp_path / "f")
+    assert "aged: has records of 2013-07-10T12:00:00" in ran.stderr
+    kept = ["restore", backed.backup, "--set", "retention.ms=-1", "--set", "min.insync.replicas=2"]
+    ran = run_ok(*kept, "--to", broker.bootstrap_servers, "--work", tmp_path / "w")
+    assert "aged: has" not in ran.stderr
+    assert "topic aged: min.insync.replicas=2 is not set: it has 1 replicas" in ran.stderr
+    with contextlib.closing(BrokerCapture(broker.bootstrap_servers, 60_000)) as source:
+        found, _ = source.settings(["aged"])
+    assert found["aged"] == {"retention.ms": "-1"}
 
 
 def test_empty_topics_and_tombstones(backed: Backed, tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def _make_topics(plan: RestorePlan, cluster: Cluster) -> None:
     for topic in plan.topics:
         known = topic.manifest.replication_factor
         factor = known if 0 < known <= brokers else None
-        configs = {key: value for key, value in (topic.manifest.settings or {}).items() if key not in LEFT_OUT}
+        configs = {key: value for key, value in topic.settings.items() if key not in LEFT_OUT}
         shape = TopicShape(topic.partition_count, configs | HELD)
         by_factor.setdefault(factor, {})[topic.name] = shape
     for replicas, wanted in by_factor.items():
@@ -247,7 +247,7 @@ def settle_topics(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore) ->
     for topic in plan.topics:
         if any(key.topic == topic.name for key in begun.ends):
             continue  # It was there before, and keeps its settings.
-        settings = {key: value for key, value in (topic.manifest.settings or {}).items() if key not in _OF_OTHER_BROKERS}
+        settings = {key: value for key, value in topic.settings.items() if key not in _OF_OTHER_BROKERS}
         wanted = int(settings.get(_IN_SYNC) or 0)
         if wanted > replicas[topic.name]:  # Nobody could write.
             del settings[_IN_SYNC]

@@ -73,6 +73,8 @@ class TopicCut(NamedTuple):
     """The point that it is restored from."""
     sequence: int
     partitions: tuple[PartitionCut, ...]
+    settings: Mapping[str, str]
+    """What it had, and what was asked for."""
 
     @property
     def source(self) -> str:
@@ -110,7 +112,7 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
     """
     backup = open_backup(request.backup)
     before, point = _points(backup, request)
-    notes = [f"point {point.sequence} lacks {text}" for text in point.incomplete]
+    notes = [f"point {point.sequence}: {text}" for text in point.incomplete]
     catalog = backup.catalog(point)
     older = {} if before is None else backup.catalog(before)
     _check_named(request, {**older, **catalog})
@@ -251,7 +253,11 @@ class _Cuts:
             left_out = {producer: first for producer, first in open_here.items() if producer not in committed}
             start = min(starts[key], ends[key])
             cuts.append(PartitionCut(key.partition, start, ends[key], late.get(key, 0), committed, left_out))
-        return TopicCut(topic, entry, name, point_address(self._request.backup, point.sequence), point.sequence, tuple(cuts))
+        settings = {**(topic.settings or {}), **({} if is_own else request.settings)}
+        address = point_address(request.backup, point.sequence)
+        return TopicCut(
+            topic, entry, name, point_address(self._request.backup, point.sequence), point.sequence, tuple(cuts), settings
+        )
 
     def _found(self, source: Source, ends: Mapping[TopicPartition, int], time_ms: int) -> dict[TopicPartition, int]:
         """Return the first offset at or after a time, the end where there is none."""

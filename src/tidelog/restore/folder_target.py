@@ -48,7 +48,7 @@ def restore_topic(
     """
     manifest = topic.manifest
     with open_source(topic.address) as source:
-        new = NewTopic(folder, topic.name, topic.partition_count, manifest.settings or {}, clock, topic_id=manifest.topic_id)
+        new = NewTopic(folder, topic.name, topic.partition_count, topic.settings, clock, topic_id=manifest.topic_id)
         with new:
             written = [_restore(plan.request, source, topic, cut, new.logs[cut.partition], progress) for cut in topic.partitions]
             new.commit()

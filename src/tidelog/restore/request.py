@@ -40,6 +40,8 @@ class RestoreRequest:
     topics: tuple[str, ...] = ()
     """Names, or patterns with `*` and `?`; none for all topics that are not internal."""
     renames: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the restored topics that are others than in the backup."""
     groups: tuple[str, ...] | None = None
     """The groups whose positions are restored; None for all."""
     into_existing: bool = False

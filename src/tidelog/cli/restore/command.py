@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from tidelog.restore.result import RestoredPartition
 
 
-def _renames(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     pairs = [value.partition("=") for value in values]
     for old, equals, new in pairs:
         if not old or not equals or not new:
-            raise click.BadParameter(f"{old + equals + new!r} is not OLD=NEW.", ctx, param)
+            raise click.BadParameter(f"{old + equals + new!r} is not {param.metavar}.", ctx, param)
     return {old: new for old, _, new in pairs}
 
 
@@ -52,7 +52,15 @@ def _renames(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 )
 @click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]")
 @click.option("--topics", multiple=True, metavar="TOPIC", help="Names, or patterns as order*; may be repeated. [default: all]")
-@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_renames, help="May be repeated.")
+@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_pairs, help="May be repeated.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_pairs,
+    help="A setting of the restored topics, e.g. retention.ms=-1; may be repeated.",
+)
 @click.option("--groups", multiple=True, metavar="GROUP", help="Restore only these groups' positions. [default: all]")
 @click.option("--no-groups", is_flag=True, help="Restore no group's positions.")
 @click.option("--into-existing", is_flag=True, help="Append to topics of the cluster that have records.")
@@ -76,6 +84,7 @@ def command(
     point: int | None,
     topics: tuple[str, ...],
     renames: dict[str, str],
+    settings: dict[str, str],
     groups: tuple[str, ...],
     no_groups: bool,
     into_existing: bool,
@@ -100,6 +109,7 @@ def command(
     from tidelog.restore.cuts import plan_restore
     from tidelog.restore.request import RestoreRequest
     from tidelog.restore.restoring import restore, work_folder
+    from tidelog.restore.retention import soon_removed
 
     request = RestoreRequest(
         backup=backup,
@@ -110,12 +120,13 @@ def command(
         point=point,
         topics=topics,
         renames=renames,
+        settings=settings,
         groups=() if no_groups else groups or None,
         into_existing=into_existing,
     )
     written = report_of(report_file, sign_key)
     plan = plan_restore(request)
-    for text in plan.notes:
+    for text in (*plan.notes, *soon_removed(plan, SystemClock().now_ms())):
         notices.note(text)
     if dry_run:
         print_lines(_plan_json(plan) if as_json else _plan_lines(plan))
