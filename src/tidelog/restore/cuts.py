@@ -255,9 +255,7 @@ class _Cuts:
             cuts.append(PartitionCut(key.partition, start, ends[key], late.get(key, 0), committed, left_out))
         settings = {**(topic.settings or {}), **({} if is_own else request.settings)}
         address = point_address(request.backup, point.sequence)
-        return TopicCut(
-            topic, entry, name, point_address(self._request.backup, point.sequence), point.sequence, tuple(cuts), settings
-        )
+        return TopicCut(topic, entry, name, address, point.sequence, tuple(cuts), settings)
 
     def _found(self, source: Source, ends: Mapping[TopicPartition, int], time_ms: int) -> dict[TopicPartition, int]:
         """Return the first offset at or after a time, the end where there is none."""

@@ -32,6 +32,9 @@ from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 
 FILE_NAME = "tidelog-restore.json"
+DONE_FILE = "restored.json"
+"""In the work folder, once groups and settings are set: applications have gone on since."""
+
 VERSION = 1
 
 _WHAT = "a restore's file"
@@ -172,7 +175,11 @@ def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: boo
         cluster.reach().refresh(None)
         begun = cluster_target.begin(plan, cluster, work)
         report.partitions += sorted(cluster_target.copy(plan, begun, work, progress), key=lambda one: one.target)
-        for group, offsets, why in cluster_target.restore_groups(plan, cluster, begun, work, _positions(plan, renamed=False)):
+        is_again = (work / DONE_FILE).exists()
+        if is_again:
+            report.notes.append("this restore was finished before: groups and settings are left as they are now")
+        positions = {} if is_again else _positions(plan, renamed=False)
+        for group, offsets, why in cluster_target.restore_groups(plan, cluster, begun, work, positions):
             if why:
                 report.left_alone[group] = why
             else:
@@ -182,7 +189,9 @@ def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: boo
             ranges = cluster_target.target_digest_ranges(cluster, begun, keys)
             with open_source(plan.request.target) as target:
                 _compare(report, target, with_offsets=False, ranges=ranges)
-        report.notes += cluster_target.settle_topics(plan, cluster, begun)
+        if not is_again:
+            report.notes += cluster_target.settle_topics(plan, cluster, begun)
+            write_new_json(work / DONE_FILE, VERSION, {}, indent=1)
     return report
 
 
