@@ -152,7 +152,8 @@ def copy(
         done = copy_partition(task)
         progress(task.size_bytes)
         target_map = OffsetMap.open(folder).partition(task.source)
-        records = sum(max(0, run.record_count) for run in target_map.runs)
+        counts = [run.record_count for run in target_map.runs]
+        records = None if min(counts, default=0) < 0 else sum(counts)
         return RestoredPartition(
             task.source,
             task.target,

@@ -166,7 +166,7 @@ def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
 def _found(topic: TopicCut, cut: PartitionCut) -> RestoredPartition:
     """Return the result of a partition that was restored before."""
     key, target = TopicPartition(topic.source, cut.partition), TopicPartition(topic.name, cut.partition)
-    return RestoredPartition(key, target, cut.start_offset, cut.end_offset, 0, 0, cut.late_records, len(cut.left_out))
+    return RestoredPartition(key, target, cut.start_offset, cut.end_offset, None, 0, cut.late_records, len(cut.left_out))
 
 
 def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: bool) -> RestoreReport:

@@ -197,7 +197,7 @@ def _report_lines(report: RestoreReport) -> Iterator[str]:
         (
             one.target.topic,
             one.target.partition,
-            show_count(one.records),
+            "-" if (count := _records(report, one)) is None else show_count(count),
             one.end_offset,
             show_count(one.late_records),
             "as in the backup" if one.target in report.digests else "-",
@@ -229,6 +229,12 @@ def _facts(plan: RestorePlan, report: RestoreReport) -> dict[str, Any]:
     }
 
 
+def _records(report: RestoreReport, one: RestoredPartition) -> int | None:
+    """Return the number of records, without those of aborted transactions if they were read back."""
+    digest = report.digests.get(one.target)
+    return one.records if digest is None else digest.records
+
+
 def _fields(report: RestoreReport, one: RestoredPartition) -> dict[str, Any]:
     digest = report.digests.get(one.target)
     return {
@@ -236,7 +242,7 @@ def _fields(report: RestoreReport, one: RestoredPartition) -> dict[str, Any]:
         "partition": one.target.partition,
         "source_topic": one.source.topic,
         "start_offset": one.start_offset,
-        "records": one.records if digest is None else digest.records,
+        "records": _records(report, one),
         "end_offset": one.end_offset,
         "size_bytes": one.size_bytes,
         "late_records": one.late_records,
