@@ -143,7 +143,9 @@ main()
     assert ran.returncode == -signal.SIGKILL, ran.stderr
 
 
-def test_careless_commands(made: History, tmp_path: Path) -> None:
+def test_careless_commands(made: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
     (tmp_path / "file").touch()
@@ -158,11 +160,15 @@ def test_careless_commands(made: History, tmp_path: Path) -> None:
         (["--to", made.backup], "this folder is a backup"),
         (["--to", tmp_path / "photos"], "cat.jpg"),
         (["--to", tmp_path / "file"], "file"),
+        (["--to", "s3://bucket/x"], "expected a folder, or host:port"),
+        (["--to", "hdfs://x/y"], "expected a folder, or host:port"),
+        (["--to", f"backup:{made.backup}#1"], "expected a folder, or host:port"),
     ):
         ran = run("restore", made.backup, *arguments)
         assert (ran.exit_code, text in ran.stderr) == (1, True), ran.stderr
         assert not (tmp_path / "f").exists()
     assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
+    assert not list((tmp_path / "here").iterdir())
 
 
 def test_a_folder_that_a_broker_holds(made: History, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tidelog.near_names import near_topics
 from tidelog.restore.moment import decided_commits
 from tidelog.restore.request import APPEND, RestoreRequest
 from tidelog.sources.bounds import TimeRange
-from tidelog.sources.opening import open_source
+from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.source import Source
 from tidelog.times import format_time
 
@@ -107,9 +107,12 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
 
     Raises:
         NotFoundError: no such backup or point, or no topic that fits.
-        InvalidArgumentError: the backup ends before the requested time, or begins after it; two topics would get one name.
+        InvalidArgumentError: the backup ends before the requested time, or begins after it; two topics would get one name; the
+            target is a bucket.
         CorruptDataError, StorageError
     """
+    if not kind_of(request.target).is_cluster:
+        _ = request.folder  # Raises for a place that is no folder of this machine.
     backup = open_backup(request.backup)
     before, point = _points(backup, request)
     notes = [f"point {point.sequence}: {text}" for text in point.incomplete]

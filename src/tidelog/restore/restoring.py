@@ -80,7 +80,7 @@ def restore(
     if kind_of(plan.request.target).is_cluster:
         _refuse_damaged(plan, plan.topics)
         return _into_cluster(plan, work, progress, verify)
-    return _into_folder(plan, Path(plan.request.target), clock, progress, verify)
+    return _into_folder(plan, plan.request.folder, clock, progress, verify)
 
 
 def _refuse_damaged(plan: RestorePlan, topics: Iterable[TopicCut]) -> None:
