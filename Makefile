@@ -9,7 +9,7 @@ SOURCES := $(wildcard $(addprefix src/tidelog/records/kernel/*/,*.py *.pxd *.h))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cluster migration study docs test check format interop soak bench lock clean
+.PHONY: help install demo demo-backup cluster migration study docs test check format interop soak bench lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -29,6 +29,9 @@ $(STAMP): $(SOURCES)
 
 demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay on Spark, draw
 	@$(BIN)/python demo/flights.py
+
+demo-backup: $(STAMP) ## bad data in a topic: a backup that follows, and Kafka as it was a moment before (needs Java and Maven; half a minute)
+	@$(BIN)/python demo/backup.py
 
 cluster: $(STAMP) ## three brokers under Apache Kafka's controllers: one is killed in a load, and what clients see (needs Java and Maven)
 	@$(BIN)/python demo/cluster.py $(if $(BROKERS),--brokers $(BROKERS))

@@ -29,6 +29,8 @@ LOST = ("middle-0: offsets [", "end-0: offsets [", "only-log-0: offsets [", "par
 
 SILENT = {
     **{f"backup {name}": "is about a backup, and reads no folder" for name in ("list", "show", "verify", "expire", "diff")},
+    "backup check-report": "reads a report",
+    "restore": "says what the point of a backup lacks (tests/restore/test_hazards.py)",
     "backup take": "says it, and in the point, too (tests/backup/test_brokers.py)",
     "completion": "prints a script",
     "format": "writes what a broker of a cluster begins with, and reads no log",

@@ -112,6 +112,11 @@ def test_groups_are_where_they_were(broker: tidelog.Broker, tmp_path: Path) -> N
     with Cluster.at(broker.bootstrap_servers, "test") as cluster:
         assert committed_offsets(cluster, "readers")[TopicPartition("old", 0)].offset == 10
         assert committed_offsets(cluster, "others") == {}
+        commit_offsets(cluster, "readers", {TopicPartition("old", 0): 11})
+    again = run_ok(*with_map, "--to", broker.bootstrap_servers, "--work", tmp_path / "work")
+    assert "this restore was finished before" in again.stderr
+    with Cluster.at(broker.bootstrap_servers, "test") as cluster:
+        assert committed_offsets(cluster, "readers")[TopicPartition("old", 0)].offset == 11
     run_ok("restore", backup, "--until", moment, "--to", tmp_path / "folder")
     listed = run_ok("groups", "describe", tmp_path / "folder", "readers", "--json").json_lines
     assert [line["committed_offset"] for line in listed if line["type"] == "partition"] == [10]

@@ -54,6 +54,16 @@ def test_all_of_a_point_is_byte_for_byte(made: History, tmp_path: Path) -> None:
     assert log
 
 
+def test_restored_records_are_counted(tmp_path: Path) -> None:
+    """Also compressed messages of format 1, of which a header does not say how many there are."""
+    made = history(tmp_path, 2)
+    for _ in range(2):  # The second time nothing is left to do.
+        (line,) = run_ok("restore", made.backup, "--to", tmp_path / "f", "--json").json_lines
+        assert line["records"] == len(made.committed(made.points[-1][1]))
+    (line,) = run_ok("restore", made.backup, "--to", tmp_path / "g", "--json", "--no-verify").json_lines
+    assert line["records"] is None
+
+
 def test_late_records_are_counted(made: History, tmp_path: Path) -> None:
     until_ms = NOON + 30 * STEP_MS
     (line,) = run_ok("restore", made.backup, "--to", tmp_path / "f", "--until", until_ms, "--dry-run", "--json").json_lines

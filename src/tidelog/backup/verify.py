@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -105,6 +105,15 @@ def verify_backup(target: Target, advance: Callable[[int], None] = lambda _: Non
         # The points know no less, but nothing says how to read them.
         return BackupReport([Finding(error.message, error.path or str(target))])
     return _Verification(Backup(target), advance, threads).run()
+
+
+def refuse_damaged(backup: Backup, entries: Iterable[TopicEntry], threads: int = THREADS) -> None:
+    """Check every object of some topics of a catalog. Raises CorruptDataError with the first finding, StorageError."""
+    verification = _Verification(backup, lambda _: None, threads)
+    found = [one for entry in entries for one in verification.of_topic(entry)]
+    if found:
+        more = f"; {len(found) - 1:,} more: see tidelog backup verify" if len(found) > 1 else ""
+        raise CorruptDataError(f"the backup is damaged: {found[0]}{more}")
 
 
 class _Verification:
@@ -204,7 +213,7 @@ class _Verification:
             except (CorruptDataError, NotFoundError) as error:
                 found = [self._of(error, f"catalog of point {point.sequence}")]
             else:
-                found = [one for entry in catalog.values() for one in self._of_topic(entry)]
+                found = [one for entry in catalog.values() for one in self.of_topic(entry)]
             self._catalogs[point.catalog] = found
         if point.rights is not None:
             try:
@@ -215,7 +224,8 @@ class _Verification:
 
     # --- topics and partitions
 
-    def _of_topic(self, entry: TopicEntry) -> list[Finding]:
+    def of_topic(self, entry: TopicEntry) -> list[Finding]:
+        """Return what is wrong with a topic of a catalog."""
         if entry.sha256 in self._topics:
             return self._topics[entry.sha256]
         try:

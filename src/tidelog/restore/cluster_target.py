@@ -18,6 +18,7 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.client.connections.failures import error_for
 from tidelog.client.consumer_groups.group_lag import log_ends
 from tidelog.client.consumer_groups.groups import commit_offsets, describe_group
+from tidelog.config import INT32_MAX
 from tidelog.copying.column_rebuilding import TimeRule
 from tidelog.copying.copier import CopyTask, committed_positions, copy_partition
 from tidelog.copying.offset_map import OffsetMap
@@ -49,7 +50,13 @@ VERSION = 1
 PARALLEL = 4
 """So many partitions are copied at the same time."""
 
-HELD = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"}
+HELD = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+    "max.message.bytes": str(INT32_MAX),
+}
 """The settings of a topic while it is restored."""
 
 _OF_OTHER_BROKERS = frozenset(
@@ -62,6 +69,7 @@ _OF_OTHER_BROKERS = frozenset(
         "local.retention.bytes",
     }
 )
+_IN_SYNC = "min.insync.replicas"
 _SET, _DELETE, _TOPIC = 0, 1, 2
 _WHAT = "a restore's file"
 _SPLIT_BYTES = 64 << 20
@@ -142,7 +150,8 @@ def copy(
         done = copy_partition(task)
         progress(task.size_bytes)
         target_map = OffsetMap.open(folder).partition(task.source)
-        records = sum(max(0, run.record_count) for run in target_map.runs)
+        counts = [run.record_count for run in target_map.runs]
+        records = None if min(counts, default=0) < 0 else sum(counts)
         return RestoredPartition(
             task.source,
             task.target,
@@ -214,31 +223,51 @@ def _make_topics(plan: RestorePlan, cluster: Cluster) -> None:
     for topic in plan.topics:
         known = topic.manifest.replication_factor
         factor = known if 0 < known <= brokers else None
-        configs = {key: value for key, value in (topic.manifest.settings or {}).items() if key not in LEFT_OUT}
-        shape = TopicShape(len(topic.partitions), configs | HELD)
+        configs = {key: value for key, value in topic.settings.items() if key not in LEFT_OUT}
+        shape = TopicShape(topic.partition_count, configs | HELD)
         by_factor.setdefault(factor, {})[topic.name] = shape
     for replicas, wanted in by_factor.items():
         ensure_topics(cluster, wanted, replication_factor=replicas)
 
 
-def settle_topics(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore) -> None:
-    """Give the topics that the restore created the settings that they had. Raises BrokerError, UnsupportedVersionError."""
-    resources = []
+def settle_topics(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore) -> list[str]:
+    """Give the topics that the restore created the settings that they had, and return what the target refused.
+
+    Raises BrokerUnreachableError, UnsupportedVersionError.
+    """
+    refused: list[str] = []
+    replicas = {
+        name: len(next(iter(one.partitions.values())).replicas) for name, one in cluster.topics().items() if one.partitions
+    }
     for topic in plan.topics:
         if any(key.topic == topic.name for key in begun.ends):
             continue  # It was there before, and keeps its settings.
-        settings = {key: value for key, value in (topic.manifest.settings or {}).items() if key not in _OF_OTHER_BROKERS}
+        settings = {key: value for key, value in topic.settings.items() if key not in _OF_OTHER_BROKERS}
+        wanted = int(settings.get(_IN_SYNC) or 0)
+        if wanted > replicas[topic.name]:  # Nobody could write.
+            del settings[_IN_SYNC]
+            refused.append(f"topic {topic.name}: {_IN_SYNC}={wanted} is not set: it has {replicas[topic.name]} replicas")
         changes = [AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in sorted(settings.items())]
         changes += [
             AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in sorted(HELD.keys() - settings.keys())
         ]
-        resources.append(AlterConfigsResource(resource_type=_TOPIC, resource_name=topic.name, configs=changes))
-    if not resources:
-        return
-    answer = cluster.ask_any(IncrementalAlterConfigsRequest(resources=resources), IncrementalAlterConfigsResponse, newest=1)
-    for one in answer.responses:
-        if one.error_code:
-            raise error_for(one.error_code, f"settings of topic {one.resource_name}", cluster, one.error_message)
+        try:
+            _alter(cluster, topic.name, changes)
+        except (BrokerError, InvalidArgumentError):
+            for change in changes:  # A release may not know a setting any more.
+                try:
+                    _alter(cluster, topic.name, [change])
+                except (BrokerError, InvalidArgumentError) as error:
+                    refused.append(f"topic {topic.name}: {change.name}={change.value} is not set: {error}")
+    return refused
+
+
+def _alter(cluster: Cluster, topic: str, changes: list[AlterableConfig]) -> None:
+    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=changes)
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    (answer,) = cluster.ask_any(request, IncrementalAlterConfigsResponse, newest=1).responses
+    if answer.error_code:
+        raise error_for(answer.error_code, f"settings of topic {topic}", cluster, answer.error_message)
 
 
 def _words(plan: RestorePlan, cluster: Cluster) -> dict[str, Any]:

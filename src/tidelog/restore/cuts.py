@@ -7,8 +7,8 @@
 | a time, in append order | the first point that was taken at or after it: it has everything up to then |
 | a time, by the records' times | the newest: later points may have late records |
 
-A topic that was deleted between two points is restored from the earlier one. A topic that was created between them is restored if
-it has a record before the end.
+A topic that was deleted between two points is restored from the earlier one, also if one of the same name was created since
+that has no record before the end. A topic that was created between them is restored if it has a record before the end.
 
 A transaction that is open at a partition's end is committed if `__transaction_state`, cut at the same moment, says that its
 commit was decided; then its records are restored in all partitions. Otherwise they are left out in all of them.
@@ -24,15 +24,16 @@ from types import TracebackType
 from typing import NamedTuple
 
 from tidelog.backup.backup import Backup, open_backup
-from tidelog.backup.manifest import Point, TopicManifest
+from tidelog.backup.manifest import Point, TopicEntry, TopicManifest
 from tidelog.backup.opening import point_address
-from tidelog.errors import InvalidArgumentError, NotFoundError
+from tidelog.backup.verify import refuse_damaged
+from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from tidelog.model import INTERNAL_TOPICS, OFFSETS_TOPIC, READ_UNCOMMITTED, TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
 from tidelog.restore.moment import decided_commits
 from tidelog.restore.request import APPEND, RestoreRequest
 from tidelog.sources.bounds import TimeRange
-from tidelog.sources.opening import open_source
+from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.source import Source
 from tidelog.times import format_time
 
@@ -65,17 +66,25 @@ class TopicCut(NamedTuple):
     """A topic to restore."""
 
     manifest: TopicManifest
+    entry: TopicEntry
     name: str
     """In the target."""
     address: str
     """The point that it is restored from."""
     sequence: int
     partitions: tuple[PartitionCut, ...]
+    settings: Mapping[str, str]
+    """What it had, and what was asked for."""
 
     @property
     def source(self) -> str:
         """Its name in the backup."""
         return self.manifest.name
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions in the target: one that the backup could not read is empty there."""
+        return self.partitions[-1].partition + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,45 +107,43 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
 
     Raises:
         NotFoundError: no such backup or point, or no topic that fits.
-        InvalidArgumentError: the backup ends before the requested time.
+        InvalidArgumentError: the backup ends before the requested time, or begins after it; two topics would get one name; the
+            target is a bucket.
         CorruptDataError, StorageError
     """
+    if not kind_of(request.target).is_cluster:
+        _ = request.folder  # Raises for a place that is no folder of this machine.
     backup = open_backup(request.backup)
     before, point = _points(backup, request)
-    notes: list[str] = []
-    chosen = {name: (point, entry) for name, entry in backup.catalog(point).items()}
-    if before is not None:
-        ids = {entry.topic_id for _, entry in chosen.values()}
-        for name, entry in backup.catalog(before).items():
-            if entry.topic_id not in ids and name not in chosen:
-                chosen[name] = before, entry
-                notes.append(
-                    f"{name}: deleted between points {before.sequence} and {point.sequence}; restored as of {before.sequence}"
-                )
-            elif entry.topic_id not in ids:
-                chosen[name] = before, entry
-                notes.append(f"{name}: created again after point {before.sequence}; restored as of that point")
-    wanted = sorted(name for name in chosen if request.wants(name))
-    _check_named(request, chosen)
-    cuts = _Cuts(backup, request)
-    known_before = set() if before is None else {entry.topic_id for entry in backup.catalog(before).values()}
-    topics = []
-    with cuts:
-        for name in wanted:
-            its_point, entry = chosen[name]
-            cut = cuts.of(its_point, backup.topic(entry), request.name_of(name))
-            is_new = before is not None and entry.topic_id not in known_before
-            if is_new and all(one.size == 0 for one in cut.partitions):
+    notes = [f"point {point.sequence}: {text}" for text in point.incomplete]
+    catalog = backup.catalog(point)
+    older = {} if before is None else backup.catalog(before)
+    _check_named(request, {**older, **catalog})
+    topics: list[TopicCut] = []
+    with _Cuts(backup, request) as cuts:
+        for name in sorted(filter(request.wants, {**older, **catalog})):
+            new, old = catalog.get(name), older.get(name)
+            cut = None if new is None else cuts.of(point, new, request.name_of(name))
+            is_other = old is not None and (new is None or old.topic_id != new.topic_id)
+            is_empty = cut is None or all(one.size == 0 for one in cut.partitions)
+            if before is not None and old is not None and is_other and is_empty:
+                cut = cuts.of(before, old, request.name_of(name))
+                what = "deleted" if new is None else "created again"
+                notes.append(f"{name}: {what} between points {before.sequence} and {point.sequence}; as of {before.sequence}")
+            elif before is not None and old is None and is_empty:
                 notes.append(f"{name}: created after the moment, left out")
                 continue
+            if cut is None or not cut.partitions:
+                notes.append(f"{name}: no partition could be backed up, left out")
+                continue
             topics.append(cut)
-        internal = tuple(
-            cuts.of(point, backup.topic(chosen[name][1]), name)
-            for name in INTERNAL
-            if name in chosen and name not in {one.source for one in topics}
-        )
+            lacking = sorted(set(range(cut.partition_count)) - {one.partition for one in cut.partitions})
+            notes += [f"{name}-{number}: not in the backup, will be empty" for number in lacking]
+        here = {one.source for one in topics}
+        internal = tuple(cuts.of(point, catalog[name], name) for name in INTERNAL if name in catalog and name not in here)
     if not topics:
         raise NotFoundError("no topic of the backup fits", path=request.backup, found=", ".join(request.topics) or None)
+    _check_not_empty(request, topics)
     return RestorePlan(
         request,
         str(backup.head.backup_id),
@@ -174,12 +181,31 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
     return before, fitting if request.order == APPEND else backup.read_point(names[-1])
 
 
+def _check_not_empty(request: RestoreRequest, topics: Iterable[TopicCut]) -> None:
+    """Raise InvalidArgumentError if the moment is before everything that the backup has."""
+    if request.until_ms is None or request.order != APPEND or any(cut.size for topic in topics for cut in topic.partitions):
+        return
+    times = [one.max_time for topic in topics for one in topic.entry.partitions if one.end_offset > one.log_start_offset]
+    if times:
+        text = "no record of these topics was appended before this time"
+        raise InvalidArgumentError(text, path=request.backup, found=format_time(request.until_ms))
+
+
 def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
     """Raise NotFoundError for a topic that is named, and not in the backup."""
     known = list(chosen)
+    taken: dict[str, str] = {}
+    for name in filter(request.wants, known):
+        other = taken.setdefault(request.name_of(name), name)
+        if other != name:
+            text = f"topics {other!r} and {name!r} would get the same name"
+            raise InvalidArgumentError(text, path=request.backup, found=request.name_of(name))
     for name in (*request.topics, *request.renames):
         if not has_magic(name) and name not in known:
             raise NotFoundError(f"no topic {name!r} in the backup{near_topics(name, known)}", path=request.backup)
+    for name in request.renames:
+        if not request.wants(name):
+            raise InvalidArgumentError(f"topic {name!r} gets a new name, and is not restored", found=", ".join(request.topics))
 
 
 class _Cuts:
@@ -198,9 +224,16 @@ class _Cuts:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._opened.close()
 
-    def of(self, point: Point, topic: TopicManifest, name: str) -> TopicCut:
-        """Return where a topic's partitions begin and end."""
-        request, source = self._request, self._source(point)
+    def of(self, point: Point, entry: TopicEntry, name: str) -> TopicCut:
+        """Return where a topic's partitions begin and end. Raises CorruptDataError with the topic's name."""
+        try:
+            return self._of(point, entry, name)
+        except (CorruptDataError, NotFoundError):
+            refuse_damaged(self._backup, [entry])
+            raise
+
+    def _of(self, point: Point, entry: TopicEntry, name: str) -> TopicCut:
+        request, source, topic = self._request, self._source(point), self._backup.topic(entry)
         keys = [TopicPartition(topic.name, number) for number in sorted(topic.partitions)]
         manifests = {key: self._backup.partition(topic, key.partition) for key in keys}
         starts = {key: one.log_start_offset for key, one in manifests.items()}
@@ -223,7 +256,9 @@ class _Cuts:
             left_out = {producer: first for producer, first in open_here.items() if producer not in committed}
             start = min(starts[key], ends[key])
             cuts.append(PartitionCut(key.partition, start, ends[key], late.get(key, 0), committed, left_out))
-        return TopicCut(topic, name, point_address(self._request.backup, point.sequence), point.sequence, tuple(cuts))
+        settings = {**(topic.settings or {}), **({} if is_own else request.settings)}
+        address = point_address(request.backup, point.sequence)
+        return TopicCut(topic, entry, name, address, point.sequence, tuple(cuts), settings)
 
     def _found(self, source: Source, ends: Mapping[TopicPartition, int], time_ms: int) -> dict[TopicPartition, int]:
         """Return the first offset at or after a time, the end where there is none."""

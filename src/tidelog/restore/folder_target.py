@@ -48,12 +48,9 @@ def restore_topic(
     """
     manifest = topic.manifest
     with open_source(topic.address) as source:
-        new = NewTopic(folder, topic.name, len(topic.partitions), manifest.settings or {}, clock, topic_id=manifest.topic_id)
+        new = NewTopic(folder, topic.name, topic.partition_count, topic.settings, clock, topic_id=manifest.topic_id)
         with new:
-            written = [
-                _restore(plan.request, source, topic, cut, new.logs[number], progress)
-                for number, cut in enumerate(topic.partitions)
-            ]
+            written = [_restore(plan.request, source, topic, cut, new.logs[cut.partition], progress) for cut in topic.partitions]
             new.commit()
     return written
 
@@ -70,14 +67,16 @@ def _restore(
     if cut.start_offset > 0:
         log.truncate_fully_and_start_at(cut.start_offset)
     kept = _Kept(request, cut)
-    records = size_bytes = 0
+    records: int | None = 0
+    size_bytes = 0
     latest = None
     for data, rewritten in _pieces(source, key, cut, kept):
         first = next(iter(rewritten))
         if log.log_end_offset == cut.start_offset and first.base_offset < cut.start_offset:
             log.truncate_fully_and_start_at(first.base_offset, cut.start_offset)
         log.append_as_follower(data)
-        records += sum(header.record_count for header in rewritten if not header.is_control)
+        counts = [header.record_count for header in rewritten if not header.is_control]
+        records = None if records is None or min(counts, default=0) < 0 else records + sum(counts)
         size_bytes += len(data)
         latest = rewritten[-1]
         progress(len(data))

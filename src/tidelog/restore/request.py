@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final, Literal
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.folder_path import folder_path
 from tidelog.model import is_hidden, is_topic_name
 
 Order = Literal["append", "time"]
@@ -40,6 +42,8 @@ class RestoreRequest:
     topics: tuple[str, ...] = ()
     """Names, or patterns with `*` and `?`; none for all topics that are not internal."""
     renames: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the restored topics that are others than in the backup."""
     groups: tuple[str, ...] | None = None
     """The groups whose positions are restored; None for all."""
     into_existing: bool = False
@@ -53,6 +57,11 @@ class RestoreRequest:
             raise InvalidArgumentError("two topics cannot get the same name", found=dict(self.renames))
         if self.from_ms is not None and self.until_ms is not None and self.from_ms >= self.until_ms:
             raise InvalidArgumentError("the restore would begin where it ends or later")
+
+    @property
+    def folder(self) -> Path:
+        """The target as a folder. Raises InvalidArgumentError for an address of something else."""
+        return folder_path(self.target, "a folder, or host:port")
 
     def wants(self, topic: str) -> bool:
         """Whether a topic is restored, by its name in the backup."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidelog.backup.backup import open_backup
+from tidelog.backup.layout import HEAD
+from tidelog.backup.verify import refuse_damaged
 from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock
 from tidelog.config import INT64_MAX
 from tidelog.copying.copier import CLIENT_ID
 from tidelog.errors import InvalidArgumentError, TopicExistsError
+from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
 from tidelog.model import OFFSETS_TOPIC, READ_COMMITTED, TopicPartition
 from tidelog.restore import cluster_target
@@ -23,10 +27,14 @@ from tidelog.restore.result import RestoredPartition
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.source import Source
+from tidelog.storage.folder.data_folder import check_is_data_folder
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 
 FILE_NAME = "tidelog-restore.json"
+DONE_FILE = "restored.json"
+"""In the work folder, once groups and settings are set: applications have gone on since."""
+
 VERSION = 1
 
 _WHAT = "a restore's file"
@@ -45,6 +53,8 @@ class RestoreReport:
     """Group → partition of the target → offset."""
     left_alone: dict[str, str] = field(default_factory=dict)
     """Groups that were not set, with the reason."""
+    notes: list[str] = field(default_factory=list)
+    """Settings that the target refused."""
     digests: dict[TopicPartition, Digest] = field(default_factory=dict)
     """Of the target's partitions that were read back and are as in the backup."""
     differences: list[str] = field(default_factory=list)
@@ -68,12 +78,31 @@ def restore(
         StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
     """
     if kind_of(plan.request.target).is_cluster:
+        _refuse_damaged(plan, plan.topics)
         return _into_cluster(plan, work, progress, verify)
-    return _into_folder(plan, Path(plan.request.target), clock, progress, verify)
+    return _into_folder(plan, plan.request.folder, clock, progress, verify)
+
+
+def _refuse_damaged(plan: RestorePlan, topics: Iterable[TopicCut]) -> None:
+    """Check every object before anything is written: also indexes, by which ends were found. Raises CorruptDataError."""
+    refuse_damaged(open_backup(plan.request.backup), [topic.entry for topic in (*topics, *plan.internal)])
+
+
+def _refuse_place(folder: Path) -> None:
+    """Raise InvalidArgumentError for a backup, StorageError for a folder with other things, or if a broker holds it."""
+    if (folder / HEAD).exists():
+        raise InvalidArgumentError("this folder is a backup", path=folder, expected="another folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / FILE_NAME).exists():
+            check_is_data_folder(folder)
+        with DirLock(folder) as lock:
+            lock.remove_if_new()
 
 
 def _into_folder(plan: RestorePlan, folder: Path, clock: Clock, progress: Progress, verify: bool) -> RestoreReport:
     report = RestoreReport(plan)
+    _refuse_place(folder)
+    _refuse_damaged(plan, plan.topics)
     there = _begun(plan, folder)
     for topic in plan.topics:
         known = there.get(topic.name)
@@ -137,7 +166,7 @@ def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
 def _found(topic: TopicCut, cut: PartitionCut) -> RestoredPartition:
     """Return the result of a partition that was restored before."""
     key, target = TopicPartition(topic.source, cut.partition), TopicPartition(topic.name, cut.partition)
-    return RestoredPartition(key, target, cut.start_offset, cut.end_offset, 0, 0, cut.late_records, len(cut.left_out))
+    return RestoredPartition(key, target, cut.start_offset, cut.end_offset, None, 0, cut.late_records, len(cut.left_out))
 
 
 def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: bool) -> RestoreReport:
@@ -146,7 +175,11 @@ def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: boo
         cluster.reach().refresh(None)
         begun = cluster_target.begin(plan, cluster, work)
         report.partitions += sorted(cluster_target.copy(plan, begun, work, progress), key=lambda one: one.target)
-        for group, offsets, why in cluster_target.restore_groups(plan, cluster, begun, work, _positions(plan, renamed=False)):
+        is_again = (work / DONE_FILE).exists()
+        if is_again:
+            report.notes.append("this restore was finished before: groups and settings are left as they are now")
+        positions = {} if is_again else _positions(plan, renamed=False)
+        for group, offsets, why in cluster_target.restore_groups(plan, cluster, begun, work, positions):
             if why:
                 report.left_alone[group] = why
             else:
@@ -156,7 +189,9 @@ def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: boo
             ranges = cluster_target.target_digest_ranges(cluster, begun, keys)
             with open_source(plan.request.target) as target:
                 _compare(report, target, with_offsets=False, ranges=ranges)
-        cluster_target.settle_topics(plan, cluster, begun)
+        if not is_again:
+            report.notes += cluster_target.settle_topics(plan, cluster, begun)
+            write_new_json(work / DONE_FILE, VERSION, {}, indent=1)
     return report
 
 

@@ -16,7 +16,8 @@ class RestoredPartition(NamedTuple):
     """Of the backup."""
     end_offset: int
     """The target's."""
-    records: int
+    records: int | None
+    """None if only reading back can tell: a restore that went on, or compressed messages of the formats before 2."""
     size_bytes: int
     late_records: int
     """Records older than the moment that were appended after the cut; restored only by time."""

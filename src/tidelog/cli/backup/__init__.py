@@ -5,6 +5,7 @@
 | take | one point, or one after the other |
 | points | list, show, diff |
 | verify, expire | the commands of the same name |
+| reports | check-report, and the options of those that write a report |
 | target | the argument that names a backup |
 """
 
@@ -22,6 +23,7 @@ COMMANDS = {
     "show": Entry(f"{__name__}.show", "Show the topics and partitions of a point."),
     "verify": Entry(f"{__name__}.verify", "Check that a backup is whole."),
     "expire": Entry(f"{__name__}.expire", "Remove old points, and what only they needed."),
+    "check-report": Entry(f"{__name__}.reports", "Check who signed a report."),
     "diff": Entry(f"{__name__}.diff", "Show what has changed between two points."),
 }
 

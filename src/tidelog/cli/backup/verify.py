@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from typing import Any
 
 import click
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.target import open_target
 from tidelog.backup.verify import verify_backup
+from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import bucket_options, reached
 from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
@@ -16,15 +19,18 @@ from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, sh
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.cli.printing.terminal import stderr_is_terminal
-from tidelog.errors import TidelogError
+from tidelog.clock import SystemClock
+from tidelog.errors import CorruptDataError, NotFoundError, TidelogError
 from tidelog.formats import names
+from tidelog.times import format_time
 
 
 @click.command("verify")
 @click.argument("address", metavar="BACKUP", callback=reached)
+@report_options
 @bucket_options
 @json_option
-def command(address: str, as_json: bool) -> None:
+def command(address: str, report_file: str | None, sign_key: str | None, as_json: bool) -> None:
     """Check that a backup is whole: that no object is missing, cut short, changed, or another one, for every point.
 
     Prints what is damaged, with the topic, the offsets and the times of the records, and the points that need them; exit code 3
@@ -32,6 +38,7 @@ def command(address: str, as_json: bool) -> None:
     the batches, indexes and producer snapshots of a point, as those of any data folder.
     """
     target = open_target(address)
+    written = report_of(report_file, sign_key)
     with ProgressBar("verify", _size(address), answer_on_stdout=False) as bar:
         report = verify_backup(target, bar.advance)
     if as_json:
@@ -44,10 +51,33 @@ def command(address: str, as_json: bool) -> None:
         for gap in gaps:
             span = f"offsets {gap.start_offset} to {gap.end_offset}"
             notices.note(f"{names.log_dir_name(topic, partition)}: {span}: {gap.reason}, before {show_time(gap.noticed_ms)}")
+    if written is not None:
+        partitions: list[dict[str, Any]] = []
+        facts: dict[str, Any] = {"at": format_time(SystemClock().now_ms()), "backup": str(target), "backup_id": None}
+        facts |= {"points": report.points, "files": report.files, "size_bytes": report.size_bytes}
+        with contextlib.suppress(CorruptDataError, NotFoundError):  # Then that is a finding.
+            partitions = _describe(Backup(target), facts)
+        written.write("verify", facts, partitions, [str(one) for one in report.findings])
     if report.findings:
         raise click.exceptions.Exit(notices.INCOMPLETE)
     if not as_json:
         print_lines([f"whole: {report.points:,} points, {report.files:,} files, {show_bytes_size(report.size_bytes)}"])
+
+
+def _describe(backup: Backup, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Add which backup it is and its newest point to the facts, and return the point's partitions.
+
+    A partition's SHA-256 is its manifest's, which names every object of it by its own. Raises NotFoundError, CorruptDataError.
+    """
+    facts["backup_id"] = str(backup.head.backup_id)
+    point = backup.point()
+    facts |= {"point": point.sequence, "point_at": format_time(point.taken_ms)}
+    return [
+        {"topic": topic.name, **ends._asdict(), "sha256": topic.partitions[ends.partition]}
+        for entry in backup.catalog(point).values()
+        for topic in [backup.topic(entry)]
+        for ends in entry.partitions
+    ]
 
 
 def _size(address: str) -> int:

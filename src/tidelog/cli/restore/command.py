@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import bucket_options, config_option, reached, reached_by
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import json_option
@@ -23,13 +24,14 @@ from tidelog.times import format_time
 if TYPE_CHECKING:
     from tidelog.restore.cuts import RestorePlan
     from tidelog.restore.restoring import RestoreReport
+    from tidelog.restore.result import RestoredPartition
 
 
-def _renames(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     pairs = [value.partition("=") for value in values]
     for old, equals, new in pairs:
         if not old or not equals or not new:
-            raise click.BadParameter(f"{old + equals + new!r} is not OLD=NEW.", ctx, param)
+            raise click.BadParameter(f"{old + equals + new!r} is not {param.metavar}.", ctx, param)
     return {old: new for old, _, new in pairs}
 
 
@@ -50,7 +52,15 @@ def _renames(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 )
 @click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]")
 @click.option("--topics", multiple=True, metavar="TOPIC", help="Names, or patterns as order*; may be repeated. [default: all]")
-@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_renames, help="May be repeated.")
+@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_pairs, help="May be repeated.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_pairs,
+    help="A setting of the restored topics, e.g. retention.ms=-1; may be repeated.",
+)
 @click.option("--groups", multiple=True, metavar="GROUP", help="Restore only these groups' positions. [default: all]")
 @click.option("--no-groups", is_flag=True, help="Restore no group's positions.")
 @click.option("--into-existing", is_flag=True, help="Append to topics of the cluster that have records.")
@@ -61,6 +71,7 @@ def _renames(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     type=LocalPath(),
     help="Folder of the offset maps of a restore into a cluster. [default: in the home]",
 )
+@report_options
 @click.option("--dry-run", is_flag=True, help="Show what would be restored.")
 @bucket_options
 @json_option
@@ -73,11 +84,14 @@ def command(
     point: int | None,
     topics: tuple[str, ...],
     renames: dict[str, str],
+    settings: dict[str, str],
     groups: tuple[str, ...],
     no_groups: bool,
     into_existing: bool,
     no_verify: bool,
     work: str | None,
+    report_file: str | None,
+    sign_key: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -95,6 +109,7 @@ def command(
     from tidelog.restore.cuts import plan_restore
     from tidelog.restore.request import RestoreRequest
     from tidelog.restore.restoring import restore, work_folder
+    from tidelog.restore.retention import soon_removed
 
     request = RestoreRequest(
         backup=backup,
@@ -105,11 +120,13 @@ def command(
         point=point,
         topics=topics,
         renames=renames,
+        settings=settings,
         groups=() if no_groups else groups or None,
         into_existing=into_existing,
     )
+    written = report_of(report_file, sign_key)
     plan = plan_restore(request)
-    for text in plan.notes:
+    for text in (*plan.notes, *soon_removed(plan, SystemClock().now_ms())):
         notices.note(text)
     if dry_run:
         print_lines(_plan_json(plan) if as_json else _plan_lines(plan))
@@ -119,8 +136,12 @@ def command(
     total = sum(cut.size for topic in plan.topics for cut in topic.partitions)
     with ProgressBar("restoring", total, answer_on_stdout=False) as bar:
         report = restore(plan, SystemClock(), work=folder, progress=bar.advance, verify=not no_verify)
+    if written is not None:
+        written.write("restore", _facts(plan, report), [_fields(report, one) for one in report.partitions], report.differences)
     for group, why in report.left_alone.items():
         notices.note(f"group {group}: {why}")
+    for text in report.notes:
+        notices.note(text)
     print_lines(_report_json(report) if as_json else _report_lines(report))
     for difference in report.differences:
         notices.complain(f"not as in the backup: {difference}")
@@ -176,7 +197,7 @@ def _report_lines(report: RestoreReport) -> Iterator[str]:
         (
             one.target.topic,
             one.target.partition,
-            show_count(one.records),
+            "-" if (count := _records(report, one)) is None else show_count(count),
             one.end_offset,
             show_count(one.late_records),
             "as in the backup" if one.target in report.digests else "-",
@@ -189,23 +210,50 @@ def _report_lines(report: RestoreReport) -> Iterator[str]:
         yield f"groups set: {', '.join(sorted(report.groups))}"
 
 
+def _facts(plan: RestorePlan, report: RestoreReport) -> dict[str, Any]:
+    request = plan.request
+    return {
+        "at": format_time(SystemClock().now_ms()),
+        "backup": request.backup,
+        "backup_id": plan.backup_id,
+        "point": plan.point.sequence,
+        "point_at": format_time(plan.point.taken_ms),
+        "target": request.target,
+        "until": None if request.until_ms is None else format_time(request.until_ms),
+        "from": None if request.from_ms is None else format_time(request.from_ms),
+        "by": request.order,
+        "groups": sorted(report.groups),
+        "groups_left_alone": report.left_alone,
+        "is_read_back": bool(report.digests or report.differences),
+        "notes": [*plan.notes, *report.notes],
+    }
+
+
+def _records(report: RestoreReport, one: RestoredPartition) -> int | None:
+    """Return the number of records, without those of aborted transactions if they were read back."""
+    digest = report.digests.get(one.target)
+    return one.records if digest is None else digest.records
+
+
+def _fields(report: RestoreReport, one: RestoredPartition) -> dict[str, Any]:
+    digest = report.digests.get(one.target)
+    return {
+        "topic": one.target.topic,
+        "partition": one.target.partition,
+        "source_topic": one.source.topic,
+        "start_offset": one.start_offset,
+        "records": _records(report, one),
+        "end_offset": one.end_offset,
+        "size_bytes": one.size_bytes,
+        "late_records": one.late_records,
+        "transactions_left_out": one.transactions_left_out,
+        "sha256": None if digest is None else digest.sha256,
+    }
+
+
 def _report_json(report: RestoreReport) -> Iterator[str]:
     for one in report.partitions:
-        digest = report.digests.get(one.target)
-        yield json_line(
-            {
-                "type": "partition",
-                "topic": one.target.topic,
-                "partition": one.target.partition,
-                "source_topic": one.source.topic,
-                "records": one.records,
-                "end_offset": one.end_offset,
-                "size_bytes": one.size_bytes,
-                "late_records": one.late_records,
-                "transactions_left_out": one.transactions_left_out,
-                "sha256": None if digest is None else digest.sha256,
-            }
-        )
+        yield json_line({"type": "partition", **_fields(report, one)})
     for group, offsets in sorted(report.groups.items()):
         for key, offset in sorted(offsets.items()):
             yield json_line({"type": "group", "group": group, "topic": key.topic, "partition": key.partition, "offset": offset})

@@ -4,13 +4,14 @@ Each partition is written into a staging folder ``<topic>-<partition>.<uuid>-del
 it at its next start. The first half of the uuid is fixed, so that Tidelog recognizes its own. Then::
 
     1  every file of every partition is written and synced          a crash leaves staging folders only
-    2  the topic is registered in the folder's metadata log         from here on the topic exists
-    3  the staging folders are renamed to <topic>-<partition>       a crash leaves part of the topic
-    4  the data folder is synced, checkpoints get the new offsets
+    2  checkpoints get the new offsets                              the same
+    3  the topic is registered in the folder's metadata log         from here on the topic exists
+    4  the staging folders are renamed to <topic>-<partition>       a crash leaves part of the topic
+    5  the data folder is synced
 
-The next owner of the folder's lock cleans up: it removes staging folders of an import that was killed in step 1. If the metadata
-or a published partition has the same topic id, all data was synced, and the rest is published. All this happens only under the
-lock, so two writers never see each other's staging folders.
+The next owner of the folder's lock cleans up: it removes staging folders of an import that was killed in steps 1 or 2. If the
+metadata or a published partition has the same topic id, all data was synced, and the rest is published. All this happens only
+under the lock, so two writers never see each other's staging folders.
 
 A folder with a ``meta.properties`` and without a metadata log belongs to an Apache Kafka that keeps its metadata elsewhere.
 Nothing is registered there, and a warning says what Kafka will do with an unknown topic.
@@ -36,7 +37,7 @@ from tidelog.clock import Clock
 from tidelog.config import CREATE_TIME, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, TidelogError, TopicExistsError
 from tidelog.formats import names
-from tidelog.formats.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.formats.checkpoints import replace_file, sync_directory, write_offset_checkpoint
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.metadata.records import RemoveTopicRecord
@@ -55,6 +56,8 @@ from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.topics.topic import Topic
 
 logger = logging.getLogger("tidelog.storage")
+
+_CHECKPOINTS = (names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT)
 
 LEADER_EPOCH = 0
 """The leader epoch of a new topic's records; each log begins with it."""
@@ -104,6 +107,7 @@ class NewTopic:
         self._staging: list[Path] = []
         self._published: list[tuple[Path, Path]] = []
         self._store: MetadataStore | None = None
+        self._before: dict[Path, bytes | None] = {}
         self._is_committed = False
 
     def __enter__(self) -> NewTopic:
@@ -137,18 +141,21 @@ class NewTopic:
         is_kafkas = not ((self.directory / METADATA_DIR).exists() or takeover.is_old(self.directory)) and data_folder.is_claimed(
             self.directory
         )
+        logs = {TopicPartition(self.topic.name, partition): log for partition, log in enumerate(self.logs)}
+        inside = {key: log for key, log in logs.items() if log.log_start_offset > log.local.segments.base_offsets[0]}
+        self._before = {path: _bytes_of(path) for path in (self.directory / name for name in _CHECKPOINTS)}
+        _checkpoint(
+            self.directory,
+            {key: log.log_end_offset for key, log in logs.items()},
+            {key: log.log_start_offset for key, log in inside.items()},
+        )
         if not is_kafkas:
             self._register()
-        end_offsets, starts = {}, {}
-        for partition, (log, staged) in enumerate(zip(self.logs, self._staging, strict=True)):
-            key = TopicPartition(self.topic.name, partition)
+        for key, staged in zip(logs, self._staging, strict=True):
             target = self.directory / names.log_dir_name(*key)
             self._published.append((staged, target))
             _rename(staged, target)
-            end_offsets[key] = log.log_end_offset
-            if log.log_start_offset > log.local.segments.base_offsets[0]:
-                starts[key] = log.log_start_offset
-        _checkpoint(self.directory, end_offsets, starts)
+        _sync(self.directory)
         self._is_committed = True
         if is_kafkas:
             logger.warning(
@@ -217,12 +224,21 @@ class NewTopic:
         if self._unregister():
             for folder in self._staging:
                 shutil.rmtree(folder, ignore_errors=True)
+            self._take_back_checkpoints()
         if self._lock is not None:
             self._lock.remove_if_new()
         self._unlock()
         with suppress(OSError):
             for path in self._created:
                 path.rmdir()
+
+    def _take_back_checkpoints(self) -> None:
+        for path, data in self._before.items():
+            with suppress(OSError):
+                if data is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    replace_file(path, data)
 
     def _unregister(self) -> bool:
         """Undo the registration in the metadata; False if that cannot be written: then the next start finishes the topic."""
@@ -275,6 +291,7 @@ def finish_interrupted(directory: Path) -> None:
             committed[topic_id] = key.topic
             published.setdefault(topic_id, {})[key] = folder
     complete: dict[TopicPartition, Path] = {}
+    before = DirCheckpoints(directory)
     for folder in leftovers:
         topic_id = _topic_id(folder)
         if topic_id is None or topic_id not in committed:
@@ -286,25 +303,36 @@ def finish_interrupted(directory: Path) -> None:
         _rename(folder, target)
         complete.update(published.get(topic_id, {}))
         complete[key] = target
-    if complete:
-        _checkpoint(directory, {key: _log_end_offset(folder) for key, folder in complete.items()})
+    if not complete:
+        return
+    _sync(directory)
+    starts = {key: offset for key, offset in before.log_start_offsets.items() if key in complete}
+    _checkpoint(directory, {key: _log_end_offset(folder) for key, folder in complete.items()}, starts)
 
 
-def _checkpoint(
-    directory: Path, end_offsets: dict[TopicPartition, int], starts: Mapping[TopicPartition, int] | None = None
-) -> None:
-    """Make the renames durable and record the new partitions' offsets; `starts` has the log starts within a segment."""
+def _sync(directory: Path) -> None:
     try:
         sync_directory(directory)
     except OSError as error:
         raise StorageError(f"cannot sync the data folder: {error.strerror}", path=directory) from error
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot read a checkpoint: {error.strerror}", path=path) from error
+
+
+def _checkpoint(directory: Path, end_offsets: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> None:
+    """Add the new partitions' offsets; `starts` has the log starts within a segment."""
     before = DirCheckpoints(directory)
     write_offset_checkpoint(directory / names.RECOVERY_POINT_CHECKPOINT, {**before.recovery_points, **end_offsets})
     write_offset_checkpoint(directory / names.HIGH_WATERMARK_CHECKPOINT, {**before.high_watermarks, **end_offsets})
-    path = directory / names.LOG_START_OFFSET_CHECKPOINT
-    after = {key: offset for key, offset in before.log_start_offsets.items() if key not in end_offsets} | dict(starts or {})
-    if after != before.log_start_offsets or not path.exists():
-        write_offset_checkpoint(path, after)
+    others = {key: offset for key, offset in before.log_start_offsets.items() if key not in end_offsets}
+    write_offset_checkpoint(directory / names.LOG_START_OFFSET_CHECKPOINT, {**others, **starts})
 
 
 def _topic_id(folder: Path) -> uuid.UUID | None:

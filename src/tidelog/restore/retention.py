@@ -1,0 +1,40 @@
+"""Says which restored topics a broker will shorten soon: their records are old already, and `retention.ms` is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.backup.backup import open_backup
+from tidelog.config import LogConfig
+from tidelog.restore.cuts import RestorePlan, TopicCut
+from tidelog.times import format_time
+
+
+def soon_removed(plan: RestorePlan, now_ms: int) -> Iterator[str]:
+    """Yield a note for each topic of which a broker would remove segments at once. Reads the partitions' manifests."""
+    for topic in plan.topics:
+        config = LogConfig.from_properties(dict(topic.settings))
+        if not config.is_deleted or config.retention_ms < 0:
+            continue
+        oldest = _oldest(plan, topic)
+        if oldest is not None and oldest < now_ms - config.retention_ms:
+            whose = "its" if "retention.ms" in topic.settings else "Kafka's default of"
+            yield (
+                f"{topic.name}: has records of {format_time(oldest)}; {whose} retention.ms={config.retention_ms} lets a broker "
+                "remove them within minutes: keep them with --set retention.ms=-1"
+            )
+
+
+def _oldest(plan: RestorePlan, topic: TopicCut) -> int | None:
+    """Return the smallest of the first segments' largest times."""
+    backup = open_backup(plan.request.backup)
+    found = []
+    for cut in topic.partitions:
+        if not cut.size:
+            continue
+        for segment in backup.segments(backup.partition(topic.manifest, cut.partition)):
+            pieces = [piece for piece in segment.pieces if piece.end_offset > cut.start_offset]
+            if pieces:
+                found.append(max(piece.max_time for piece in pieces))
+                break
+    return min(found, default=None)
