@@ -10,7 +10,6 @@
 | oauth | PyJWT, cryptography | OAUTHBEARER with signed tokens, in `tidelog serve` |
 | zookeeper | kazoo | `tidelog serve` in a cluster of ZooKeeper |
 | patterns | google-re2 | consumer groups that subscribe by a regular expression |
-| tiered | cryptography | segments in remote storage that are encrypted |
 | tiered | cryptography | segments in remote storage that are encrypted; signed reports of backups |
 | ui | starlette, uvicorn | `tidelog ui` |
 | all | all of these | |
