@@ -234,8 +234,8 @@ def _span(points: list[PointName]) -> str:
         return "it has none"
     first, last = points[0], points[-1]
     if first == last:
-        return f"it has only point {first.sequence} of {format_time(first.time_ms)}"
-    return f"it has {first.sequence} of {format_time(first.time_ms)} to {last.sequence} of {format_time(last.time_ms)}"
+        return f"it has only point {first.sequence} ({format_time(first.time_ms)})"
+    return f"it has points {first.sequence} ({format_time(first.time_ms)}) to {last.sequence} ({format_time(last.time_ms)})"
 
 
 def read_head(target: Target) -> Head:
