@@ -243,13 +243,17 @@ def test_commands(broker: tidelog.Broker, tmp_path: Path) -> None:
     assert "records" in run_ok("backup", "diff", target, 1, 2).stdout
     assert json.loads(run_ok("backup", "verify", target, "--json").stdout)["is_sound"] is True
     dry = run_ok("backup", "expire", target, "--keep", "0s", "--grace", "0s", "--dry-run").stdout
-    assert dry.startswith("would remove 1 points")
+    assert dry.startswith("would remove 1 point, ")
     assert json.loads(run_ok("backup", "expire", target, "--keep", "0s", "--json").stdout)["points"] == [1]
     assert run_ok("cat", target, "shown", "--count").stdout.split()[-1] == "40"
     run_ok("verify", target, "--point", 2)
     # Another kind of place, and places that are none.
     assert "no backup here" in run("backup", "list", tmp_path / "nothing").stderr
     assert "something else is there" in run("backup", source, tmp_path).stderr
+    assert "did you mean verify?" in run("backup", "verfy", target).stderr
+    assert run_ok("backup", "diff", target, 2, 2).stdout == "no difference\n"
+    for wrong in (("expire", target, "--keep", "30"), (source, target, "--follow", "--every", "5")):
+        assert "has no unit" in run("backup", *wrong).stderr
     assert "did you mean s3://bucket" in run("backup", source, "s3:/bucket").stderr
     for wrong in (["--topics", "shwn"], ["--topics", "shown,shwn"]):
         assert "did you mean" in run("backup", source, target, *wrong).stderr

@@ -185,6 +185,6 @@ def test_a_backup_in_a_bucket(server: S3Server, tmp_path: Path) -> None:
     assert [one.object.endswith(victim) for one in verify_backup(open_target(place)).findings] == [True]
     open_target(place).put(victim, data)
     expired = run("backup", "expire", server.url("backup"), "--config", file, "--keep", "0s", "--grace", "0s")
-    assert expired.stdout.startswith("removed 1 points"), expired.stderr
+    assert expired.stdout.startswith("removed 1 point,"), expired.stderr
     assert verify_backup(open_target(place)).findings == []
     assert rows(place, TOPIC) == rows(LOCAL, TOPIC)

@@ -115,7 +115,7 @@ class Backup:
         if not wanted:
             what = "no point" if which is None else f"no point {which}"
             what += "" if time_ms is None else f" at or before {format_time(time_ms)}"
-            have = "it has none" if not known else f"it has {known[0].sequence} to {known[-1].sequence}"
+            have = _span(known)
             raise NotFoundError(f"{what} in this backup; {have}", path=str(self.target))
         return self.read_point(wanted[-1])
 
@@ -229,13 +229,22 @@ class Backup:
         return kept
 
 
+def _span(points: list[PointName]) -> str:
+    if not points:
+        return "it has none"
+    first, last = points[0], points[-1]
+    if first == last:
+        return f"it has only point {first.sequence} ({format_time(first.time_ms)})"
+    return f"it has points {first.sequence} ({format_time(first.time_ms)}) to {last.sequence} ({format_time(last.time_ms)})"
+
+
 def read_head(target: Target) -> Head:
     """Return what the head says. Raises NotFoundError if there is no backup, CorruptDataError."""
     place = f"{target}/{HEAD}"
     try:
         data = target.get(HEAD)
     except NotFoundError:
-        raise NotFoundError(f"no backup here: no {HEAD}", path=str(target)) from None
+        raise NotFoundError(f"no backup here: there is no {HEAD}", path=str(target)) from None
     try:
         content = json.loads(data)
         version = content["version"]
@@ -248,7 +257,7 @@ def read_head(target: Target) -> Head:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDataError(f"not the head of a backup: {error!r}", path=place) from None
     if version != VERSION:
-        raise CorruptDataError("a backup of an unknown version", path=place, found=version, expected=VERSION)
+        raise CorruptDataError("a backup of a version that is unknown here", path=place, found=version, expected=VERSION)
     return head
 
 

@@ -276,7 +276,7 @@ def decode_point(data: bytes | memoryview, name: PointName, place: object) -> Po
         checksum = content.pop("checksum")
         found = checksum_of(content)
     except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise CorruptDataError(f"a point is damaged: {error!r}", path=str(place)) from None
+        raise CorruptDataError(f"a point is damaged, not JSON with a checksum: {error}", path=str(place)) from None
     if found != checksum:
         raise CorruptDataError("a point is damaged", path=str(place), found=f"SHA-256 {found}", expected=checksum)
     _checked("point", content, place)

@@ -1,7 +1,6 @@
 """Where a backup is: a folder or a bucket. Objects are written whole, and never again with other bytes.
 
-A key that cannot be there is an error; nothing is ever overwritten, except by the same bytes: names of data and manifests carry
-checksums.
+Nothing is overwritten, except by the same bytes: the names of data and manifests contain checksums.
 """
 
 from __future__ import annotations
@@ -145,13 +144,11 @@ class BucketTarget(Target):
 
 
 def open_target(address: str | os.PathLike[str]) -> Target:
-    """Return the place at an address, which need not exist. Raises InvalidArgumentError for one that is mangled or no single
-    place.
-    """
+    """Return the place at an address, which need not exist. Raises InvalidArgumentError for a mangled address, or several."""
     if is_object_address(address):
         return BucketTarget(str(address) if not isinstance(address, ObjectAddress) else address)
     if is_in_storage(address):
-        raise InvalidArgumentError("a backup is in one place", found=str(address))
+        raise InvalidArgumentError("a backup has one address", found=str(address), expected="a folder, or s3://bucket/prefix")
     return FolderTarget(folder_path(address, "a folder, or s3://bucket/prefix"))
 
 

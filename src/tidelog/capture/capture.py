@@ -210,7 +210,7 @@ class Capture:
         """Raise IllegalStateError if another process has added a point."""
         found = self.backup.points(None if self.last is None else self.last.name)
         if found:
-            text = "another process writes to this backup"
+            text = "another process has added a point to this backup: stop one of the two"
             raise IllegalStateError(text, path=str(self.backup.target), found=found[-1].key)
 
     def _write(
@@ -297,7 +297,7 @@ def _opened(target: Target, clock: Clock) -> Backup:
     except NotFoundError:
         other = next(iter(target.list()), None)
         if other is not None:
-            text = "something else is there, and no backup"
-            raise StorageError(text, path=str(target), found=other[0], expected="an empty place, or a backup") from None
+            text = "something else is there, not a backup"
+            raise StorageError(text, path=str(target), found=other[0], expected="an empty or new place, or a backup") from None
         target.put(HEAD, encode_head(Head(uuid.uuid4(), clock.now_ms())))
         return Backup(target)

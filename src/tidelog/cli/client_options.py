@@ -144,7 +144,7 @@ def config_option(of: str) -> Callable[[Decorated], Decorated]:
         is_eager=True,
         expose_value=False,
         callback=lambda ctx, param, value: ctx.meta.__setitem__(f"{_FILE}.{of}", value),
-        help=f"client.properties for the {of.replace('-', ' ')}, to connect to its brokers.",
+        help=f"client.properties, to connect to the brokers of --{of}.",
     )
 
 

@@ -81,7 +81,7 @@ def listed(name: str, default: str, known: Mapping[str, str], needs: str | None 
     def parse(value: PropertyValue) -> tuple[str, ...]:
         found = [known.get(word.lower()) for word in words(value)]
         if not found or None in found or (needs is not None and needs not in found):
-            expected = f"some of {', '.join(known)}" + (f", with {needs}" if needs else "")
+            expected = f"one or more of {', '.join(known)}" + (f", and always {needs}" if needs else "")
             raise InvalidArgumentError(f"{name} must be a list", found=repr(value), expected=expected)
         return tuple(dict.fromkeys(filter(None, found)))
 

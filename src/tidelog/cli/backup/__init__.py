@@ -7,13 +7,17 @@
 | verify, expire | the commands of the same name |
 | reports | check-report, and the options of those that write a report |
 | target | the argument that names a backup |
+| spans | spans of time in options |
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tidelog.cli.lazy_group import Entry, LazyGroup
+from tidelog.near_names import did_you_mean
 
 TAKE = "take"
 
@@ -35,6 +39,9 @@ class BackupGroup(LazyGroup):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            near = did_you_mean(args[0], COMMANDS)
+            if near and ":" not in args[0] and not Path(args[0]).exists():
+                raise click.UsageError(f"no such command {args[0]!r}{near}, and no folder of this name.", ctx)
             args = [TAKE, *args]
         return super().resolve_command(ctx, args)
 

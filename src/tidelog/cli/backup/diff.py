@@ -30,6 +30,9 @@ def command(backup: Backup, old: str, new: str | None, as_json: bool) -> None:
     if as_json:
         print_lines(json_line(one._asdict()) for one in found)
         return
+    if not found:
+        print_lines(["no difference"])
+        return
     rows = [
         [one.topic, one.partition, one.what, one.appended or None, one.removed or None, one.before, one.after] for one in found
     ]

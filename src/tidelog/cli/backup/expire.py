@@ -6,12 +6,12 @@ import click
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.expire import expire
+from tidelog.cli.backup.spans import parse_span
 from tidelog.cli.backup.target import backup_argument
 from tidelog.cli.options import json_option
 from tidelog.cli.printing.layout import json_line, show_bytes_size
 from tidelog.cli.printing.output import print_lines
 from tidelog.clock import SystemClock
-from tidelog.times import parse_duration
 
 
 @click.command("expire")
@@ -32,11 +32,16 @@ def command(backup: Backup, keep: str, grace: str, dry_run: bool, as_json: bool)
     It may be interrupted at any time; the next call goes on. A backup may run meanwhile.
     """
     now_ms = SystemClock().now_ms()
-    done = expire(backup, now_ms - parse_duration(keep), now_ms, grace_ms=parse_duration(grace), dry_run=dry_run)
+    keep_ms, grace_ms = parse_span("--keep", keep), parse_span("--grace", grace)
+    done = expire(backup, now_ms - keep_ms, now_ms, grace_ms=grace_ms, dry_run=dry_run)
     if as_json:
         fields = {"points": [one.sequence for one in done.points], "objects": done.objects, "bytes": done.size_bytes}
         print_lines([json_line({**fields, "kept_points": done.kept_points, "dry_run": dry_run})])
         return
     verb = "would remove" if dry_run else "removed"
-    what = f"{len(done.points):,} points, {done.objects:,} objects, {show_bytes_size(done.size_bytes)}"
-    print_lines([f"{verb} {what}; {done.kept_points:,} points stay"])
+    what = f"{_count(len(done.points), 'point')}, {_count(done.objects, 'object')}, {show_bytes_size(done.size_bytes)}"
+    print_lines([f"{verb} {what}; kept {_count(done.kept_points, 'point')}"])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -16,6 +16,7 @@ from tidelog.clock import SystemClock
 from tidelog.formats import names
 
 _HEADER = ("topic", "partition", "topic id", "log start", "cut", "end", "size", "newest record")
+_RIGHTS = {"acls": "ACLs", "scram_users": "SCRAM users"}
 
 
 @click.command("show")
@@ -54,7 +55,7 @@ def command(backup: Backup, point: str | None, as_json: bool) -> None:
         notices.note("it is not proven that each transaction is decided in all of its partitions at the cut")
     rights = backup.rights(found) or {}
     for what, reason in (rights.get("not_described") or {}).items():
-        notices.note(f"{what} are not in the backup: {reason}")
+        notices.note(f"{_RIGHTS.get(what, what)} are not in the backup: {reason}")
     for entry in catalog.values():
         for partition in backup.partitions(backup.topic(entry)).values():
             for gap in partition.gaps:

@@ -15,6 +15,7 @@ from tidelog.capture.capture import Capture, Selection
 from tidelog.capture.capture_source import CaptureSource
 from tidelog.capture.figures import Figures
 from tidelog.capture.following import follow
+from tidelog.cli.backup.spans import parse_span
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import json_option, source_argument
 from tidelog.cli.printing import notices
@@ -26,7 +27,6 @@ from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
 from tidelog.objects.address import is_object_address
 from tidelog.sources.opening import kind_of, open_source
-from tidelog.times import parse_duration
 
 TIMEOUT_MS = 30_000
 
@@ -37,11 +37,11 @@ TIMEOUT_MS = 30_000
 @click.option(
     "--topics", "patterns", multiple=True, metavar="NAME", help="Only these topics: names, or patterns; may be repeated."
 )
-@click.option("--internal", is_flag=True, help="Kafka's other internal topics, too, such as __transaction_state.")
-@click.option("--no-groups", is_flag=True, help="Not __consumer_offsets, which has the groups' positions.")
+@click.option("--internal", is_flag=True, help="Also Kafka's other internal topics, such as __transaction_state.")
+@click.option("--no-groups", is_flag=True, help="Leave out __consumer_offsets, which has the groups' positions.")
 @click.option("--follow", "follows", is_flag=True, help="Take one point after the other, until it is interrupted.")
-@click.option("--every", metavar="TIME", default="60s", show_default=True, help="With --follow: how far the points are apart.")
-@click.option("--metrics-file", metavar="FILE", type=LocalPath(), help="Keep figures for Prometheus in FILE, after each point.")
+@click.option("--every", metavar="TIME", default="60s", show_default=True, help="With --follow: the time from point to point.")
+@click.option("--metrics-file", metavar="FILE", type=LocalPath(), help="Write figures for Prometheus to FILE after each point.")
 @click.option("--target-config", metavar="FILE", type=LocalPath(), help="A properties file with the options of TARGET's bucket.")
 @json_option
 def command(
@@ -56,15 +56,15 @@ def command(
     target_config: str | None,
     as_json: bool,
 ) -> None:
-    """Take a point of a backup: what is new in SOURCE since the last point is read, and added to TARGET.
+    """Take a point of a backup: read from DIR or HOST:PORT what is new since the last point, and add it to TARGET.
 
-    TARGET is a folder or a bucket; the first point begins it. After an interruption, however it ended, the next call goes on.
-    Exit code 3: a point was taken, but a partition could not be read, or records had been removed before they were read; notes
-    say which.
+    TARGET is a folder or a bucket; the first point creates the backup. After an interruption the next call goes on.
+    Exit code 3: a point was taken, but a partition could not be read, the data folder lacks some, or records had been removed
+    before they were read; notes say which.
     """
-    every_ms = parse_duration(every)
+    every_ms = parse_span("--every", every)
     if every_ms < 1:
-        raise click.UsageError("--every must be positive.")
+        raise click.UsageError(f"--every {every} is not positive: 30s, 5m.")
     place = open_target(_with_options(target, target_config))
     _refuse_inside(source, place)
     selection = Selection([name for one in patterns for name in one.split(",") if name], internal, not no_groups)
@@ -100,7 +100,7 @@ def _with_options(target: str, file: str | None) -> str:
     if file is None:
         return target
     if not is_object_address(target):
-        raise click.UsageError("--target-config is for a bucket.")
+        raise click.UsageError(f"--target-config has the options of a bucket, but {target} is a folder.")
     from tidelog.objects.address import with_options
     from tidelog.properties_file import read_properties_file
 
@@ -111,7 +111,7 @@ def _refuse_inside(source: str, target: Target) -> None:
     """Raise a UsageError if a backup would be written into the folder that it is made of."""
     kind = kind_of(source)
     if kind.is_local and Path(str(target)).resolve().is_relative_to(Path(source).resolve()):
-        raise click.UsageError("the backup's folder must not be in the data folder.")
+        raise click.UsageError(f"the backup's folder {target} is in the data folder {source}: choose one outside of it.")
 
 
 def _progress(source: str, target: Target, follows: bool) -> ProgressBar:
