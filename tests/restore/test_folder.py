@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -82,6 +83,7 @@ def test_the_same_command_again_changes_nothing(made: History, tmp_path: Path) -
     other = run("restore", made.backup, "--to", folder, "--until", NOON + 5 * STEP_MS)
     assert other.exit_code == 1
     assert "the folder holds another restore" in other.stderr
+    assert "until_ms None" in other.stderr and "topics {" not in other.stderr
 
 
 def test_refusals(made: History, tmp_path: Path) -> None:
@@ -98,3 +100,12 @@ def test_refusals(made: History, tmp_path: Path) -> None:
     assert "topics are there already: orders" in again.stderr
     renamed = run_ok("restore", made.backup, "--to", tmp_path / "new", "--rename", "orders=old-orders")
     assert "old-orders" in renamed.stdout
+
+
+def test_a_damaged_point_hides_no_other(made: History, tmp_path: Path) -> None:
+    backup = Path(shutil.copytree(made.backup, tmp_path / "backup"))
+    first, *others = sorted((backup / "points").iterdir())
+    first.write_bytes(first.read_bytes()[:-2])
+    listed = run("backup", "list", backup, "--json")
+    assert listed.exit_code == 3 and len(listed.json_lines) == len(others)
+    assert first.name in listed.stderr

@@ -208,7 +208,9 @@ class Backup:
         if found != facts:
             text = f"{found.size_bytes} bytes, SHA-256 {found.sha256}"
             expected = f"{facts.size_bytes} bytes, SHA-256 {facts.sha256}"
-            raise CorruptDataError("an object has other bytes", path=f"{self.target}/{key}", found=text, expected=expected)
+            raise CorruptDataError(
+                "wrong checksum or size of an object", path=f"{self.target}/{key}", found=text, expected=expected
+            )
         return data
 
     def _manifest(self, kind: str, sha256: str, decoded: Any) -> Any:

@@ -30,7 +30,7 @@ from tidelog.groups.description import DEAD, EMPTY
 from tidelog.model import READ_COMMITTED, TopicPartition
 from tidelog.restore.cuts import PartitionCut, RestorePlan, TopicCut
 from tidelog.restore.moment import Positions
-from tidelog.restore.request import BY_TIME
+from tidelog.restore.request import BY_TIME, check_same
 from tidelog.restore.result import RestoredPartition
 from tidelog.sources.bounds import TimeRange
 from tidelog.sources.opening import open_source
@@ -109,10 +109,7 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
         known = read_json(folder / FILE_NAME, VERSION, _WHAT)
         assert known is not None
     with understanding(folder / FILE_NAME, _WHAT):
-        if known["restore"] != wanted:
-            raise InvalidArgumentError(
-                "the work folder belongs to another restore", path=folder / FILE_NAME, found=known["restore"], expected=wanted
-            )
+        check_same(known["restore"], wanted, folder / FILE_NAME)
         begun = ClusterRestore(
             str(known["job_id"]), {TopicPartition(topic, partition): int(end) for topic, partition, end in known["ends"]}
         )

@@ -21,6 +21,7 @@ from typing import Final, Literal
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_path import folder_path
 from tidelog.model import is_hidden, is_topic_name
+from tidelog.times import format_time
 
 Order = Literal["append", "time"]
 APPEND: Final = "append"
@@ -56,7 +57,11 @@ class RestoreRequest:
         if len(set(self.renames.values())) < len(self.renames):
             raise InvalidArgumentError("two topics cannot get the same name", found=dict(self.renames))
         if self.from_ms is not None and self.until_ms is not None and self.from_ms >= self.until_ms:
-            raise InvalidArgumentError("the restore would begin where it ends or later")
+            raise InvalidArgumentError(
+                "the restore would begin where it ends, or later",
+                found=f"from {format_time(self.from_ms)}",
+                expected=f"before {format_time(self.until_ms)}",
+            )
 
     @property
     def folder(self) -> Path:
@@ -72,3 +77,15 @@ class RestoreRequest:
     def name_of(self, topic: str) -> str:
         """Return a topic's name in the target."""
         return self.renames.get(topic, topic)
+
+
+def check_same(begun: Mapping[str, object], wanted: Mapping[str, object], path: Path) -> None:
+    """Raise InvalidArgumentError, with what differs, if a folder holds another restore than the wanted one."""
+    names = [name for name in wanted if begun.get(name) != wanted[name]]
+    if names:
+        raise InvalidArgumentError(
+            "the folder holds another restore: go on with the same options, or take another folder",
+            path=path,
+            found=", ".join(f"{name} {begun.get(name)}" for name in names),
+            expected=", ".join(f"{name} {wanted[name]}" for name in names),
+        )

@@ -23,6 +23,7 @@ from tidelog.restore.digest import Digest, digest_of
 from tidelog.restore.folder_groups import write_groups
 from tidelog.restore.folder_target import restore_topic
 from tidelog.restore.moment import Positions, positions_at
+from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.scan_plan import ALL_TIMES
@@ -156,10 +157,8 @@ def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
                 f"topics are there already: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
             )
         write_new_json(folder / FILE_NAME, VERSION, {"restore": words}, indent=1)
-    elif known.get("restore") != words:
-        raise InvalidArgumentError(
-            "the folder holds another restore", path=folder / FILE_NAME, found=known.get("restore"), expected=words
-        )
+    else:
+        check_same(known.get("restore") or {}, words, folder / FILE_NAME)
     return dict(there)
 
 

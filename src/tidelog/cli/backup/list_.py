@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from tidelog.backup.backup import Backup
+from tidelog.backup.manifest import Point
 from tidelog.cli.backup.take import point_fields
 from tidelog.cli.backup.target import backup_argument
 from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_bytes_size, show_count, show_time, table
 from tidelog.cli.printing.output import print_lines
+from tidelog.errors import CorruptDataError
 
 _SHOWN = 20
 _HEADER = ("point", "time", "topics", "partitions", "size", "written", "newest record", "cut", "not backed up", "gaps")
@@ -23,14 +27,31 @@ _HEADER = ("point", "time", "topics", "partitions", "size", "written", "newest r
 def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
     """List the points of a backup, the newest last.
 
-    A point can be read, and restored, as the cluster was at its time. `written` is what it added to the backup.
+    A point can be read, and restored, as the cluster was at its time. `written` is what it added to the backup. Exit code
+    3: a point cannot be read; the others are listed.
     """
     known = backup.points()
     shown = known if shows_all or as_json else known[-_SHOWN:]
-    points = [backup.read_point(name) for name in shown]
+    points: list[Point] = []
+    damaged: list[CorruptDataError] = []
+    for name in shown:
+        try:
+            points.append(backup.read_point(name))
+        except CorruptDataError as error:
+            damaged.append(error)
     if as_json:
         print_lines(json_line(point_fields(one)) for one in points)
-        return
+    else:
+        print_lines(_table(points))
+        if len(shown) < len(known):
+            notices.note(f"{len(known) - len(shown):,} older points, from {show_time(known[0].time_ms)} on: --all lists them")
+    for one in damaged:
+        notices.complain(f"a point that cannot be read: {one}")
+    if damaged:
+        raise click.exceptions.Exit(notices.INCOMPLETE)
+
+
+def _table(points: list[Point]) -> Iterable[str]:
     rows = [
         [
             one.sequence,
@@ -42,6 +63,4 @@ def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
         ]
         for one in points
     ]
-    print_lines(table(_HEADER, rows, spare=("written", "partitions")))
-    if len(shown) < len(known):
-        notices.note(f"{len(known) - len(shown):,} older points, from {show_time(known[0].time_ms)} on: --all lists them")
+    return table(_HEADER, rows, spare=("written", "partitions"))
