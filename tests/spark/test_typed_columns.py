@@ -93,7 +93,7 @@ def test_avro_by_registry(load: Callable[..., DataFrame], registry: Any, tmp_pat
     assert frame.selectExpr(*SUMS).collect() == [(45, 10, 1)]
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough("a schema of the registry: test_avro_by_registry; of files: tests/decoding")
 def test_avro_by_a_newer_schema_and_by_file(load: Callable[..., DataFrame], registry: Any, tmp_path: Path) -> None:
     url, _, written = registry
     values = [written(ORDER, {"id": number, "at": AT_MS, "note": None}) for number in range(10)]

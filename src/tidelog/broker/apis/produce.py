@@ -36,7 +36,7 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias
 
 from tidelog.broker.coordinators.transactions.ask_coordinator import Asked, ask_coordinator, to_ask
-from tidelog.broker.handling.access import may_each
+from tidelog.broker.handling.access import may_each, note_allowed
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.produce_access import PRODUCE_ACCESS
 from tidelog.broker.handling.produce_refusals import refused_by_log
@@ -159,6 +159,7 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
             of_topic.append(answer)
         if of_topic:
             answers[topic] = of_topic
+    note_allowed(node, request, Operation.WRITE, ResourceType.TOPIC, (topic[0] for topic in topics))
     if uncommitted or is_refused or node.flushes.pending:
         return _held(node, ProduceRequest(None, acks, timeout_ms, []), request, _response(answers), uncommitted, is_refused)
     for topic, of_topic in answers.items():

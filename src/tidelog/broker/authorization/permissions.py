@@ -87,6 +87,11 @@ class Permissions:
             logger.info("%s", _said(decision, request, operation, kind, name, count))
         return decision.is_allowed
 
+    @property
+    def logs_allowed(self) -> bool:
+        """Whether operations that are allowed are logged."""
+        return logger.isEnabledFor(logging.DEBUG)
+
     def may_cluster(self, request: Request, operation: Operation, *, log_denied: bool = True) -> bool:
         """Whether a request's sender may do an operation on the cluster."""
         return self.may(request, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=log_denied)

@@ -204,11 +204,20 @@ def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapp
 
 
 def may_each(node: Node, request: Request, operation: Operation, kind: ResourceType, names: Iterable[str]) -> bool:
-    """Whether a request's sender may do an operation on each of these resources. Refusals are not logged: the request must then
-    be decoded, and its access check logs them.
+    """Whether a request's sender may do an operation on each of these resources. Nothing is logged: if the request must be decoded,
+    its access check logs, otherwise `note_allowed`.
     """
     permissions = node.permissions
-    return permissions is None or all(permissions.may(request, operation, kind, name, log_denied=False) for name in names)
+    return permissions is None or all(
+        permissions.may(request, operation, kind, name, log_denied=False, log_allowed=False) for name in names
+    )
+
+
+def note_allowed(node: Node, request: Request, operation: Operation, kind: ResourceType, names: Iterable[str]) -> None:
+    """Log what `may_each` has allowed."""
+    if node.permissions is not None and node.permissions.logs_allowed:
+        for name in names:
+            node.permissions.may(request, operation, kind, name)
 
 
 def operations_of(node: Node, request: Request, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
