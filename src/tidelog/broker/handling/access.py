@@ -204,8 +204,8 @@ def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapp
 
 
 def may_each(node: Node, request: Request, operation: Operation, kind: ResourceType, names: Iterable[str]) -> bool:
-    """Whether a request's sender may do an operation on each of these resources. Nothing is logged: if the request must be decoded,
-    its access check logs, otherwise `note_allowed`.
+    """Whether a request's sender may do an operation on each of these resources. Nothing is logged: if the request must be
+    decoded, its access check logs, otherwise `note_allowed`.
     """
     permissions = node.permissions
     return permissions is None or all(
