@@ -136,7 +136,7 @@ def test_what_the_interpreted_wheel_holds(interpreted_wheel: Path) -> None:
     assert {name for name in names if name.endswith(".py")} == modules
     rest = {name for name in names - modules if ".dist-info/" not in name}
     kinds = {Path(name).suffix or Path(name).name for name in rest}
-    assert kinds == {".pyi", ".java", ".typed", ".html", ".css", ".js", ".svg", "LICENSE"}, "no C, no headers, no studies"
+    assert kinds == {".pyi", ".java", ".jar", ".typed", ".html", ".css", ".js", ".svg", "LICENSE"}, "no C, no headers, no studies"
     assert {name.partition("/")[0] for name in rest | modules} == {"tidelog", "pyspark_tidelog"}
     assert {"LICENSE", "NOTICE"} <= {Path(name).name for name in names}
 
