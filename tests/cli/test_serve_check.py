@@ -13,6 +13,7 @@ import pytest
 
 import tidelog
 from tests.cli.conftest import KAFKA_3, Ran, run
+from tests.kafka.java import free_port
 from tidelog.clock import ManualClock
 from tidelog.formats.names import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder.process_folders import place
@@ -162,9 +163,9 @@ def test_several_processes(tmp_path: Path) -> None:
     )
     assert "move 1 partitions" in check("--data", folder, "--processes", 1, "--listen", "0").stdout
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        port = free_port() + 1  # The one below is free, and no other test's.
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         for begin in (("--check",), ()):
             ran = run("serve", *begin, "--data", folder, "--processes", 2, "--listen", port - 1)
             assert ran.exit_code == 1 and f"cannot listen on 127.0.0.1:{port}:" in ran.stdout + ran.stderr

@@ -114,7 +114,8 @@ def test_a_file_that_was_cut_is_an_error(tmp_path: Path, kernel: ModuleType, pai
     os.truncate(path, 16 * PAGE)
     senders = kernel.Senders(1, 1)
     theirs = pair[1]
-    threading.Thread(target=lambda: [None for _ in iter(lambda: theirs.recv(MIB), b"")], daemon=True).start()
+    reader = threading.Thread(target=lambda: [None for _ in iter(lambda: theirs.recv(MIB), b"")], daemon=True)
+    reader.start()
     sent, error = 0, 0
     while not error:
         assert select.select([], [pair[0]], [], PATIENCE_S)[1]
@@ -125,6 +126,7 @@ def test_a_file_that_was_cut_is_an_error(tmp_path: Path, kernel: ModuleType, pai
     assert sent <= 16 * PAGE
     assert senders.close(PATIENCE_S) == []
     pair[0].shutdown(socket.SHUT_RDWR)
+    reader.join(PATIENCE_S)
 
 
 def test_a_socket_that_is_shut_down_is_an_error(senders: Any, pair: tuple[socket.socket, socket.socket]) -> None:

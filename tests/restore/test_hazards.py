@@ -89,8 +89,11 @@ def test_a_missing_manifest_names_the_topic(made: History, tmp_path: Path) -> No
 
 
 def test_a_full_disk(made: History, tmp_path: Path) -> None:
-    """No file may grow over a few blocks: the error names the file, and nothing is left of the topic."""
-    command = f"ulimit -f 1; exec {sys.executable} -m tidelog restore {made.backup} --to {tmp_path / 'f'}"
+    """No file may grow over a few blocks: the error names the file, and nothing is left of the topic.
+
+    `-B`: Python would leave its compiled modules cut off, for all tests to come.
+    """
+    command = f"ulimit -f 1; exec {sys.executable} -B -m tidelog restore {made.backup} --to {tmp_path / 'f'}"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert ran.returncode == 1, ran.stderr
     assert "File too large" in ran.stderr
