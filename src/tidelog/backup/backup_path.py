@@ -31,6 +31,7 @@ from tidelog.formats import names
 from tidelog.formats.checkpoints import encode_lines
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.partition_metadata import encode_topic_id
+from tidelog.formats.paths.named_path import NamedPath
 from tidelog.model import NO_TIMESTAMP
 from tidelog.objects.address import ObjectAddress, options_of
 
@@ -211,7 +212,7 @@ class PointFolder:
         return made
 
 
-class BackupPath:
+class BackupPath(NamedPath):
     """A path in a `PointFolder`. Can be pickled; that of a file then knows its content."""
 
     __slots__ = ("_content", "folder", "parts")
@@ -228,21 +229,6 @@ class BackupPath:
     def __str__(self) -> str:
         return "/".join((str(self.folder.address), *self.parts))
 
-    def __repr__(self) -> str:
-        return f"BackupPath({str(self)!r})"
-
-    def __fspath__(self) -> str:
-        raise TypeError(f"not a file of this machine: {self}")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BackupPath) and str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
-
-    def __lt__(self, other: Any) -> bool:
-        return str(self) < str(other)
-
     @property
     def address(self) -> str:
         """The text of the folder, which carries the options."""
@@ -253,15 +239,6 @@ class BackupPath:
         return self.parts[-1] if self.parts else str(self.folder.target).rpartition("/")[2]
 
     @property
-    def suffix(self) -> str:
-        dot = self.name.rfind(".")
-        return self.name[dot:] if 0 < dot < len(self.name) - 1 else ""
-
-    @property
-    def stem(self) -> str:
-        return self.name.removesuffix(self.suffix)
-
-    @property
     def parent(self) -> BackupPath:
         return BackupPath(self.folder, self.parts[:-1])
 
@@ -270,12 +247,6 @@ class BackupPath:
 
     def with_name(self, name: str) -> BackupPath:
         return BackupPath(self.folder, (*self.parts[:-1], name))
-
-    def with_suffix(self, suffix: str) -> BackupPath:
-        return self.with_name(self.stem + suffix)
-
-    def absolute(self) -> BackupPath:
-        return self
 
     def at(self, text: str) -> BackupPath:
         names_below = text.removeprefix(str(self.folder.address)).strip("/")
@@ -294,17 +265,11 @@ class BackupPath:
             return os.stat_result((stat_modes.S_IFDIR | 0o555, self._identity(), _DEVICE, *[0] * 7))
         raise self._missing(errno.ENOENT)
 
-    def exists(self) -> bool:
-        return self.is_file() or self.is_dir()
-
     def is_dir(self) -> bool:
         return self.folder.is_folder(self.parts)
 
     def is_file(self) -> bool:
         return self._known() is not None
-
-    def is_symlink(self) -> bool:
-        return False
 
     def open_handle(self) -> JoinedFile:
         content = self._known()

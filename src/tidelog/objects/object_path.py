@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 from tidelog.formats.paths.file_path import FilePath
+from tidelog.formats.paths.named_path import NamedPath
 from tidelog.objects.address import ObjectAddress, Place, options_of, parse
 from tidelog.objects.disk_cache import DiskCache, open_cache
 from tidelog.objects.listing import Listing, ObjectFacts, ObjectStore
@@ -94,7 +95,7 @@ class ObjectSource:
         self._waiting, self._waiting_bytes = {}, 0
 
 
-class ObjectPath:
+class ObjectPath(NamedPath):
     """An object, or a folder: a key before which others lie. `facts` are those of the object if they are known already."""
 
     __slots__ = ("_facts", "key", "source")
@@ -110,21 +111,6 @@ class ObjectPath:
     def __str__(self) -> str:
         return str(self.source.place._replace(prefix=self.key))
 
-    def __repr__(self) -> str:
-        return f"ObjectPath({str(self)!r})"
-
-    def __fspath__(self) -> str:
-        raise TypeError(f"not a file of this machine: {self}")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectPath) and str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
-
-    def __lt__(self, other: Any) -> bool:
-        return str(self) < str(other)
-
     @property
     def address(self) -> str:
         """The text of the path, which carries the options."""
@@ -135,15 +121,6 @@ class ObjectPath:
         return self.key.rpartition("/")[2]
 
     @property
-    def suffix(self) -> str:
-        dot = self.name.rfind(".")
-        return self.name[dot:] if 0 < dot < len(self.name) - 1 else ""
-
-    @property
-    def stem(self) -> str:
-        return self.name.removesuffix(self.suffix)
-
-    @property
     def parent(self) -> ObjectPath:
         return ObjectPath(self.source, self.key.rpartition("/")[0])
 
@@ -152,12 +129,6 @@ class ObjectPath:
 
     def with_name(self, name: str) -> ObjectPath:
         return self.parent / name
-
-    def with_suffix(self, suffix: str) -> ObjectPath:
-        return self.with_name(self.stem + suffix)
-
-    def absolute(self) -> ObjectPath:
-        return self
 
     def at(self, text: str) -> ObjectPath:
         return ObjectPath(self.source, text.removeprefix(str(self.source.place._replace(prefix=""))).strip("/"))
@@ -189,17 +160,11 @@ class ObjectPath:
         digest = blake2b(f"{self}\n{facts}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
 
-    def exists(self) -> bool:
-        return self.is_file() or self.is_dir()
-
     def is_dir(self) -> bool:
         return self.source.listing(self.key).is_folder(self.key)
 
     def is_file(self) -> bool:
         return self.facts() is not None
-
-    def is_symlink(self) -> bool:
-        return False
 
     def open_handle(self) -> ObjectFile:
         facts = self.facts()
