@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tidelog.client.connections.cluster import Cluster
 from tidelog.client.connections.failures import error_for
@@ -30,13 +29,9 @@ from tidelog.groups.description import DEAD, EMPTY
 from tidelog.model import READ_COMMITTED, TopicPartition
 from tidelog.restore.cuts import PartitionCut, RestorePlan, TopicCut
 from tidelog.restore.moment import Positions
-from tidelog.restore.request import BY_TIME, check_same
+from tidelog.restore.points import Points
+from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
-from tidelog.sources.bounds import TimeRange
-from tidelog.sources.opening import open_source
-from tidelog.sources.scan_plan import ALL_TIMES
-from tidelog.sources.source import Source
-from tidelog.sources.split import Split
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -72,7 +67,6 @@ _OF_OTHER_BROKERS = frozenset(
 _IN_SYNC = "min.insync.replicas"
 _SET, _DELETE, _TOPIC = 0, 1, 2
 _WHAT = "a restore's file"
-_SPLIT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
 
     Raises TopicExistsError for topics with records, InvalidArgumentError if the folder is another restore's, BrokerError.
     """
-    wanted = _words(plan, cluster)
+    wanted = {**plan.identity, "target": cluster.cluster_id}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)
     if known is None:
         there = cluster.topics()
@@ -118,61 +112,37 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
 
 
 def copy(
-    plan: RestorePlan, begun: ClusterRestore, folder: Path, progress: Callable[[int], object]
+    plan: RestorePlan, points: Points, begun: ClusterRestore, folder: Path, progress: Callable[[int], object]
 ) -> Iterator[RestoredPartition]:
     """Copy what is not there yet. Raises as `copy_partition`."""
     tasks: list[tuple[TopicCut, PartitionCut, CopyTask]] = []
     for topic in plan.topics:
-        with open_source(topic.address) as source:
-            for cut in topic.partitions:
-                key = TopicPartition(topic.source, cut.partition)
-                splits = tuple(splits_of(plan, source, topic, cut))
-                target = TopicPartition(topic.name, cut.partition)
-                task = CopyTask(
-                    begun.job_id,
-                    key,
-                    splits,
-                    cut.start_offset,
-                    cut.end_offset,
-                    plan.request.target,
-                    target,
-                    str(folder),
-                    CopyRules(TimeRule.LOG),
-                )
-                tasks.append((topic, cut, task))
+        for cut in topic.partitions:
+            task = CopyTask(
+                begun.job_id,
+                TopicPartition(topic.source, cut.partition),
+                tuple(plan.splits_of(points.at(topic.address), topic, cut)),
+                cut.start_offset,
+                cut.end_offset,
+                plan.request.target,
+                TopicPartition(topic.name, cut.partition),
+                str(folder),
+                CopyRules(TimeRule.LOG),
+            )
+            tasks.append((topic, cut, task))
     tasks.sort(key=lambda one: -one[2].size_bytes)
 
     def run(one: tuple[TopicCut, PartitionCut, CopyTask]) -> RestoredPartition:
-        _, cut, task = one
+        topic, cut, task = one
         done = copy_partition(task)
         progress(task.size_bytes)
         target_map = OffsetMap.open(folder).partition(task.source)
         counts = [run.record_count for run in target_map.runs]
         records = None if min(counts, default=0) < 0 else sum(counts)
-        return RestoredPartition(
-            task.source,
-            task.target,
-            cut.start_offset,
-            target_map.end_target_offset,
-            records,
-            done.size_bytes,
-            cut.late_records,
-            len(cut.left_out),
-        )
+        return topic.result(cut, target_map.end_target_offset, records, done.size_bytes)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         yield from pool.map(run, tasks)
-
-
-def splits_of(plan: RestorePlan, source: Source, topic: TopicCut, cut: PartitionCut) -> list[Split]:
-    """Return the splits that read what is restored of a partition as consumers see it."""
-    if not cut.size:
-        return []
-    request = plan.request
-    time = TimeRange(request.from_ms, request.until_ms) if request.order == BY_TIME else ALL_TIMES
-    ranges = {TopicPartition(topic.source, cut.partition): (cut.start_offset, cut.end_offset)}
-    splits = source.splits(ranges, time, READ_COMMITTED, split_bytes=_SPLIT_BYTES)
-    return [split.without_transactions(cut.left_out) for split in splits] if cut.left_out else splits
 
 
 def restore_groups(
@@ -265,19 +235,6 @@ def _alter(cluster: Cluster, topic: str, changes: list[AlterableConfig]) -> None
     (answer,) = cluster.ask_any(request, IncrementalAlterConfigsResponse, newest=1).responses
     if answer.error_code:
         raise error_for(answer.error_code, f"settings of topic {topic}", cluster, answer.error_message)
-
-
-def _words(plan: RestorePlan, cluster: Cluster) -> dict[str, Any]:
-    request = plan.request
-    return {
-        "backup": plan.backup_id,
-        "point": plan.point.sequence,
-        "target": cluster.cluster_id,
-        "until_ms": request.until_ms,
-        "from_ms": request.from_ms,
-        "order": request.order,
-        "topics": {topic.source: topic.name for topic in plan.topics},
-    }
 
 
 def target_digest_ranges(

@@ -17,10 +17,8 @@ commit was decided; then its records are restored in all partitions. Otherwise t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from glob import has_magic
-from types import TracebackType
 from typing import NamedTuple
 
 from tidelog.backup.backup import Backup, open_backup
@@ -28,19 +26,23 @@ from tidelog.backup.manifest import Point, TopicEntry, TopicManifest
 from tidelog.backup.opening import point_address
 from tidelog.backup.verify import refuse_damaged
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError
-from tidelog.model import INTERNAL_TOPICS, OFFSETS_TOPIC, READ_UNCOMMITTED, TRANSACTIONS_TOPIC, TopicPartition
+from tidelog.model import INTERNAL_TOPICS, OFFSETS_TOPIC, READ_COMMITTED, READ_UNCOMMITTED, TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
 from tidelog.restore.moment import decided_commits
-from tidelog.restore.request import APPEND, RestoreRequest
+from tidelog.restore.points import Points
+from tidelog.restore.request import APPEND, BY_TIME, RestoreRequest
+from tidelog.restore.result import RestoredPartition
 from tidelog.sources.bounds import TimeRange
-from tidelog.sources.opening import kind_of, open_source
+from tidelog.sources.opening import kind_of
+from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.source import Source
+from tidelog.sources.split import Split
 from tidelog.times import format_time
 
 INTERNAL = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 """The internal topics that a restore reads."""
 
-_SPLIT_BYTES = 64 << 20
+SPLIT_BYTES = 64 << 20
 
 
 class PartitionCut(NamedTuple):
@@ -81,6 +83,19 @@ class TopicCut(NamedTuple):
         """Its name in the backup."""
         return self.manifest.name
 
+    def result(self, cut: PartitionCut, end_offset: int, records: int | None, size_bytes: int) -> RestoredPartition:
+        """Return the result of a partition: where it ends in the target, and what was written now."""
+        return RestoredPartition(
+            TopicPartition(self.source, cut.partition),
+            TopicPartition(self.name, cut.partition),
+            cut.start_offset,
+            end_offset,
+            records,
+            size_bytes,
+            cut.late_records,
+            len(cut.left_out),
+        )
+
     @property
     def partition_count(self) -> int:
         """The number of partitions in the target: one that the backup could not read is empty there."""
@@ -94,12 +109,33 @@ class RestorePlan:
     request: RestoreRequest
     backup_id: str
     point: Point
-    address: str
-    """The point's."""
     topics: tuple[TopicCut, ...]
     internal: tuple[TopicCut, ...]
     """`__consumer_offsets` and `__transaction_state` as of the moment, if the backup has them."""
     notes: tuple[str, ...]
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """By which a restore that was interrupted is known again, as JSON has it."""
+        request = self.request
+        return {
+            "backup": self.backup_id,
+            "point": self.point.sequence,
+            "until_ms": request.until_ms,
+            "from_ms": request.from_ms,
+            "order": request.order,
+            "topics": {topic.source: topic.name for topic in self.topics},
+        }
+
+    def splits_of(self, source: Source, topic: TopicCut, cut: PartitionCut) -> list[Split]:
+        """Return the splits that read what is restored of a partition as consumers see it. `source` is the topic's point."""
+        if not cut.size:
+            return []
+        request = self.request
+        time = TimeRange(request.from_ms, request.until_ms) if request.order == BY_TIME else ALL_TIMES
+        ranges = {TopicPartition(topic.source, cut.partition): (cut.start_offset, cut.end_offset)}
+        splits = source.splits(ranges, time, READ_COMMITTED, split_bytes=SPLIT_BYTES)
+        return [split.without_transactions(cut.left_out) for split in splits] if cut.left_out else splits
 
 
 def plan_restore(request: RestoreRequest) -> RestorePlan:
@@ -120,7 +156,8 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
     older = {} if before is None else backup.catalog(before)
     _check_named(request, {**older, **catalog})
     topics: list[TopicCut] = []
-    with _Cuts(backup, request) as cuts:
+    with Points() as points:
+        cuts = _Cuts(backup, request, points)
         for name in sorted(filter(request.wants, {**older, **catalog})):
             new, old = catalog.get(name), older.get(name)
             cut = None if new is None else cuts.of(point, new, request.name_of(name))
@@ -148,7 +185,6 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
         request,
         str(backup.head.backup_id),
         point,
-        point_address(request.backup, point.sequence),
         tuple(topics),
         internal,
         tuple(notes),
@@ -185,8 +221,7 @@ def _check_not_empty(request: RestoreRequest, topics: Iterable[TopicCut]) -> Non
     """Raise InvalidArgumentError if the moment is before everything that the backup has."""
     if request.until_ms is None or request.order != APPEND or any(cut.size for topic in topics for cut in topic.partitions):
         return
-    times = [one.max_time for topic in topics for one in topic.entry.partitions if one.end_offset > one.log_start_offset]
-    if times:
+    if any(one.end_offset > one.log_start_offset for topic in topics for one in topic.entry.partitions):
         text = "no record of these topics was appended before this time"
         raise InvalidArgumentError(text, path=request.backup, found=format_time(request.until_ms))
 
@@ -209,20 +244,13 @@ def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
 
 
 class _Cuts:
-    """Finds the ends of topics. The points that it reads stay open until it is closed."""
+    """Finds the ends of topics."""
 
-    def __init__(self, backup: Backup, request: RestoreRequest) -> None:
+    def __init__(self, backup: Backup, request: RestoreRequest, points: Points) -> None:
         self._backup = backup
         self._request = request
-        self._opened = ExitStack()
-        self._sources: dict[int, Source] = {}
+        self._points = points
         self._decided: dict[int, frozenset[int]] = {}
-
-    def __enter__(self) -> _Cuts:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._opened.close()
 
     def of(self, point: Point, entry: TopicEntry, name: str) -> TopicCut:
         """Return where a topic's partitions begin and end. Raises CorruptDataError with the topic's name."""
@@ -266,15 +294,12 @@ class _Cuts:
         return {key: end if (one := found[key]) is None else min(end, one.offset) for key, end in ends.items()}
 
     def _source(self, point: Point) -> Source:
-        if point.sequence not in self._sources:
-            address = point_address(self._request.backup, point.sequence)
-            self._sources[point.sequence] = self._opened.enter_context(open_source(address))
-        return self._sources[point.sequence]
+        return self._points.at(point_address(self._request.backup, point.sequence))
 
     def _late(self, source: Source, key: TopicPartition, start: int, end: int) -> int:
         """Count the records in `[start, end)` that are older than the moment."""
         time = TimeRange(self._request.from_ms, self._request.until_ms)
-        splits = source.splits({key: (start, end)}, time, READ_UNCOMMITTED, split_bytes=_SPLIT_BYTES)
+        splits = source.splits({key: (start, end)}, time, READ_UNCOMMITTED, split_bytes=SPLIT_BYTES)
         return sum(batch.num_rows for split in splits for batch in split.read(["offset"]))
 
     def _open(self, source: Source, key: TopicPartition, offset: int) -> dict[int, int]:

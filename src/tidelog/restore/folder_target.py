@@ -24,7 +24,6 @@ from tidelog.records.records import Record
 from tidelog.restore.cuts import PartitionCut, RestorePlan, TopicCut
 from tidelog.restore.request import BY_TIME, RestoreRequest
 from tidelog.restore.result import RestoredPartition
-from tidelog.sources.opening import open_source
 from tidelog.sources.reader_resources import ReaderResources
 from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.scan_report import ScanReport
@@ -39,19 +38,18 @@ _SPLIT_BYTES = 256 << 20
 
 
 def restore_topic(
-    plan: RestorePlan, topic: TopicCut, folder: Path, clock: Clock, progress: Callable[[int], object]
+    plan: RestorePlan, topic: TopicCut, source: Source, folder: Path, clock: Clock, progress: Callable[[int], object]
 ) -> list[RestoredPartition]:
-    """Restore a topic into a data folder, which is created if missing. `progress` is called with bytes that were written.
+    """Restore a topic of the point `source` into a data folder, which is created if missing. `progress` is called with bytes that
+    were written.
 
     Raises TopicExistsError, InvalidArgumentError for a name or settings that are refused, SegmentChangedError or CorruptDataError
     if the backup is damaged, StorageError. Nothing is left behind then.
     """
-    manifest = topic.manifest
-    with open_source(topic.address) as source:
-        new = NewTopic(folder, topic.name, topic.partition_count, topic.settings, clock, topic_id=manifest.topic_id)
-        with new:
-            written = [_restore(plan.request, source, topic, cut, new.logs[cut.partition], progress) for cut in topic.partitions]
-            new.commit()
+    topic_id = topic.manifest.topic_id
+    with NewTopic(folder, topic.name, topic.partition_count, topic.settings, clock, topic_id=topic_id) as new:
+        written = [_restore(plan.request, source, topic, cut, new.logs[cut.partition], progress) for cut in topic.partitions]
+        new.commit()
     return written
 
 
@@ -82,16 +80,7 @@ def _restore(
         progress(len(data))
     if latest is not None:
         _decide(cut, log, latest)
-    return RestoredPartition(
-        key,
-        TopicPartition(topic.name, cut.partition),
-        cut.start_offset,
-        log.log_end_offset,
-        records,
-        size_bytes,
-        cut.late_records,
-        len(cut.left_out),
-    )
+    return topic.result(cut, log.log_end_offset, records, size_bytes)
 
 
 def _pieces(source: Source, key: TopicPartition, cut: PartitionCut, kept: _Kept) -> Iterator[tuple[bytes, list[BatchHeader]]]:

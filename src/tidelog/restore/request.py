@@ -72,7 +72,7 @@ class RestoreRequest:
         """Whether a topic is restored, by its name in the backup."""
         if not self.topics:
             return not is_hidden(topic)
-        return any(topic == one or fnmatchcase(topic, one) for one in self.topics)
+        return any(fnmatchcase(topic, one) for one in self.topics)
 
     def name_of(self, topic: str) -> str:
         """Return a topic's name in the target."""

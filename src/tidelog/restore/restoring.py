@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,11 +18,12 @@ from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
 from tidelog.model import OFFSETS_TOPIC, READ_COMMITTED, TopicPartition
 from tidelog.restore import cluster_target
-from tidelog.restore.cuts import PartitionCut, RestorePlan, TopicCut
+from tidelog.restore.cuts import SPLIT_BYTES, RestorePlan
 from tidelog.restore.digest import Digest, digest_of
 from tidelog.restore.folder_groups import write_groups
 from tidelog.restore.folder_target import restore_topic
 from tidelog.restore.moment import Positions, positions_at
+from tidelog.restore.points import Points
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
 from tidelog.sources.opening import kind_of, open_source
@@ -39,7 +40,6 @@ DONE_FILE = "restored.json"
 VERSION = 1
 
 _WHAT = "a restore's file"
-_SPLIT_BYTES = 64 << 20
 
 Progress = Callable[[int], object]
 
@@ -78,15 +78,15 @@ def restore(
         TopicExistsError: a topic is there already. InvalidArgumentError: the target holds another restore.
         StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
     """
-    if kind_of(plan.request.target).is_cluster:
-        _refuse_damaged(plan, plan.topics)
-        return _into_cluster(plan, work, progress, verify)
-    return _into_folder(plan, plan.request.folder, clock, progress, verify)
+    with Points() as points:
+        if kind_of(plan.request.target).is_cluster:
+            return _into_cluster(plan, points, work, progress, verify)
+        return _into_folder(plan, points, plan.request.folder, clock, progress, verify)
 
 
-def _refuse_damaged(plan: RestorePlan, topics: Iterable[TopicCut]) -> None:
+def _refuse_damaged(plan: RestorePlan) -> None:
     """Check every object before anything is written: also indexes, by which ends were found. Raises CorruptDataError."""
-    refuse_damaged(open_backup(plan.request.backup), [topic.entry for topic in (*topics, *plan.internal)])
+    refuse_damaged(open_backup(plan.request.backup), [topic.entry for topic in (*plan.topics, *plan.internal)])
 
 
 def _refuse_place(folder: Path) -> None:
@@ -100,20 +100,22 @@ def _refuse_place(folder: Path) -> None:
             lock.remove_if_new()
 
 
-def _into_folder(plan: RestorePlan, folder: Path, clock: Clock, progress: Progress, verify: bool) -> RestoreReport:
+def _into_folder(
+    plan: RestorePlan, points: Points, folder: Path, clock: Clock, progress: Progress, verify: bool
+) -> RestoreReport:
     report = RestoreReport(plan)
     _refuse_place(folder)
-    _refuse_damaged(plan, plan.topics)
+    _refuse_damaged(plan)
     there = _begun(plan, folder)
     for topic in plan.topics:
         known = there.get(topic.name)
         if known is None:
-            report.partitions += restore_topic(plan, topic, folder, clock, progress)
+            report.partitions += restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
         elif known != topic.manifest.topic_id:
             raise TopicExistsError(f"topic {topic.name!r} is there already", path=folder, expected="--rename, or another folder")
         else:
-            report.partitions += [_found(topic, cut) for cut in topic.partitions]
-    positions = _positions(plan)
+            report.partitions += [topic.result(cut, cut.end_offset, None, 0) for cut in topic.partitions]
+    positions = _positions(plan, points)
     is_whole = not plan.request.renames and plan.request.groups is None
     if OFFSETS_TOPIC in there:
         own = {topic.manifest.topic_id for topic in plan.internal}
@@ -123,7 +125,7 @@ def _into_folder(plan: RestorePlan, folder: Path, clock: Clock, progress: Progre
     elif is_whole:
         for topic in plan.internal:
             if topic.name not in there:
-                restore_topic(plan, topic, folder, clock, progress)
+                restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
     elif positions:
         write_groups(folder, positions, clock)
     # Brokers know a folder by its meta.properties, and skip the recovery of one that was shut down.
@@ -132,21 +134,13 @@ def _into_folder(plan: RestorePlan, folder: Path, clock: Clock, progress: Progre
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
-            _compare(report, target, with_offsets=True)
+            _compare(report, points, target, with_offsets=True)
     return report
 
 
 def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
     """Note what is restored into the folder, and return the ids of the topics that it has."""
-    request = plan.request
-    words = {
-        "backup": plan.backup_id,
-        "point": plan.point.sequence,
-        "until_ms": request.until_ms,
-        "from_ms": request.from_ms,
-        "order": request.order,
-        "topics": {topic.source: topic.name for topic in plan.topics},
-    }
+    words = plan.identity
     make_folder(folder)
     there = {name: topic.topic_id for name, topic in read_topics(folder).items()}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)
@@ -162,22 +156,17 @@ def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
     return dict(there)
 
 
-def _found(topic: TopicCut, cut: PartitionCut) -> RestoredPartition:
-    """Return the result of a partition that was restored before."""
-    key, target = TopicPartition(topic.source, cut.partition), TopicPartition(topic.name, cut.partition)
-    return RestoredPartition(key, target, cut.start_offset, cut.end_offset, None, 0, cut.late_records, len(cut.left_out))
-
-
-def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: bool) -> RestoreReport:
+def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progress, verify: bool) -> RestoreReport:
     report = RestoreReport(plan)
+    _refuse_damaged(plan)
     with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
         cluster.reach().refresh(None)
         begun = cluster_target.begin(plan, cluster, work)
-        report.partitions += sorted(cluster_target.copy(plan, begun, work, progress), key=lambda one: one.target)
+        report.partitions += sorted(cluster_target.copy(plan, points, begun, work, progress), key=lambda one: one.target)
         is_again = (work / DONE_FILE).exists()
         if is_again:
             report.notes.append("this restore was finished before: groups and settings are left as they are now")
-        positions = {} if is_again else _positions(plan, renamed=False)
+        positions = {} if is_again else _positions(plan, points, renamed=False)
         for group, offsets, why in cluster_target.restore_groups(plan, cluster, begun, work, positions):
             if why:
                 report.left_alone[group] = why
@@ -187,21 +176,21 @@ def _into_cluster(plan: RestorePlan, work: Path, progress: Progress, verify: boo
             keys = [one.target for one in report.partitions]
             ranges = cluster_target.target_digest_ranges(cluster, begun, keys)
             with open_source(plan.request.target) as target:
-                _compare(report, target, with_offsets=False, ranges=ranges)
+                _compare(report, points, target, with_offsets=False, ranges=ranges)
         if not is_again:
             report.notes += cluster_target.settle_topics(plan, cluster, begun)
             write_new_json(work / DONE_FILE, VERSION, {}, indent=1)
     return report
 
 
-def _positions(plan: RestorePlan, *, renamed: bool = True) -> Positions:
+def _positions(plan: RestorePlan, points: Points, *, renamed: bool = True) -> Positions:
     """Return where the wanted groups were at the moment, in the names of the target."""
     offsets = next((topic for topic in plan.internal if topic.source == OFFSETS_TOPIC), None)
     if offsets is None:
         return {}
-    with open_source(offsets.address) as source:
-        assert source.log_dir is not None
-        found = positions_at(source.log_dir, {cut.partition: cut.end_offset for cut in offsets.partitions})
+    log_dir = points.at(offsets.address).log_dir
+    assert log_dir is not None
+    found = positions_at(log_dir, {cut.partition: cut.end_offset for cut in offsets.partitions})
     groups = plan.request.groups
     name_of = plan.request.name_of if renamed else (lambda name: name)
     return {
@@ -212,28 +201,27 @@ def _positions(plan: RestorePlan, *, renamed: bool = True) -> Positions:
 
 
 def _compare(
-    report: RestoreReport, target: Source, *, with_offsets: bool, ranges: Mapping[TopicPartition, tuple[int, int]] | None = None
+    report: RestoreReport,
+    points: Points,
+    target: Source,
+    *,
+    with_offsets: bool,
+    ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
 ) -> None:
     """Read back what was restored, and compare it with the backup."""
-    plan = report.plan
-    for topic in plan.topics:
-        with open_source(topic.address) as source:
-            for cut in topic.partitions:
-                key = TopicPartition(topic.name, cut.partition)
-                wanted = digest_of(cluster_target.splits_of(plan, source, topic, cut), with_offsets=with_offsets)
-                bounds = _bounds(target, key) if ranges is None else ranges[key]
-                splits = (
-                    target.splits({key: bounds}, ALL_TIMES, READ_COMMITTED, split_bytes=_SPLIT_BYTES)
-                    if bounds[0] < bounds[1]
-                    else ()
-                )
-                found = digest_of(splits, with_offsets=with_offsets)
-                if found == wanted:
-                    report.digests[key] = found
-                else:
-                    text = f"{found.records:,} records, {wanted.records:,} expected"
-                    same = "other content in as many records" if found.records == wanted.records else text
-                    report.differences.append(f"{key.topic}-{key.partition}: {same}")
+    for topic in report.plan.topics:
+        for cut in topic.partitions:
+            key = TopicPartition(topic.name, cut.partition)
+            wanted = digest_of(report.plan.splits_of(points.at(topic.address), topic, cut), with_offsets=with_offsets)
+            start, end = _bounds(target, key) if ranges is None else ranges[key]
+            splits = target.splits({key: (start, end)}, ALL_TIMES, READ_COMMITTED, split_bytes=SPLIT_BYTES) if start < end else ()
+            found = digest_of(splits, with_offsets=with_offsets)
+            if found == wanted:
+                report.digests[key] = found
+            else:
+                text = f"{found.records:,} records, {wanted.records:,} expected"
+                same = "other content in as many records" if found.records == wanted.records else text
+                report.differences.append(f"{key.topic}-{key.partition}: {same}")
 
 
 def _bounds(target: Source, key: TopicPartition) -> tuple[int, int]:
