@@ -116,7 +116,7 @@ class RestorePlan:
 
     @property
     def identity(self) -> dict[str, object]:
-        """By which a restore that was interrupted is known again, as JSON has it."""
+        """What a restore that was interrupted must have in common with the one that goes on with it, as JSON."""
         request = self.request
         return {
             "backup": self.backup_id,

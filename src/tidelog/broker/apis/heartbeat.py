@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.coordinators.groups.joining import heartbeat
-from tidelog.broker.handling.access import Right, at_top, may_each, note_allowed, whole
+from tidelog.broker.handling.access import Right, allows, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
 from tidelog.broker.requests.request import Request
@@ -36,9 +36,8 @@ def handle(node: Node, message: HeartbeatRequest, request: Request) -> Heartbeat
 
 def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
     """Do the same, if the client may."""
-    if not may_each(node, request, Operation.READ, ResourceType.GROUP, row[:1]):
+    if not allows(node, request, (Operation.READ, ResourceType.GROUP, row[:1])):
         return None
-    note_allowed(node, request, Operation.READ, ResourceType.GROUP, row[:1])
     return [0, _code(node, *row)]
 
 

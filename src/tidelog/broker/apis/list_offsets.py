@@ -29,7 +29,7 @@ import logging
 from collections.abc import Container, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.handling.access import each, may_each, note_allowed
+from tidelog.broker.handling.access import allows, each
 from tidelog.broker.handling.api import Api
 from tidelog.broker.node import Node
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
@@ -272,9 +272,9 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
                     named.add(key)
     except Exception:
         return None  # Bytes must be read from the disk, or it fails: then the request is decoded, and tries the same.
-    if len(named) != count or not may_each(node, request, Operation.DESCRIBE, ResourceType.TOPIC, (topic[0] for topic in topics)):
+    names = [topic[0] for topic in topics]
+    if len(named) != count or not allows(node, request, (Operation.DESCRIBE, ResourceType.TOPIC, names)):
         return None
-    note_allowed(node, request, Operation.DESCRIBE, ResourceType.TOPIC, (topic[0] for topic in topics))
     return [0, answered]
 
 

@@ -20,7 +20,7 @@ from tidelog.broker.coordinators.groups.offset_commits import (
     unknown_partitions,
     without,
 )
-from tidelog.broker.handling.access import Right, each, first, may_each, note_allowed, whole
+from tidelog.broker.handling.access import Right, allows, each, first, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
 from tidelog.broker.requests.request import Request
@@ -131,13 +131,10 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
     names = [topic[0] for topic in topics]
     if not offsets or len(offsets) != count or len(set(names)) != len(names):
         return None
-    if node.permissions is not None and not (
-        may_each(node, request, Operation.READ, ResourceType.GROUP, (group_id,))
-        and may_each(node, request, Operation.READ, ResourceType.TOPIC, names)
+    if node.permissions is not None and not allows(
+        node, request, (Operation.READ, ResourceType.GROUP, (group_id,)), (Operation.READ, ResourceType.TOPIC, names)
     ):
         return None
-    note_allowed(node, request, Operation.READ, ResourceType.GROUP, (group_id,))
-    note_allowed(node, request, Operation.READ, ResourceType.TOPIC, names)
     committer = Committer(group_id, generation_id, member_id, instance_id, request.api_version)
     committing = commit(node, committer, offsets)
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.broker.coordinators.groups.group import Group
 from tidelog.broker.coordinators.groups.offset_commits import check_epoch
-from tidelog.broker.handling.access import Access, Amend, Asker, may_each, note_allowed, refusals
+from tidelog.broker.handling.access import Access, Amend, Asker, allows, refusals
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
 from tidelog.broker.quotas.answer_room import AnswerRoom, no_room
@@ -213,13 +213,10 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
     names = [topic[0] for topic in topics]
     if len(set(names)) != len(names):
         return None
-    if node.permissions is not None and not (
-        may_each(node, request, Operation.DESCRIBE, ResourceType.GROUP, (group_id,))
-        and may_each(node, request, Operation.DESCRIBE, ResourceType.TOPIC, names)
+    if node.permissions is not None and not allows(
+        node, request, (Operation.DESCRIBE, ResourceType.GROUP, (group_id,)), (Operation.DESCRIBE, ResourceType.TOPIC, names)
     ):
         return None
-    note_allowed(node, request, Operation.DESCRIBE, ResourceType.GROUP, (group_id,))
-    note_allowed(node, request, Operation.DESCRIBE, ResourceType.TOPIC, names)
     return [0, answered, 0, []] if version < _FIRST_WITH_GROUPS else [0, [], 0, [[group_id, answered, 0]]]
 
 

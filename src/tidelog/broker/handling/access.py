@@ -220,6 +220,19 @@ def note_allowed(node: Node, request: Request, operation: Operation, kind: Resou
             node.permissions.may(request, operation, kind, name)
 
 
+def allows(node: Node, request: Request, *rights: tuple[Operation, ResourceType, Iterable[str]]) -> bool:
+    """Whether a request's sender may do these operations on these resources. If so, that is logged, if not, nothing: see
+    `may_each`.
+    """
+    if node.permissions is None:
+        return True
+    if not all(may_each(node, request, *right) for right in rights):
+        return False
+    for right in rights:
+        note_allowed(node, request, *right)
+    return True
+
+
 def operations_of(node: Node, request: Request, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
     """Return a bit field of the operations that a request's sender may do on a resource; all operations without an authorizer."""
     permissions = node.permissions

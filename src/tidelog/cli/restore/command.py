@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import click
 
 from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import bucket_options, config_option, reached, reached_by
-from tidelog.cli.local_path import LocalPath
+from tidelog.cli.local_path import LocalPath, state_folder
 from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_count, table
@@ -132,7 +131,7 @@ def command(
         print_lines(_plan_json(plan) if as_json else _plan_lines(plan))
         return
     run_clock(click.get_current_context())
-    folder = Path(work) if work is not None else work_folder(plan, _state_home())
+    folder = Path(work) if work is not None else work_folder(plan, state_folder() / "restore")
     total = sum(cut.size for topic in plan.topics for cut in topic.partitions)
     with ProgressBar("restoring", total, answer_on_stdout=False) as bar:
         report = restore(plan, SystemClock(), work=folder, progress=bar.advance, verify=not no_verify)
@@ -147,11 +146,6 @@ def command(
         notices.complain(f"not as in the backup: {difference}")
     if report.differences:
         raise click.exceptions.Exit(notices.INCOMPLETE)
-
-
-def _state_home() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "tidelog" / "restore"
 
 
 def _plan_lines(plan: RestorePlan) -> Iterator[str]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.cli.local_path import state_folder
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import table
 from tidelog.cli.printing.output import print_lines
@@ -199,8 +200,7 @@ class _Cut:
 
 def history_file() -> Path | None:
     """Return the history file, created if necessary; None if it cannot be written."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    file = Path(state) / "tidelog" / "sql_history"
+    file = state_folder() / "sql_history"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
