@@ -1,7 +1,7 @@
 """Reading a bucket whose server takes its time: a time range of one partition, beside `pyarrow.fs` reading the same bytes.
 
 S3Proxy serves the bucket, and a proxy before it delays each request by 20 ms, counts requests, and notes how many are in flight.
-The log is in segments of 64 MiB with time maps and a summary, as `tidelog index rebuild` leaves them. `pyarrow.fs` reads what
+The log is in segments of 64 MiB (`--segment-mib`) with time maps and a summary, as `tidelog index rebuild` leaves them. `pyarrow.fs` reads what
 the plan of Tidelog reads, in pieces of the same size by as many threads as Tidelog has requests in flight, and does nothing with
 them. Tidelog plans, reads, checks every batch, and makes Arrow batches. Both go through the same proxy, in turn; medians are
 compared.
@@ -13,7 +13,7 @@ compared.
 | a search for a time, without a cache | 6 requests |
 | a range of 1 %: bytes of all | 2 % |
 
-    python -m bench.objects.bucket_bench [--mib 1024] [--rounds 3] [--json]
+    python -m bench.objects.bucket_bench [--mib 1024] [--segment-mib 64] [--rounds 3] [--json]
 """
 
 from __future__ import annotations
@@ -45,16 +45,15 @@ from tidelog.sources.opening import open_source
 from tidelog.sources.scan_plan import ScanRequest
 
 LATENCY_S = 0.02
-SEGMENT_BYTES = 64 << 20
 RECORDS_A_BATCH, VALUE_BYTES = 16, 4096
 START_MS = 1_600_000_000_000
 KEY = TopicPartition(TOPIC, 0)
 MOST_REQUESTS, MOST_SHARE, LEAST_IN_FLIGHT, LEAST_RATE = 6, 0.02, 8, 0.8
 
 
-def write(folder: Path, mib: int) -> int:
+def write(folder: Path, mib: int, segment_mib: int) -> int:
     """Write a log of so many MiB, a record a millisecond, and what `index rebuild` adds. Return the number of records."""
-    builder = LogBuilder(folder / f"{TOPIC}-0", segment_bytes=SEGMENT_BYTES, interval_bytes=4096, index_bytes=10 << 20)
+    builder = LogBuilder(folder / f"{TOPIC}-0", segment_bytes=segment_mib << 20, interval_bytes=4096, index_bytes=10 << 20)
     value = bytes(range(256)) * (VALUE_BYTES // 256)
     count = (mib << 20) // VALUE_BYTES
     for offset in range(0, count, RECORDS_A_BATCH):
@@ -65,9 +64,9 @@ def write(folder: Path, mib: int) -> int:
     return count
 
 
-def run(mib: int, rounds: int) -> dict[str, Any]:
+def run(mib: int, segment_mib: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, S3Server(Path(name)) as server:
-        count = write(Path(name, "data"), mib)
+        count = write(Path(name, "data"), mib, segment_mib)
         for file in sorted(Path(name, "data").rglob("*.*")):  # One by one: the server keeps an object in memory meanwhile.
             server.put(f"data/{file.relative_to(Path(name, 'data')).as_posix()}", file.read_bytes())
         address = with_options(server.url("data"), server.options | {"cache_bytes": "0"})
@@ -111,6 +110,7 @@ def run(mib: int, rounds: int) -> dict[str, Any]:
     medians = {who: statistics.median(of) for who, of in times.items()}
     return {
         "mib": total / (1 << 20),
+        "segment_mib": segment_mib,
         "seconds": medians,
         "rate": medians["pyarrow.fs"] / medians["tidelog"],
         "in_flight": in_flight,
@@ -130,6 +130,7 @@ def read_by_arrow(arrow: fs.S3FileSystem, ranges: list[tuple[str, int, int]]) ->
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Reading a bucket whose server takes its time, beside pyarrow.fs.")
     parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--segment-mib", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print one JSON line instead of a table")
     options = parser.parse_args(arguments)
@@ -137,7 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
     if reason is not None:
         print(reason)
         return 0
-    result = run(options.mib, options.rounds)
+    result = run(options.mib, options.segment_mib, options.rounds)
     met = (
         result["rate"] >= LEAST_RATE
         and result["in_flight"] >= LEAST_IN_FLIGHT
@@ -151,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
 def table(result: dict[str, Any]) -> str:
     return "\n".join(
         (
-            f"{result['mib']:,.0f} MiB of {BUCKET}, {LATENCY_S * 1000:.0f} ms a request",
+            f"{result['mib']:,.0f} MiB of {BUCKET} in segments of {result['segment_mib']} MiB, {LATENCY_S * 1000:.0f} ms a request",
             *(f"  {who:12} {seconds:6.2f} s" for who, seconds in result["seconds"].items()),
             f"  rate of pyarrow.fs {result['rate']:.2f}, target {LEAST_RATE}",
             f"  in flight {result['in_flight']}, target {LEAST_IN_FLIGHT}",

@@ -21,12 +21,13 @@ from tests.interop.gate import first_of
 from tests.places import in_place, spread
 from tests.reader import test_golden as of_reader
 from tests.reader import test_properties as laws
-from tests.s3 import azurite
+from tests.s3 import azurite, gcs
+from tests.s3.hdfs import HdfsServer
 from tests.s3.server import S3Server
 from tests.sources import test_golden as of_scans
 from tests.sources import test_property as scans
 from tests.sources.logs import ROW_COLUMNS, rows_of
-from tidelog.errors import AuthenticationError, SegmentChangedError, StorageError
+from tidelog.errors import AuthenticationError, DataDirNotFoundError, SegmentChangedError, StorageError
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.objects.address import with_options
 from tidelog.objects.object_path import object_folder
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 SEED = 30
 SAMPLE = 5
 EXAMPLES = 6
+KAFKA_391 = of_scans.GOLDEN / "kafka-3.9.1" / "log"
 
 Place = Callable[[Path], Any]
 
@@ -155,29 +157,65 @@ def test_a_tier_in_a_bucket(s3: S3Server, is_local: bool) -> None:
     assert "did you mean endpoint_url?" in run("cat", data, "orders", "--tier", tier, "-X", "endpoint_ur=x").stderr
 
 
+def check_answers(address: str, options: dict[str, str]) -> None:
+    """Compare the scans and the topics of an address with those of the folder that was uploaded there."""
+    for topic in ("v2-none-ct", "transactions", "compacted"):
+        found = tidelog.scan(address, topic, columns=ROW_COLUMNS, config=options)
+        assert rows_of(found) == rows_of(tidelog.scan(KAFKA_391, topic, columns=ROW_COLUMNS))
+    assert tidelog.LogDir(with_options(address, options)).topics() == tidelog.LogDir(KAFKA_391).topics()
+
+
+def check_replaced(address: str, options: dict[str, str], put: Callable[[str, bytes], object]) -> None:
+    """Replace an object, whose key is `live/t-0/0.log`, while it is read."""
+    path = object_folder(with_options(address, options)) / "t-0" / "0.log"
+    put("live/t-0/0.log", bytes(200_000))
+    with ReadOnlyFile(path) as file:
+        assert file.read(0, 8) == bytes(8)
+        put("live/t-0/0.log", b"?" * 200_000)
+        with pytest.raises(SegmentChangedError, match="replaced"):
+            file.read(100_000, 8)
+
+
 @pytest.mark.skipif(azurite.why_not() is not None, reason=str(azurite.why_not()))
 @pytest.mark.thorough("S3, whose requests have the same code: the tests above")
 def test_azure(tmp_path: Path) -> None:
     """Azure's emulator: the folder's answers under both kinds of addresses, and one error for what is wrong."""
-    golden = of_scans.GOLDEN / "kafka-3.9.1" / "log"
     with azurite.AzuriteServer(tmp_path) as server:
         options = server.options | {"cache_bytes": "0"}
-        server.upload(golden, "golden")
+        server.upload(KAFKA_391, "golden")
         for address in (
             f"az://{azurite.CONTAINER}/golden",
             f"abfs://{azurite.CONTAINER}@{azurite.ACCOUNT}.dfs.core.windows.net/golden",
         ):
-            for topic in ("v2-none-ct", "transactions", "compacted"):
-                found = tidelog.scan(address, topic, columns=ROW_COLUMNS, config=options)
-                assert rows_of(found) == rows_of(tidelog.scan(golden, topic, columns=ROW_COLUMNS))
-        path = object_folder(with_options(f"az://{azurite.CONTAINER}/live", options)) / "t-0" / "0.log"
-        server.put("live/t-0/0.log", bytes(200_000))
-        with ReadOnlyFile(path) as file:
-            assert file.read(0, 8) == bytes(8)
-            server.put("live/t-0/0.log", b"?" * 200_000)
-            with pytest.raises(SegmentChangedError, match="replaced"):
-                file.read(100_000, 8)
+            check_answers(address, options)
+        check_replaced(f"az://{azurite.CONTAINER}/live", options, server.put)
         with pytest.raises(StorageError, match=r"ContainerNotFound: The specified container does not exist\. \(az://nowhere"):
             tidelog.scan("az://nowhere/x", "t", config=options)
         with pytest.raises(AuthenticationError, match="AuthorizationFailure"):
             tidelog.scan(f"az://{azurite.CONTAINER}/golden", "t", config=options | {"account_key": "AAAA"})
+
+
+@pytest.mark.skipif(gcs.why_not() is not None, reason=str(gcs.why_not()))
+@pytest.mark.thorough("S3, whose requests have the same code: the tests above")
+def test_google(tmp_path: Path) -> None:
+    """An emulator of Google Cloud Storage: the folder's answers, and one error for what is wrong."""
+    with gcs.GcsServer(tmp_path) as server:
+        options = server.options | {"cache_bytes": "0"}
+        server.upload(KAFKA_391, "golden")
+        check_answers(f"gs://{gcs.BUCKET}/golden", options)
+        check_replaced(f"gs://{gcs.BUCKET}/live", options, server.put)
+        with pytest.raises(StorageError, match=r"no bucket named nowhere \(gs://nowhere"):
+            tidelog.scan("gs://nowhere/x", "t", config=options)
+
+
+@pytest.mark.thorough("S3 and `file://`, whose paths and files have the same code; only the requests are HDFS's own")
+def test_hdfs(tmp_path: Path) -> None:
+    """Hadoop's own namenode and datanode: the folder's answers, and one error for what is wrong."""
+    with HdfsServer(tmp_path) as server:
+        options = {"cache_bytes": "0"}
+        check_answers(server.upload(KAFKA_391, "data/golden"), options)
+        check_replaced(f"{server.address}/live", options, server.put)
+        with pytest.raises(DataDirNotFoundError):
+            tidelog.scan(f"{server.address}/nowhere", "t", config=options)
+    with pytest.raises(StorageError, match=r"HDFS failed: .*\(hdfs://127\.0\.0\.1:"):
+        tidelog.scan(f"{server.address}/data/golden", "t", config=options)

@@ -7,11 +7,11 @@ import os
 import pytest
 from pyarrow import fs
 
+from tests.objects.arrow_store import ArrowStore
 from tidelog.folder_path import folder_path
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.objects import opening
 from tidelog.objects.address import Place
-from tidelog.objects.arrow_store import ArrowStore
 from tidelog.objects.object_path import ObjectPath, ObjectSource
 
 

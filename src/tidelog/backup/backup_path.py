@@ -32,6 +32,7 @@ from tidelog.formats.checkpoints import encode_lines
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.partition_metadata import encode_topic_id
 from tidelog.formats.paths.named_path import NamedPath
+from tidelog.formats.summary.segment_summary import SegmentFacts
 from tidelog.model import NO_TIMESTAMP
 from tidelog.objects.address import ObjectAddress, options_of
 
@@ -123,6 +124,17 @@ class PointFolder:
         for snapshot in self.backup.snapshots(manifest):
             yield names.file_name(snapshot.offset, names.SNAPSHOT_SUFFIX)
 
+    def segment_facts(self, parts: tuple[str, ...]) -> dict[int, SegmentFacts]:
+        """Return what the manifests say about a partition's segments, by base offset.
+
+        They do not have the smallest timestamp, nor the last batch. That a segment has records without timestamp shows by its
+        first batch, as where it is read.
+        """
+        if not self.is_folder(parts) or not parts:
+            return {}
+        _, segments = self._partition(parts[0])
+        return {base_offset: _facts_of(segment) for base_offset, segment in segments.items() if segment.pieces}
+
     def content(self, parts: tuple[str, ...]) -> Content | None:
         """Return a file's content, None if there is no such file."""
         if len(parts) == 1:
@@ -212,6 +224,24 @@ class PointFolder:
         return made
 
 
+def _facts_of(segment: Segment) -> SegmentFacts:
+    first = segment.pieces[0]
+    largest = max(segment.pieces, key=lambda piece: piece.max_time)  # The first of equal ones.
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        size_bytes=segment.size_bytes,
+        first_offset=first.base_offset,
+        next_offset=segment.end_offset,
+        largest=largest.max_time,
+        largest_offset=largest.max_time_offset,
+        smallest=NO_TIMESTAMP,
+        without_timestamp=int(first.first_time < 0),
+        last_position=-1,
+        last_crc=0,
+        last_magic=2 if segment.pieces[-1].last_epoch >= 0 else -1,
+    )
+
+
 class BackupPath(NamedPath):
     """A path in a `PointFolder`. Can be pickled; that of a file then knows its content."""
 
@@ -264,6 +294,10 @@ class BackupPath(NamedPath):
         if self.folder.is_folder(self.parts):
             return os.stat_result((stat_modes.S_IFDIR | 0o555, self._identity(), _DEVICE, *[0] * 7))
         raise self._missing(errno.ENOENT)
+
+    def segment_facts(self) -> dict[int, SegmentFacts]:
+        """Return what is known of a partition's segments without reading them (`formats/summary/known_segments.py`)."""
+        return self.folder.segment_facts(self.parts)
 
     def is_dir(self) -> bool:
         return self.folder.is_folder(self.parts)

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from tidelog.objects.disk_cache import DiskCache
 from tidelog.objects.listing import ObjectFacts, ObjectStore
-from tidelog.objects.read_ahead import ReadAhead
+from tidelog.objects.read_ahead import ReadAhead, Window
 
 
 class Source(Protocol):
@@ -33,6 +33,8 @@ class Source(Protocol):
     def store(self) -> ObjectStore: ...
     @property
     def cache(self) -> DiskCache: ...
+    @property
+    def window(self) -> Window: ...
     def prefetch(self, key: str, fetch: Callable[[], memoryview], size_bytes: int) -> None: ...
     def fetched(self, key: str) -> Future[memoryview] | None: ...
 
@@ -49,6 +51,8 @@ WHOLE_BYTES = 64 * 1024
 """The size up to which any object is read whole."""
 WHOLE_INDEX_BYTES = 16 * 1024 * 1024
 """The size up to which anything but a log is read whole."""
+_NEAR_TAIL = 4
+"""A read so many blocks before the last two reads up to the end."""
 _KEPT_PARTS = 8
 _DOUBLINGS = 6
 """After so many reads in order, each twice as large as the one before, the rest is read ahead."""
@@ -102,10 +106,12 @@ class ObjectFile:
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Begin to fetch ranges that are about to be read, in order. A repetition has no effect."""
-        if not self._is_whole and ranges != self._told:
+        if self._is_whole:
+            self.prefetch()
+        elif ranges != self._told:
             self._stop()
             self._told = ranges
-            self._ahead = ReadAhead(self._fetch, ranges)
+            self._ahead = ReadAhead(self._fetch, ranges, window=self._source.window)
 
     def close(self) -> None:
         self._stop()
@@ -129,7 +135,7 @@ class ObjectFile:
             self._in_order += 2 if is_large else 1
             if self._in_order > _DOUBLINGS:
                 self._stop()
-                self._ahead = ReadAhead(self._fetch, [(position, self._size)], _SEQUENTIAL_PIECES)
+                self._ahead = ReadAhead(self._fetch, [(position, self._size)], _SEQUENTIAL_PIECES, self._source.window)
                 return self._ahead.read_into(position, buffer)
         else:
             self._in_order = 0
@@ -141,6 +147,8 @@ class ObjectFile:
         end = -(-max(position + len(buffer), start + (block << self._in_order)) // block) * block
         if start >= self._tail:
             start, end = self._tail, self._size
+        elif start >= self._tail - _NEAR_TAIL * self._block:
+            end = self._size  # Probably the last batch: its end is read next.
         self._start = start
         part = self._kept(start, min(end, self._size), position)
         self._next = start + len(part)

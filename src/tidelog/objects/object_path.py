@@ -22,7 +22,7 @@ from tidelog.objects.address import ObjectAddress, Place, options_of, parse
 from tidelog.objects.disk_cache import DiskCache, open_cache
 from tidelog.objects.listing import Listing, ObjectFacts, ObjectStore
 from tidelog.objects.object_file import ObjectFile
-from tidelog.objects.read_ahead import executor
+from tidelog.objects.read_ahead import Window, executor
 
 MOST_PREFETCHED_BYTES = 32 * 1024 * 1024
 """At most so many bytes are fetched before a reader asks for them."""
@@ -39,6 +39,7 @@ class ObjectSource:
         self.options = dict(options)
         self.root: str | None = None
         """The folder of which everything was listed. None: folders are listed one by one."""
+        self.window = Window()
         self._store = store
         self._listings: dict[str, Listing] = {}
         self._waiting: dict[str, tuple[Future[memoryview] | None, int]] = {}

@@ -1,19 +1,20 @@
 """Fetches ranges of an object before they are needed, several at a time, and delivers them in order.
 
 Ranges are cut into pieces of PIECE_BYTES. Ranges that are close to each other are joined: a request takes longer than the bytes
-between them. At most IN_FLIGHT pieces are fetched or kept, so memory is bounded by their product.
+between them. All files of a source share a `Window`: at most IN_FLIGHT pieces are fetched or kept, so memory is bounded by their
+product. While the end of one file is fetched, the next one that was announced already gets the rest of the window.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
 
 PIECE_BYTES = 2 * 1024 * 1024
-IN_FLIGHT = 12
+IN_FLIGHT = 16
 JOIN_BYTES = 64 * 1024
 """Ranges with a smaller gap are joined."""
 THREADS = 24
@@ -32,37 +33,64 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_executors.clear)  # A child has none of the threads.
 
 
+class Window:
+    """How many pieces may be fetched or kept, shared by the files that are read; those that were announced first come first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers: list[ReadAhead] = []
+
+    def fill(self, reader: ReadAhead, *, is_new: bool = False, is_done: bool = False) -> None:
+        """Begin to fetch as many pieces as have room, and at least one of `reader`, which is read now."""
+        with self._lock:
+            if is_new:
+                self._readers.append(reader)
+            if is_done:
+                self._readers = [one for one in self._readers if one is not reader]
+            room = IN_FLIGHT - sum(one.pieces for one in self._readers)
+            for one in self._readers:
+                room -= one.begin(room)
+            if not is_done and not reader.pieces:
+                reader.begin(1)
+
+
 class ReadAhead:
-    """Fetches ranges, ascending and disjoint, with `fetch(start, end)`."""
+    """Fetches ranges, ascending and disjoint, with `fetch(start, end)`, at most `in_flight` pieces at a time."""
 
     def __init__(
-        self, fetch: Callable[[int, int], memoryview], ranges: Iterable[tuple[int, int]], in_flight: int = IN_FLIGHT
+        self,
+        fetch: Callable[[int, int], memoryview],
+        ranges: Iterable[tuple[int, int]],
+        in_flight: int = IN_FLIGHT,
+        window: Window | None = None,
     ) -> None:
         self._fetch = fetch
         self._in_flight = in_flight
         self._todo = _pieces(ranges)
         self._pieces: deque[tuple[int, int, Future[memoryview]]] = deque()
-        self._top_up()
+        self._window = window or Window()
+        self._window.fill(self, is_new=True)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Copy what is fetched from `position` on; return the number of bytes, 0 if the position is in no range.
 
         Raises the errors of `fetch`. Bytes before `position` are then forgotten.
         """
-        if not self._pieces or position < self._pieces[0][0]:
-            return 0
-        while self._pieces and self._pieces[0][1] <= position:
-            self._pieces.popleft()
-            self._top_up()
-        count = 0
-        while count < len(buffer):
-            at = position + count
-            piece = next((one for one in self._pieces if one[0] <= at < one[1]), None)
-            if piece is None:
+        while not self._pieces or self._pieces[0][1] <= position:
+            if self._pieces:
+                self._pieces.popleft()
+            self._window.fill(self)
+            if not self._pieces:
+                return 0
+        count = index = 0
+        while count < len(buffer) and index < len(self._pieces):  # By index: another thread may begin pieces meanwhile.
+            start, end, future = self._pieces[index]
+            if not start <= position + count < end:
                 break
-            data = piece[2].result()[at - piece[0] : at - piece[0] + len(buffer) - count]
+            data = future.result()[position + count - start :][: len(buffer) - count]
             buffer[count : count + len(data)] = data
             count += len(data)
+            index += 1
         return count
 
     def close(self) -> None:
@@ -71,10 +99,20 @@ class ReadAhead:
         for _, _, future in self._pieces:
             future.cancel()
         self._pieces.clear()
+        self._window.fill(self, is_done=True)
 
-    def _top_up(self) -> None:
-        for start, end in islice(self._todo, self._in_flight - len(self._pieces)):
-            self._pieces.append((start, end, executor().submit(self._fetch, start, end)))
+    @property
+    def pieces(self) -> int:
+        """The number of pieces that are fetched or kept."""
+        return len(self._pieces)
+
+    def begin(self, room: int) -> int:
+        """Begin to fetch up to `room` pieces more; return how many. Called by the window, one thread at a time."""
+        count = 0
+        while count < room and len(self._pieces) < self._in_flight and (piece := next(self._todo, None)) is not None:
+            self._pieces.append((*piece, executor().submit(self._fetch, *piece)))
+            count += 1
+        return count
 
 
 def _pieces(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

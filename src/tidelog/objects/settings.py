@@ -59,7 +59,7 @@ _OTHERS = {
         "account_name", "account_key", "client_id", "client_secret", "authority_id", "sas_key", "token", "endpoint",
         "use_emulator", "use_azure_cli", "federated_token_file", "skip_signature",
     ),
-    "hdfs": ("user", "kerb_ticket", "replication"),
+    "hdfs": ("config_dir", "kerberos_principal", "kerberos_keytab", "kerberos_cache"),
 }  # fmt: skip
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 _PREFIX = re.compile("^(aws|google|azure)_")

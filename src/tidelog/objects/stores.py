@@ -14,9 +14,9 @@ def open_store(place: Place, options: tuple[tuple[str, str], ...]) -> ObjectStor
     MissingPackageError.
     """
     if place.service == "hdfs":
-        from tidelog.objects.arrow_store import ArrowStore, open_hdfs
+        from tidelog.objects.hdfs_store import open_hdfs_store
 
-        return ArrowStore(open_hdfs(place, dict(options)), str(place._replace(prefix="")))
+        return open_hdfs_store(place, dict(options))
     from tidelog.objects.object_store import open_object_store
 
     return open_object_store(place, dict(options))

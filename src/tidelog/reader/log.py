@@ -91,14 +91,17 @@ class Log(LogSegments):
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
         far = WalkBudget(ELSEWHERE_BYTES, why=ELSEWHERE, map_bytes=ELSEWHERE_MAP_BYTES)
-        budget = WalkBudget() if isinstance(path, Path) else far
         is_known = isinstance(path, ObjectPath) or hasattr(path, "segment_facts")
         known = KnownSegments(path, notices) if is_known and not skip_damaged else None
         kind = SalvagedSegment if skip_damaged else Segment
-        segments: list[Segment] = [
-            kind(file, after, notices, budget) if known is None else KnownSegment(file, after, notices, budget, known)
-            for file, after in zip(listing.segments, [*bases, None], strict=False)
-        ]
+        segments: list[Segment] = []
+        budget, begin = WalkBudget(), 0
+        for file, after in zip(listing.segments, [*bases, None], strict=False):
+            if not isinstance(path, Path):  # A budget for each segment, so that several can be looked at at a time.
+                budget = far.share(max(0, ELSEWHERE_BYTES - begin))
+                begin += file.stat.st_size
+            segment = kind(file, after, notices, budget) if known is None else KnownSegment(file, after, notices, budget, known)
+            segments.append(segment)
         log = cls(
             path,
             topic,

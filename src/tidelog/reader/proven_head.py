@@ -64,7 +64,14 @@ class WalkBudget:
         self.map_bytes = MAPPED_BYTES if map_bytes is None else map_bytes
         self.bytes = MAX_BYTES if max_bytes is None else max_bytes
         self.batches = MAX_BATCHES if max_batches is None else max_batches
+        self._root = self
         self._is_noted = False
+
+    def share(self, max_bytes: int) -> WalkBudget:
+        """Return the budget of a part of the log. Its end is noted with that of the whole log, once."""
+        part = WalkBudget(max_bytes, self.batches, self.why, self.map_bytes)
+        part._root = self._root
+        return part
 
     def suffices(self, size_bytes: int) -> bool:
         """Return whether so many bytes may be walked. The batches in them may still be too many."""
@@ -72,8 +79,8 @@ class WalkBudget:
 
     def note_end(self, path: FilePath, notices: Notices) -> None:
         """Note, once per log, that an answer relies on unverified time index entries."""
-        if not self._is_noted:
-            self._is_noted = True
+        if not self._root._is_noted:
+            self._root._is_noted = True
             text = (
                 f"{self.why}: from here on time index entries that agree with their batches and with each other are trusted; "
                 "`tidelog index verify` checks them, and time maps prove them (`tidelog index rebuild --time-map`)"

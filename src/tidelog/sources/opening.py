@@ -175,12 +175,17 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
         if key_files:
             raise InvalidArgumentError("a tier's key is given, and no tier", found=", ".join(key_files), expected="tier=ADDRESS")
         return address
-    if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
-        found, expected = f"{kind_of(address).name}: {address}", "one address; that of several folders is /d1:/d2"
-        raise InvalidArgumentError("a tier is for data folders", found=found, expected=expected)
+    if not isinstance(address, str | os.PathLike | Sequence) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
+        raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")
     if kind_of(tier) not in (FOLDER, OBJECTS):
         raise InvalidArgumentError("a tier is a folder, or an address of object storage", found=f"{kind_of(tier).name}: {tier}")
-    return TieredAddress(os.fspath(address), Tier(tier, tuple(key_files))).with_options()
+    if isinstance(address, str | os.PathLike):
+        folders = os.fspath(address)
+    else:
+        from tidelog.objects.opening import address_of, folders_at
+
+        folders = address_of(*folders_at(address))
+    return TieredAddress(folders, Tier(tier, tuple(key_files))).with_options()
 
 
 def settled(address: str | os.PathLike[str]) -> str:

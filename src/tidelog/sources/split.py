@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 AHEAD_BYTES = 24 * 1024 * 1024
-"""How much of the splits is announced before it is read."""
+AHEAD_SPLITS = 64
+"""How much is announced behind the split that is read: at least one more, splits of so many bytes, at most so many splits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +104,16 @@ class Split(ABC):
 
 
 def announced(splits: Sequence[Split], reading: ReaderResources) -> Iterator[Split]:
-    """Yield the splits. A small one is announced while those before it are read, so that its first bytes are there in time."""
-    told, ahead_bytes = 0, deque[int]()
+    """Yield the splits. The next ones are announced while one is read, so that their first bytes are there in time."""
+    told, sizes = 0, deque[int]()
     for number, split in enumerate(splits):
-        if ahead_bytes:
-            ahead_bytes.popleft()
-        told = max(told, number + 1)
-        while told < len(splits) and split.size_bytes + sum(ahead_bytes) < AHEAD_BYTES:
+        told = max(told, number)
+        while told < len(splits) and len(sizes) <= AHEAD_SPLITS and sum(sizes) - (sizes[0] if sizes else 0) < AHEAD_BYTES:
             size_bytes = splits[told].announce(reading)
             if not size_bytes:
                 break
-            ahead_bytes.append(size_bytes)
+            sizes.append(size_bytes)
             told += 1
         yield split
+        if sizes:
+            sizes.popleft()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.client_options import bucket_options
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import directory_argument, optional_topic
+from tidelog.cli.options import folders_argument, optional_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 @click.command("latency")
-@directory_argument
+@folders_argument
 @optional_topic
 @job_options
+@bucket_options
 def command(directory: str, topic: str | None, partitions: tuple[int, ...], options: JobOptions) -> None:
     """Measure how long records were in transit: percentiles for each partition, and with --rows for each minute.
 
@@ -36,4 +37,4 @@ def command(directory: str, topic: str | None, partitions: tuple[int, ...], opti
 
         return latency(spark, directory, topic, partitions=partitions or None, progress=progress)
 
-    run_job(options, "latency", work, places=[Path(directory)])
+    run_job(options, "latency", work, places=[directory])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.client_options import bucket_options
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import directory_argument
+from tidelog.cli.options import folders_argument
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 @click.command("lookup")
-@directory_argument
+@folders_argument
 @click.argument("questions", metavar="QUESTIONS")
 @job_options
+@bucket_options
 def command(directory: str, questions: str, options: JobOptions) -> None:
     """Find the first record at or after a time, for each row of QUESTIONS.
 
@@ -35,4 +36,4 @@ def command(directory: str, questions: str, options: JobOptions) -> None:
 
         return look_up(spark, directory, read_questions(spark, questions), progress)
 
-    run_job(options, "lookup", work, places=[Path(directory)])
+    run_job(options, "lookup", work, places=[directory])

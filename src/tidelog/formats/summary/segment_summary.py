@@ -58,6 +58,7 @@ class SegmentFacts(NamedTuple):
     smallest: int
     without_timestamp: int
     last_position: int
+    """-1 also if it is unknown, as in the manifests of a backup; then the CRC is, too."""
     last_crc: int
     last_magic: int
 

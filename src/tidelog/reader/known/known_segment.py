@@ -35,7 +35,7 @@ class KnownSegment(Segment):
         return super().check_name() if self.facts is None else self.facts.first_offset == self.base_offset
 
     def valid_end(self) -> SegmentEnd:
-        if self._end is None and self.facts is not None:
+        if self._end is None and self.facts is not None and (self.facts.last_position >= 0 or not self.facts.size_bytes):
             self._end = self._known_end()
         return super().valid_end()
 

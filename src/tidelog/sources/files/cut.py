@@ -10,9 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog.errors import SegmentChangedError
+from tidelog.formats.summary.segment_summary import SegmentFacts
+from tidelog.model import MAX_OFFSET
 from tidelog.reader.salvage.salvaged_segment import SalvagedSegment
 from tidelog.reader.segment import Segment
 from tidelog.records.batch import BatchHeader
+from tidelog.sources.bounds import TimeRange
+from tidelog.sources.files.runs import BatchMark, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,55 @@ class Extent:
     @property
     def size_bytes(self) -> int:
         return self.end_position - self.start_position
+
+    @property
+    def first_offset(self) -> int:
+        return self.first.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.last.last_offset
+
+    @property
+    def run(self) -> Run:
+        return Run(BatchMark.of(self.first), BatchMark.of(self.last))
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSegment:
+    """All batches of a segment, of which nothing was read: they are known from a summary, and checked when they are read."""
+
+    facts: SegmentFacts
+
+    @property
+    def size_bytes(self) -> int:
+        return self.facts.size_bytes
+
+    @property
+    def first_offset(self) -> int:
+        return self.facts.first_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.facts.next_offset - 1
+
+    @property
+    def run(self) -> Run:
+        facts = self.facts
+        first = BatchMark(0, None, facts.first_offset, None)
+        return Run(
+            first, BatchMark(facts.last_position, facts.size_bytes - facts.last_position, None, facts.last_crc, facts.next_offset)
+        )
+
+
+def whole_segment(segment: Segment, time: TimeRange, start_offset: int, end_offset: int) -> WholeSegment | None:
+    """Return a segment of which all records are wanted, and enough is known; else None."""
+    facts = segment.facts
+    if facts is None or facts.last_position < 0 or facts.first_offset != segment.base_offset:
+        return None
+    is_in_time = (time.start_ms is None or facts.smallest >= time.start_ms) and (time.end_ms is None or facts.largest < time.end_ms)
+    is_wanted = is_in_time and start_offset <= facts.first_offset and facts.next_offset <= end_offset
+    return WholeSegment(facts) if is_wanted else None
 
 
 def extent_of(segment: Segment, start_offset: int, end_offset: int, start_position: int = 0) -> Extent | None:
@@ -86,14 +139,20 @@ def cut(segment: Segment, run: Extent, target_bytes: int) -> Iterator[Extent]:
     yield Extent(first, run.last)
 
 
-def cut_runs(segment: Segment, runs: Sequence[Extent], target_bytes: int | None) -> Iterator[Sequence[Extent]]:
+def cut_runs(
+    segment: Segment, runs: Sequence[Extent | WholeSegment], target_bytes: int | None
+) -> Iterator[Sequence[Extent | WholeSegment]]:
     """Split `runs` into groups of about `target_bytes`, in order; long runs are cut. If `target_bytes` is None, yield one group.
 
     Raises CorruptBatchError, SegmentChangedError.
     """
-    if target_bytes is None:
+    is_whole = isinstance(runs[0], WholeSegment)
+    if target_bytes is None or (is_whole and round(runs[0].size_bytes / target_bytes) <= 1):
         yield runs
         return
+    if is_whole:
+        found = extent_of(segment, segment.base_offset, MAX_OFFSET)
+        runs = () if found is None else (found,)
     if len(runs) == 1:
         yield from ((piece,) for piece in cut(segment, runs[0], target_bytes))
         return

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.formats import names
 from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
@@ -51,7 +52,7 @@ def _without_aborted(
 
 def _walk(file: ReadOnlyFile, path: str, runs: Sequence[Run], report: ScanReport, chunks: Chunks) -> Iterator[LocatedBatch]:
     """Yield each batch of the split: its header, a chunk that contains it whole, and its start in the chunk."""
-    next_offset = runs[0].first.base_offset
+    next_offset = runs[0].first_offset
     for run in runs:
         position, end = run.start_position, run.end_position
         first_position, header = position, None
@@ -84,8 +85,12 @@ def _walk(file: ReadOnlyFile, path: str, runs: Sequence[Run], report: ScanReport
 
 def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
     """Raise SegmentChangedError unless the batch is the one that the plan found there."""
-    if header is None or BatchMark.of(header) != mark:
-        raise SegmentChangedError("segment was replaced while it was read", path=path, position=mark.position)
+    if header is not None and mark.fits(header):
+        return
+    what = "segment was replaced while it was read"
+    if mark.next_offset is not None:
+        what = f"segment is not the one that {names.SEGMENT_SUMMARY} is about: remove that file, or write it again (`index rebuild`)"
+    raise SegmentChangedError(what, path=path, position=mark.position)
 
 
 def _bytes_to_read(file: ReadOnlyFile, chunk: memoryview, index: int, position: int, end: int) -> int:

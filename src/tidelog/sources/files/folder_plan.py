@@ -43,10 +43,10 @@ from tidelog.reader.segment import Segment
 from tidelog.reader.segment_time import largest_timestamp, start_position
 from tidelog.reader.time_map_file import TimeMaps, time_map_path
 from tidelog.sources.bounds import HIGH_WATERMARK, TimeRange, clip, wanted_partitions
-from tidelog.sources.files.cut import Extent, around_damage, cut_runs, extent_of
+from tidelog.sources.files.cut import Extent, WholeSegment, around_damage, cut_runs, extent_of, whole_segment
 from tidelog.sources.files.folder_split import FolderSplit
 from tidelog.sources.files.pruning import Pruned, prune
-from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
+from tidelog.sources.files.runs import AbortedRange
 from tidelog.sources.scan_plan import PartitionRange, ScanPlan, ScanRequest
 from tidelog.sources.scan_report import ScanReport
 
@@ -73,13 +73,21 @@ def plan_folder(log_dir: LogDir, request: ScanRequest) -> ScanPlan[FolderSplit]:
         known.missing += tuple(log_dir.missing_partitions(topic))
     parts: list[_Part] = []
     ranges = []
-    for number in numbers:
+
+    def planned(number: int) -> tuple[PartitionRange, list[_Part], list[str], ScanReport]:
+        own_notes, own_known = list[str](), ScanReport()
         with log_dir.log(topic, number) as log:
-            partition, found = _plan_partition(log, request, maps, notes, known)
+            return *_plan_partition(log, request, maps, own_notes, own_known), own_notes, own_known
+
+    threads = REMOTE_THREADS if isinstance(log_dir.path, ObjectPath) else 1
+    for partition, found, its_notes, its_known in ordered_map(planned, numbers, min(len(numbers), threads)):
         ranges.append(partition)
         parts += found
+        notes += its_notes
+        known += its_known
     target_bytes = _target_bytes(sum(part.size_bytes for part in parts), request.split_bytes, request.min_splits)
-    splits = tuple(split for part in parts for split in part.splits(target_bytes))
+    cut = ordered_map(partial(_Part.splits, target_bytes=target_bytes), parts, min(len(parts), threads))
+    splits = tuple(split for splits in cut for split in splits)
     return ScanPlan(topic=topic, time=time, splits=splits, partitions=tuple(ranges), notes=tuple(notes), known=known)
 
 
@@ -89,7 +97,7 @@ class _Part:
 
     log: Log
     segment: Segment
-    extents: tuple[Extent, ...]
+    extents: tuple[Extent | WholeSegment, ...]
     time: TimeRange
     start_offset: int
     end_offset: int
@@ -99,29 +107,32 @@ class _Part:
     def size_bytes(self) -> int:
         return sum(extent.size_bytes for extent in self.extents)
 
-    def splits(self, target_bytes: int | None) -> Iterator[FolderSplit]:
+    def splits(self, target_bytes: int | None) -> list[FolderSplit]:
         identity = self.segment.identity
         high_watermark = self.log.high_watermark
+        splits = []
         for pieces in cut_runs(self.segment, self.extents, target_bytes):
-            first, last = pieces[0].first, pieces[-1].last
-            yield FolderSplit(
+            first_offset, last_offset = pieces[0].first_offset, pieces[-1].last_offset
+            split = FolderSplit(
                 topic=self.log.topic,
                 partition=self.log.partition,
                 log_path=self.segment.log_path,
                 base_offset=self.segment.base_offset,
                 device=identity.device,
                 inode=identity.inode,
-                runs=tuple(Run(BatchMark.of(piece.first), BatchMark.of(piece.last)) for piece in pieces),
+                runs=tuple(piece.run for piece in pieces),
                 time=self.time,
                 start_offset=self.start_offset,
                 end_offset=self.end_offset,
                 size_bytes=sum(piece.size_bytes for piece in pieces),
                 high_watermark=high_watermark,
                 aborted=tuple(
-                    txn for txn in self.aborted if txn.first_offset <= last.last_offset and txn.last_offset >= first.base_offset
+                    txn for txn in self.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset
                 ),
             )
+            splits.append(split)
         self.segment.close()
+        return splits
 
 
 def _plan_partition(
@@ -160,11 +171,10 @@ def _plan_partition(
             if not _is_outside(segment, start_offset, end_offset) and not _is_out_of_time(segment, time)
         ]
         if time.is_bounded and not isinstance(log.directory, Path):
-            prefetch(path for one in read for path in (time_map_path(one.log_path), one.log_path))
+            looked_at = [one for one in read if whole_segment(one, time, start_offset, end_offset) is None]
+            prefetch(path for one in looked_at for path in (time_map_path(one.log_path), one.log_path))
         planned = partial(_plan_segment, maps=maps, time=time, start_offset=start_offset, end_offset=end_offset, aborted=aborted)
-        # With a time bound, what may be fetched to check time indexes is counted from segment to segment.
-        threads = 1 if time.is_bounded else _threads(read)
-        for segment, (extents, pruned) in zip(read, ordered_map(planned, read, threads), strict=True):
+        for segment, (extents, pruned) in zip(read, ordered_map(planned, read, _threads(read)), strict=True):
             if pruned is not None:
                 known += pruned.known
                 copies += pruned.is_of_copy
@@ -199,8 +209,11 @@ def _plan_segment(
     start_offset: int,
     end_offset: int,
     aborted: tuple[AbortedRange, ...],
-) -> tuple[tuple[Extent, ...], Pruned | None]:
+) -> tuple[tuple[Extent | WholeSegment, ...], Pruned | None]:
     """Return the parts of a segment to read, and what its time map ruled out. May run in a thread."""
+    whole = whole_segment(segment, time, start_offset, end_offset)
+    if whole is not None:
+        return (whole,), None
     without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
     is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map does not show damage.
     pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None

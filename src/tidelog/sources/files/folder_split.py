@@ -64,7 +64,7 @@ class FolderSplit(Split):
 
     @property
     def first_offset(self) -> int:
-        return self.runs[0].first.base_offset
+        return self.runs[0].first_offset
 
     @property
     def start_position(self) -> int:
@@ -134,11 +134,12 @@ class FolderSplit(Split):
         for mark in (self.runs[0].first, self.runs[-1].last):
             data = file.read(mark.position, HEADER_BYTES)
             try:
-                found = BatchMark.of(read_header(data, 0, mark.position, self.path))
+                found = read_header(data, 0, mark.position, self.path)
             except CorruptBatchError as error:
                 raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=error.message) from error
-            if found != mark:
-                raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=found, expected=mark)
+            if not mark.fits(found):
+                what = BatchMark.of(found)
+                raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=what, expected=mark)
 
     def __str__(self) -> str:
         runs = "" if len(self.runs) == 1 else f" in {len(self.runs):,} runs"

@@ -9,16 +9,23 @@ from tidelog.records.batch import BatchHeader
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """A batch as the plan found it."""
+    """A batch as the plan found it. What is None is not known: the plan had it from a summary, and did not read the batch."""
 
     position: int
-    size: int
-    base_offset: int
-    crc: int
+    size: int | None
+    base_offset: int | None
+    crc: int | None
+    next_offset: int | None = None
 
     @classmethod
     def of(cls, header: BatchHeader) -> BatchMark:
         return cls(header.position, header.size, header.base_offset, header.crc)
+
+    def fits(self, header: BatchHeader) -> bool:
+        """Return whether a batch is the one that the plan found, by all that is known of it."""
+        found = (header.position, header.size, header.base_offset, header.crc, header.next_offset)
+        known = (self.position, self.size, self.base_offset, self.crc, self.next_offset)
+        return all(one is None or one == other for one, other in zip(known, found, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,9 @@ class Run:
     """Adjacent batches, from the first to the last, both included."""
 
     first: BatchMark
+    """Its base offset is known."""
     last: BatchMark
+    """Its size is known."""
 
     @property
     def start_position(self) -> int:
@@ -34,7 +43,13 @@ class Run:
 
     @property
     def end_position(self) -> int:
+        assert self.last.size is not None
         return self.last.position + self.last.size
+
+    @property
+    def first_offset(self) -> int:
+        assert self.first.base_offset is not None
+        return self.first.base_offset
 
     @property
     def size_bytes(self) -> int:

@@ -60,12 +60,12 @@ def latency(
     """
     import pyarrow as pa
 
-    from tidelog.reader.log_dir import LogDir
+    from tidelog.reader.tiered.tiered_log_dir import open_log_dir
     from tidelog.sources.files.folder_plan import plan_folder
     from tidelog.sources.latency import SCHEMA
     from tidelog.sources.plan import scan_request
 
-    log_dir = LogDir(directory)
+    log_dir = open_log_dir(directory)
     topics = sorted(log_dir.topics()) if topic is None else [topic]
     plans = [plan_folder(log_dir, scan_request(name, partitions=partitions)) for name in topics]
     missing = logged_missing(one for each in plans for one in each.known.missing)

@@ -19,10 +19,10 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import InvalidArgumentError, TidelogError
+from tidelog.sources.opening import settled
 from tidelog.spark.jobs.distribute import Progress, watch
 from tidelog.spark.jobs.questions import epoch_ms
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
@@ -65,13 +65,13 @@ def look_up(
     from pyspark.sql import functions as f
 
     began = time.perf_counter()
-    folder = Path(directory).absolute()
+    folder = settled(directory)
     time_type = _check_columns(questions)
     asked = questions.withColumn(_MS, epoch_ms(f.col("timestamp"), time_type))
     with watch(spark, "look-ups by time", progress):
-        total, starts = _check_questions(folder, asked)
+        total = _check_questions(folder, asked)
         tasks = max(spark.sparkContext.defaultParallelism, -(-total // QUESTIONS_PER_TASK))
-        answered = _answered(asked, tasks, folder, starts).persist()
+        answered = _answered(asked, tasks, folder).persist()
         try:
             by_place = answered.groupBy("topic", "partition")
             found = by_place.agg(f.count("*"), f.count(_OFFSET), f.sum(_SECONDS), f.max(_FAULT), f.max(_OFFSET)).collect()
@@ -94,11 +94,11 @@ def look_up(
     return JobResult(rows, Summary(SUMMARY_COLUMNS, tuple(shown)), missing=missing)
 
 
-def _missing(directory: Path, ends: dict[_Place, int | None]) -> Iterator[MissingOffsets]:
+def _missing(directory: str, ends: dict[_Place, int | None]) -> Iterator[MissingOffsets]:
     """Yield the missing records of partitions up to an offset; None: up to the end that the log should have."""
-    from tidelog.reader.log_dir import LogDir
+    from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 
-    log_dir = LogDir(directory)
+    log_dir = open_log_dir(directory)
     for (topic, partition), end in ends.items():
         with log_dir.log(topic, partition) as log:
             yield from log.missing(0, end)
@@ -137,15 +137,14 @@ def _as_asked(found_ms: Column, kind: DataType) -> Column:
     return found_ms if isinstance(kind, t.IntegerType | t.LongType) else f.timestamp_millis(found_ms)
 
 
-def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Place, int]]:
-    """Return the number of questions, and the checkpointed log start offset of each of their partitions.
+def _check_questions(directory: str, asked: DataFrame) -> int:
+    """Return the number of questions.
 
     Raises UnknownTopicOrPartitionError for the first unknown partition, InvalidArgumentError for an invalid question.
     """
     from pyspark.sql import functions as f
 
-    from tidelog.model import TopicPartition
-    from tidelog.reader.log_dir import LogDir
+    from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 
     is_bad = f.col(_MS).isNull() | (f.col(_MS) < 0)
     # As text, so that every type can be shown; NULL is not text.
@@ -156,11 +155,9 @@ def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Plac
     if nowhere:
         raise InvalidArgumentError("questions without a topic or partition", found=nowhere)
     places.sort()
-    log_dir = LogDir(directory)
-    starts: dict[_Place, int] = {}
+    log_dir = open_log_dir(directory)
     for topic, partition, *_ in places:
         log_dir.directory(topic, partition)
-        starts[topic, partition] = log_dir.log_start_offsets.get(TopicPartition(topic, partition), 0)
     bad = [place for place in places if place[3]]
     if bad:
         topic, partition, _, _, shown = bad[0]
@@ -169,10 +166,10 @@ def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Plac
             found=f"{sum(place[3] for place in bad)}, such as {shown} for {topic}-{partition}",
             expected="a time such as 2013-07-10T09:30:00Z, or epoch milliseconds",
         )
-    return sum(place[2] for place in places), starts
+    return sum(place[2] for place in places)
 
 
-def _answered(asked: DataFrame, tasks: int, directory: Path, starts: dict[_Place, int]) -> DataFrame:
+def _answered(asked: DataFrame, tasks: int, directory: str) -> DataFrame:
     """Return the rows of `asked` with their answers (times in ms) and the internal columns."""
     from pyspark.sql.types import BinaryType, DoubleType, LongType, StructField, StructType
 
@@ -181,12 +178,12 @@ def _answered(asked: DataFrame, tasks: int, directory: Path, starts: dict[_Place
     schema = StructType([*fields, *(StructField(name, kind) for name, kind in added)])
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _answer(list(batches), directory, starts)
+        return _answer(list(batches), directory)
 
     return asked.repartitionByRange(tasks, "topic", "partition", _MS).mapInArrow(answer, schema)
 
 
-def _answer(batches: list[pa.RecordBatch], directory: Path, starts: dict[_Place, int]) -> Iterator[pa.RecordBatch]:
+def _answer(batches: list[pa.RecordBatch], directory: str) -> Iterator[pa.RecordBatch]:
     """Answer a task's questions; a TidelogError becomes a row."""
     import pyarrow as pa
 
@@ -195,7 +192,7 @@ def _answer(batches: list[pa.RecordBatch], directory: Path, starts: dict[_Place,
     table = pa.Table.from_batches(batches)
     del batches[:]
     try:
-        added = _answers(table, directory, starts)
+        added = _answers(table, directory)
     except TidelogError as error:
         table = pa.Table.from_arrays([pa.nulls(1, kind) for kind in table.schema.types], names=table.schema.names)
         fault = pa.array([pickle.dumps(error)], pa.binary())
@@ -205,15 +202,15 @@ def _answer(batches: list[pa.RecordBatch], directory: Path, starts: dict[_Place,
     yield from table.to_batches()
 
 
-def _answers(table: pa.Table, directory: Path, starts: dict[_Place, int]) -> list[pa.Array]:
+def _answers(table: pa.Table, directory: str) -> list[pa.Array]:
     """Return the answers to a task's questions in this job's columns."""
     import numpy as np
     import pyarrow as pa
 
-    from tidelog.formats import names
-    from tidelog.reader.log import Log
+    from tidelog.reader.tiered.tiered_log_dir import open_log_dir
     from tidelog.sources.lookups import NONE, search_offsets
 
+    log_dir = open_log_dir(directory)
     columns = {name.lower(): table.column(name) for name in table.schema.names}
     topics = columns["topic"].combine_chunks().dictionary_encode()
     partitions = columns["partition"].to_numpy()
@@ -228,7 +225,7 @@ def _answers(table: pa.Table, directory: Path, starts: dict[_Place, int]) -> lis
     for rows in np.split(order, np.flatnonzero(is_new)[1:]):
         began = time.perf_counter()
         topic, partition = topics.dictionary[topic_numbers[rows[0]]].as_py(), int(partitions[rows[0]])
-        with Log.open(directory / names.log_dir_name(topic, partition), log_start_offset=starts[topic, partition]) as log:
+        with log_dir.log(topic, partition) as log:
             answers = search_offsets(log, times[rows])
         offsets[rows], found[rows] = answers.offsets, answers.timestamps
         seconds[rows[0]] = time.perf_counter() - began

@@ -1,12 +1,11 @@
-"""The requests of a file system of pyarrow's, for HDFS. Without ETags: an object is known by its size and time."""
+"""A file system of pyarrow's as a bucket. Without ETags: an object is known by its size and time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from tidelog.errors import SegmentChangedError, StorageError
-from tidelog.objects.address import Place
 from tidelog.objects.listing import ObjectFacts
 
 
@@ -53,14 +52,3 @@ class ArrowStore:
 
 def _facts(info: Any) -> ObjectFacts:
     return ObjectFacts(info.size, info.mtime_ns or 0, "")
-
-
-def open_hdfs(place: Place, options: Mapping[str, str]) -> Any:
-    """Return a HDFS as pyarrow's file system. Raises StorageError, for example without Hadoop's native library."""
-    from pyarrow import fs
-
-    host, _, port = place.bucket.partition(":")
-    try:
-        return fs.HadoopFileSystem(host, int(port or 8020), user=options.get("user"), kerb_ticket=options.get("kerb_ticket"))
-    except OSError as error:
-        raise StorageError(f"cannot reach HDFS: {error}", path=str(place)) from error
