@@ -48,7 +48,7 @@ def spark() -> Iterator[SparkSession]:
     from tidelog.spark import session
 
     spark_classes.share()
-    started = session("tests", master="local[2]", config=CONFIG)
+    started = session("tests", master="local[2, 2]", config=CONFIG)
     yield started
     started.stop()
     # PySpark leaves the JVM, and the pipe that keeps it alive, to the interpreter's end; here an open file is an error.

@@ -15,6 +15,7 @@ from tests.kafka.clients import Row, consume, create_topics
 from tidelog.records.kernel import murmur2
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 3
@@ -79,6 +80,50 @@ def test_a_task_that_fails(spark: SparkSession, bootstrap: str) -> None:
     with pytest.raises(PySparkException, match="by a test"):
         write(frame, bootstrap, topic="failed")
     assert set(numbers(read(bootstrap, "failed", "read_uncommitted"))) <= set(range(99))
+
+
+def test_a_task_that_is_killed_once_it_has_sent(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
+    """Its transaction is aborted, Spark's second attempt counts; neither goes through the driver."""
+    topic, rows = f"killed-{bootstrap.rpartition(':')[2]}", 60_000
+    create_topics(bootstrap, {topic: {}}, PARTITIONS)
+    spark.range(0, rows, 1, 2).selectExpr("cast(id as string) value").write.parquet(str(tmp_path / "in"))
+
+    def dies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import signal
+        import time
+
+        from pyspark import TaskContext
+
+        import tidelog
+
+        context = TaskContext.get()
+        assert context is not None
+        for number, batch in enumerate(batches):
+            yield batch
+            # Each batch pushes the one before it through the buffers.
+            if number == 2 and (context.partitionId(), context.attemptNumber()) == (0, 0):
+                with tidelog.connect(bootstrap) as client:
+                    while client.latest_offsets([(topic, 0)])[topic, 0] == 0:  # type: ignore[index]
+                        time.sleep(0.01)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    stream = spark.readStream.schema("value string").parquet(str(tmp_path / "in"))
+    # A task writes to a partition of its own.
+    wide = stream.mapInArrow(dies, "value string").selectExpr(
+        "value",
+        "spark_partition_id() partition",
+        "array(named_struct('key', 'h', 'value', cast(repeat('x', 1000) as binary))) headers",
+    )
+    query = (
+        wide.writeStream.format("tidelog")
+        .options(topic=topic, checkpointLocation=str(tmp_path / "checkpoint"), **{"kafka.bootstrap.servers": bootstrap})
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(TIMEOUT_S)
+    assert numbers(read(bootstrap, topic)) == list(range(rows))
+    assert len(read(bootstrap, topic, "read_uncommitted")[0]) > rows // 2
 
 
 class Streamed:

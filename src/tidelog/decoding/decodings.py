@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from tidelog.decoding.topic_decoding import SIDES, TopicDecoding
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import KAFKAS_TOPICS
 from tidelog.near_names import did_you_mean
@@ -27,11 +26,14 @@ if TYPE_CHECKING:
 
     from tidelog.decoding.decoder import Decoder
     from tidelog.decoding.registry import Schema, SchemaRegistry
+    from tidelog.decoding.topic_decoding import TopicDecoding
 
 _NONE: Final[Mapping[str, Any]] = {}
 
 Decode: TypeAlias = "str | Mapping[str, str] | Iterable[str] | Decodings"
 """The argument `decode` of `tidelog.scan`."""
+
+SIDES: Final = ("key", "value")
 
 FORMATS: Final = ("utf8", "json", "avro", "protobuf", "msgpack", "hex", "auto", "internal", "raw")
 
@@ -129,6 +131,9 @@ class Decodings:
                 decoder = decoders[side] = self._decoder(name, topic, side, readers.get(side))
                 if side in types:
                     decoder.fix(types[side])
+        # Loads Arrow.
+        from tidelog.decoding.topic_decoding import TopicDecoding
+
         return TopicDecoding(topic, decoders)
 
     def _decoder(self, name: str, topic: str, side: str, reader: Schema | None = None) -> Decoder:

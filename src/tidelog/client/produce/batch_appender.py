@@ -163,6 +163,17 @@ class BatchAppender:
         self._is_empty = True
         self._pipeline.admitted.clear()
 
+    def leave_open(self) -> Producer:
+        """Wait until everything is acknowledged, and leave the transaction to whoever ends it by its coordinator. Return the id
+        and epoch for that; this producer then needs a new `init`.
+        """
+        self._check(is_begun=True)
+        self._settle()
+        left = self.producer
+        self._forget()
+        self._pipeline.producer = NO_PRODUCER
+        return left
+
     def abort(self) -> None:
         """Abort the transaction, so that read_committed readers see nothing of it, and clear errors.
 

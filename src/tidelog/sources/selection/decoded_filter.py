@@ -10,8 +10,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.decoding.decodings import Decodings
-from tidelog.decoding.topic_decoding import SIDES
+from tidelog.decoding.decodings import SIDES, Decodings
 from tidelog.sources.selection.decoded_records import DecodedRecords, by_topic
 from tidelog.sources.selection.where import BYTES
 

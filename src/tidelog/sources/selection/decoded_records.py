@@ -8,9 +8,9 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.decoding.decodings import Decodings
-from tidelog.decoding.topic_decoding import SIDES, TopicDecoding
+from tidelog.decoding.decodings import SIDES, Decodings
 from tidelog.decoding.topic_decoding import UNDECODED as UNDECODED_SUFFIX
+from tidelog.decoding.topic_decoding import TopicDecoding
 from tidelog.errors import InvalidArgumentError
 from tidelog.sources.selection.record_files import FORM, JSON, RAW, TEXT, UNDECODED
 

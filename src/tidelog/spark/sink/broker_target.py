@@ -1,11 +1,12 @@
-"""Writes to brokers: one transaction per commit, or sent by the tasks.
+"""Writes to brokers: in transactions, or sent by the tasks.
 
 | guarantee | sender | readers see |
 |---|---|---|
-| exactly-once | the driver, once all tasks are done | read_committed: all rows of a commit or none; otherwise aborted ones too |
+| exactly-once: small tasks, or `atomic` | the driver, once all tasks are done | read_committed: all of these rows or none |
+| exactly-once: larger tasks | each task; the driver ends its transaction (`task_transactions`) | the same for each task |
 | at-least-once | each task, idempotently | rows of tasks that failed and ran again are duplicated |
 
-A micro-batch's transaction::
+A micro-batch's transaction, of the driver::
 
     InitProducerId(transactional id)     fences another running driver, aborts a dead one's transaction
     OffsetFetch(group, stable)           if (query, batch) was committed, this is a replay, and nothing more is done
@@ -33,7 +34,7 @@ from tidelog.client import transactions_supported
 from tidelog.client.connections.cluster import Cluster
 from tidelog.client.consumer_groups.committed import committed_offsets
 from tidelog.client.produce.batch_appender import BatchAppender
-from tidelog.clock import Clock, SteadyClock
+from tidelog.clock import Clock, SteadyClock, SystemClock
 from tidelog.errors import (
     BrokerError,
     ProducerError,
@@ -45,6 +46,7 @@ from tidelog.model import TopicPartition
 from tidelog.spark.sink.epochs import Epoch, is_replay, parse_epoch
 from tidelog.spark.sink.sink_options import SinkOptions
 from tidelog.spark.sink.spool import SpooledBatches
+from tidelog.spark.sink.task_transactions import TaskTransaction, TaskTransactions, id_of, store, stored
 from tidelog.wire.error_codes import ErrorCode
 
 GROUP_PREFIX = "tidelog-sink-"
@@ -86,10 +88,49 @@ def send_from_task(options: SinkOptions, batches: Iterator[tuple[TopicPartition,
         return sum(appended.record_count for appended in appender.flush())
 
 
+def send_in_transaction(
+    options: SinkOptions,
+    batches: Iterator[tuple[TopicPartition, bytearray]],
+    task: str,
+    batch_id: int | None,
+    clock: Clock | None = None,
+) -> TaskTransaction | None:
+    """In a task, exactly-once: send the batches, and leave the transaction open. Return None if the micro-batch was written
+    before. `task` is the task's number and attempt; `options` are as for `commit_to_broker`.
+    """
+    assert options.transactional_id is not None
+    with _cluster(options) as cluster:
+        _check_transactions(cluster, options)
+        epoch = None if batch_id is None else Epoch(options.query_id or "", batch_id)
+        group = GROUP_PREFIX + options.transactional_id
+        if epoch is not None and is_replay(last_epoch(cluster, group, epoch.query_id), epoch, options.place):
+            for _ in batches:
+                pass  # Spark's side expects that all rows are read.
+            return None
+        # How much it will be is not known yet.
+        timeouts_ms = _timeouts_ms(options, _SHORTER_MS[0] * SLOW_BYTES_PER_S // 1000)
+        with _begun(cluster, id_of(options.transactional_id, task), timeouts_ms) as (appender, timeout_ms):
+            began_ms = (SystemClock() if clock is None else clock).now_ms()
+            appender.begin()
+            for key, batch in batches:
+                appender.append(key, batch)
+            appended = appender.flush()
+            keys = tuple(sorted({one.key for one in appended}))
+            count = sum(one.record_count for one in appended)
+            producer = appender.leave_open()
+            return TaskTransaction(
+                task, producer.producer_id, producer.producer_epoch, keys, count, began_ms + timeout_ms * 9 // 10
+            )
+
+
 def commit_to_broker(
-    options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None, clock: Clock | None = None
+    options: SinkOptions,
+    spooled: Sequence[SpooledBatches],
+    batch_id: int | None,
+    clock: Clock | None = None,
+    opened: Sequence[TaskTransaction] = (),
 ) -> None:
-    """On the driver, exactly-once: write everything in one transaction.
+    """On the driver, exactly-once: write everything that was spooled in one transaction, and commit those that tasks `opened`.
 
     `options.transactional_id` is set. For a stream, `options.query_id` and `batch_id` are set: the transaction commits
     `epochs.Epoch(query_id, batch_id).to_json()`, and `epochs.is_replay` decides what to skip; a batch write has neither id.
@@ -100,34 +141,81 @@ def commit_to_broker(
     assert name is not None
     group = GROUP_PREFIX + name
     epoch = None if batch_id is None else Epoch(options.query_id or "", batch_id)
+    steady = SteadyClock() if clock is None else clock
     with _cluster(options) as cluster:
-        if not transactions_supported(cluster):
-            raise UnsupportedVersionError(f"the brokers do not support transactions; {_HINT}", path=options.place)
+        _check_transactions(cluster, options)
+        tasks = TaskTransactions(cluster, name, opened)
+        now_ms = (SystemClock() if clock is None else clock).now_ms()
+        if epoch is None and not spooled:
+            tasks.check(now_ms)
+            tasks.commit("write again what is missing; the option atomic avoids this")
+            tasks.abort_others()
+            return
         size_bytes = sum(one.size_bytes for one in spooled)
-        for timeout_ms in _timeouts_ms(options, size_bytes):
-            with BatchAppender(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms) as appender:
-                try:
-                    appender.init()
-                except BrokerError as error:
-                    if error.error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-                        raise
-                    if timeout_ms > options.transaction_timeout_ms:
-                        continue
-                    error.message += (
-                        f": {timeout_ms} ms (option transactionTimeout) is more than the brokers' transaction.max.timeout.ms"
-                    )
-                    raise
-                if epoch is not None and is_replay(last_epoch(cluster, group, epoch.query_id), epoch, options.place):
-                    return
-                if size_bytes * 1000 > timeout_ms * USUAL_BYTES_PER_S:
-                    _log.warning(
-                        "a commit of %d MiB may take longer than its transaction stays open: %s",
-                        size_bytes >> 20,
-                        _way_out(timeout_ms),
-                    )
-                with _explained(timeout_ms, size_bytes, SteadyClock() if clock is None else clock):
-                    _append(cluster, appender, spooled, group, epoch)
+        with _begun(cluster, name, _timeouts_ms(options, size_bytes)) as (appender, timeout_ms):
+            if epoch is not None and is_replay(last_epoch(cluster, group, epoch.query_id), epoch, options.place):
+                # Those that were opened for this micro-batch again are not in the list.
+                TaskTransactions(cluster, name, stored(cluster, group, epoch)).commit(_remedy(group))
+                tasks.abort()
                 return
+            if size_bytes * 1000 > timeout_ms * USUAL_BYTES_PER_S:
+                _log.warning(
+                    "a commit of %d MiB may take longer than its transaction stays open: %s",
+                    size_bytes >> 20,
+                    _way_out(timeout_ms),
+                )
+            with _explained(timeout_ms, size_bytes, steady):
+                tasks.check(now_ms)
+                _append(cluster, appender, spooled, group, epoch, opened)
+        tasks.commit(_remedy(group))
+        if opened:
+            tasks.abort_others()
+
+
+def abort_at_broker(options: SinkOptions, batch_id: int | None, opened: Sequence[TaskTransaction]) -> None:
+    """On the driver: abort what tasks have sent, unless it was decided to commit it."""
+    name = options.transactional_id
+    assert name is not None
+    with _cluster(options) as cluster:
+        if batch_id is not None:
+            found = last_epoch(cluster, GROUP_PREFIX + name, options.query_id or "")
+            if found is not None and found.batch_id >= batch_id:
+                return
+        tasks = TaskTransactions(cluster, name, opened)
+        tasks.abort()
+        tasks.abort_others()
+
+
+def _remedy(group: str) -> str:
+    return (
+        f"to have this micro-batch written again, with the committed rows twice, delete the consumer group {group} and start the"
+        " query again. The option atomic avoids this"
+    )
+
+
+def _check_transactions(cluster: Cluster, options: SinkOptions) -> None:
+    if not transactions_supported(cluster):
+        raise UnsupportedVersionError(f"the brokers do not support transactions; {_HINT}", path=options.place)
+
+
+@contextmanager
+def _begun(cluster: Cluster, name: str, timeouts_ms: Sequence[int]) -> Iterator[tuple[BatchAppender, int]]:
+    """Yield a producer of a transactional id, and the first of the timeouts that the brokers allow."""
+    for timeout_ms in timeouts_ms:
+        with BatchAppender(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms) as appender:
+            try:
+                appender.init()
+            except BrokerError as error:
+                if error.error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                    raise
+                if timeout_ms != timeouts_ms[-1]:
+                    continue
+                error.message += (
+                    f": {timeout_ms} ms (option transactionTimeout) is more than the brokers' transaction.max.timeout.ms"
+                )
+                raise
+            yield appender, timeout_ms
+            return
 
 
 def _timeouts_ms(options: SinkOptions, size_bytes: int) -> list[int]:
@@ -174,17 +262,21 @@ def last_epoch(cluster: Cluster, group: str, query_id: str) -> Epoch | None:
 
 
 def _append(
-    cluster: Cluster, appender: BatchAppender, spooled: Sequence[SpooledBatches], group: str, epoch: Epoch | None
+    cluster: Cluster,
+    appender: BatchAppender,
+    spooled: Sequence[SpooledBatches],
+    group: str,
+    epoch: Epoch | None,
+    opened: Sequence[TaskTransaction],
 ) -> None:
-    topics = sorted({key.topic for one in spooled for key in one.keys})
+    topics = sorted({key.topic for keys in (*(one.keys for one in spooled), *(one.keys for one in opened)) for key in keys})
     cluster.refresh(topics)
     appender.begin()
     for one in spooled:
         for key, batch in one.batches():
             appender.append(key, batch)
     if epoch is not None:
-        position = (epoch.batch_id + 1, epoch.to_json())
-        appender.send_offsets(group, {TopicPartition(topic, 0): position for topic in topics})
+        store(appender, group, topics, epoch, opened)
     appender.commit()
 
 

@@ -45,6 +45,7 @@ SINK_OPTIONS: dict[str, str] = {
     "deliveryGuarantee": "exactly-once or at-least-once",
     "transactionalId": "this writer's name in the target (also kafka.transactional.id); else tidelog-<query id>",
     "transactionTimeout": "how long brokers keep an open transaction, e.g. 5m (also kafka.transaction.timeout.ms); else by size",
+    "atomic": "true: readers of committed records see all rows of a commit at once; large tasks then send through the driver",
     "spoolDir": "a folder shared by tasks and driver, for rows to be committed",
     "partitions": "a folder's new topics: how many partitions",
     "topic.<property>": "a folder's new topics: a property under Kafka's name, e.g. topic.segment.bytes",
@@ -91,6 +92,8 @@ class SinkOptions:
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     is_timeout_given: bool = False
     """Whether the user set the timeout; if not, a large commit requests a longer one."""
+    is_atomic: bool = False
+    """Whether brokers get each commit in a single transaction, sent by the driver."""
     spool_dir: str | None = None
     partitions: int = 1
     """The number of partitions of a new topic in a folder."""
@@ -130,6 +133,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         transactional_id=_transactional_id(given, delivery),
         transaction_timeout_ms=_timeout_ms(given),
         is_timeout_given=_given(given, "transactionTimeout")[1] is not None,
+        is_atomic=_choice(given, "atomic", ("false", "true")) == "true",
         spool_dir=folder(given, "spoolDir") if "spooldir" in given else None,
         partitions=_number(given, "partitions", 1),
         topic_properties=_topic_properties(given),

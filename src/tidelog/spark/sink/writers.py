@@ -4,6 +4,7 @@
 |---|---|---|
 | exactly-once, a stream | build and spool batches | one transaction or rename that includes the query's epoch; skips replays |
 | exactly-once, a batch write | the same | the same, without an epoch |
+| the same, to brokers, more than 1 MiB of a task | send it, each in a transaction that stays open | ends these, too |
 | at-least-once | send batches themselves, as the connector does | nothing |
 
 Tasks get the query's id from Spark's local properties, which do not depend on the checkpoint's location, and report the id to the
@@ -17,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from tidelog.errors import InvalidArgumentError
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from tidelog.model import TopicPartition
     from tidelog.spark.sink.spool import SpooledBatches
+    from tidelog.spark.sink.task_transactions import TaskTransaction
 
 QUERY_ID = "sql.streaming.queryId"
 """Spark's local property with the query's id from its checkpoint."""
@@ -83,13 +86,18 @@ class TaskWrote(WriterCommitMessage):
     spooled: SpooledBatches | None
     """None if the task has sent its rows itself."""
     query_id: str | None
+    opened: TaskTransaction | None = None
+    """What the task has sent in a transaction of its own."""
+    is_replay: bool = False
+    """Whether the task found that the micro-batch is written already, and sent nothing."""
 
 
 class TidelogArrowWriter(DataSourceArrowWriter):
     """A batch write."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self.options = options
+        # Made once, beside the driver: tasks and commit get the same.
+        self.options = replace(options, transactional_id=options.transactional_id or f"tidelog-write-{uuid.uuid4()}")
 
     @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -97,10 +105,11 @@ class TidelogArrowWriter(DataSourceArrowWriter):
 
     @short_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _commit(self.options, _spooled(messages), None)
+        _commit(self.options, messages, None)
 
+    @short_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _discard(_spooled(messages))
+        _abort(self.options, messages, None)
 
 
 class TidelogStreamWriter(DataSourceStreamArrowWriter):
@@ -121,16 +130,17 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         from tidelog.spark.sink.spool import sweep
 
         options = self.options.for_query(next((message.query_id for message in _ours(messages)), None))
-        _commit(options, _spooled(messages), batchId)
+        _commit(options, messages, batchId)
         if options.delivery == "exactly-once" and options.transactional_id is not None:
             sweep(options.spool_dir, options.transactional_id, batchId)
 
+    @short_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
-        _discard(_spooled(messages))
+        _abort(self.options.for_query(next((message.query_id for message in _ours(messages)), None)), messages, batchId)
 
 
 def _write(options: SinkOptions, rows: Iterator[pa.RecordBatch], query_id: str | None, batch_id: int | None) -> TaskWrote:
-    from tidelog.spark.sink.spool import Spool
+    from tidelog.spark.sink.spool import INLINE_BYTES, Spool
 
     with _partition_counts(options) as partitions:
         batches = _batches(options, rows, partitions)
@@ -139,10 +149,29 @@ def _write(options: SinkOptions, rows: Iterator[pa.RecordBatch], query_id: str |
 
             send_from_task(options, batches)
             return TaskWrote(None, query_id)
+        if options.path is None and not options.is_atomic and options.transactional_id is not None:
+            first, size_bytes = [], 0
+            for key, batch in batches:
+                first.append((key, batch))
+                size_bytes += len(batch)
+                if size_bytes > INLINE_BYTES:
+                    return _sent(options, chain(first, batches), query_id, batch_id)
+            batches = iter(first)
         with Spool(options.spool_dir, options.transactional_id or "", batch_id) as spool:
             for key, batch in batches:
                 spool.add(key, batch)
             return TaskWrote(spool.finish(), query_id)
+
+
+def _sent(
+    options: SinkOptions, batches: Iterator[tuple[TopicPartition, bytearray]], query_id: str | None, batch_id: int | None
+) -> TaskWrote:
+    from tidelog.spark.sink.broker_target import send_in_transaction
+
+    context = TaskContext.get()
+    assert context is not None
+    opened = send_in_transaction(options, batches, f"{context.partitionId()}-{context.attemptNumber()}", batch_id)
+    return TaskWrote(None, query_id, opened, is_replay=opened is None)
 
 
 def _batches(
@@ -169,20 +198,19 @@ def _partition_counts(options: SinkOptions) -> AbstractContextManager[Callable[[
     return broker_target.partition_counts(options)
 
 
-def _commit(options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None) -> None:
+def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
     """Commit what was written, and remove the spool files. A batch without rows need not be recognized as a replay later, so
     nothing is committed for it.
     """
+    spooled, opened = _spooled(messages), _opened(messages)
     try:
-        if not any(one.record_count for one in spooled):
+        if not opened and not any(one.record_count for one in spooled) and not any(one.is_replay for one in _ours(messages)):
             return
         if batch_id is not None and options.query_id is None:
             raise InvalidArgumentError(
                 f"the query's id is not known: Spark gives tasks no {QUERY_ID}; deliveryGuarantee at-least-once needs none",
                 path=options.place,
             )
-        if options.transactional_id is None:
-            options = replace(options, transactional_id=f"tidelog-write-{uuid.uuid4()}")
         if options.path is not None:
             from tidelog.spark.sink.folder_target import commit_to_folder
 
@@ -190,9 +218,17 @@ def _commit(options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: i
         else:
             from tidelog.spark.sink.broker_target import commit_to_broker
 
-            commit_to_broker(options, spooled, batch_id)
+            commit_to_broker(options, [one for one in spooled if one.record_count], batch_id, opened=opened)
     finally:
         _discard(spooled)
+
+
+def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
+    _discard(_spooled(messages))
+    if opened := _opened(messages):
+        from tidelog.spark.sink.broker_target import abort_at_broker
+
+        abort_at_broker(options, batch_id, opened)
 
 
 def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWrote]:
@@ -201,6 +237,10 @@ def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWrote]:
 
 def _spooled(messages: Sequence[WriterCommitMessage | None]) -> list[SpooledBatches]:
     return [message.spooled for message in _ours(messages) if message.spooled is not None]
+
+
+def _opened(messages: Sequence[WriterCommitMessage | None]) -> list[TaskTransaction]:
+    return [message.opened for message in _ours(messages) if message.opened is not None]
 
 
 def _discard(spooled: Sequence[SpooledBatches]) -> None:
