@@ -128,7 +128,13 @@ def test_the_lines_give_what_the_page_shows(disks: Answers, topic: str) -> None:
 
     of_values = {"decode": "json", "where": "value.at % 3 = 1"}
     by_path = {"where": "value->>'$.at' IN ('1', '4')"}
-    for given in ({"start": NOW + 1, "end": NOW + 5}, {"offset": 1, "end_offset": 3}, {"key": "k'1", "start": NOW}, of_values, by_path):
+    for given in (
+        {"start": NOW + 1, "end": NOW + 5},
+        {"offset": 1, "end_offset": 3},
+        {"key": "k'1", "start": NOW},
+        of_values,
+        by_path,
+    ):
         shown = places(disks.all_records(topic=topic, order="time", **given))
         said = disks.ask("lines", topic=topic, order="time", **given)
         _, cat, *rest = shlex.split(said["cli"])

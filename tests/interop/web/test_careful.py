@@ -66,7 +66,9 @@ def test_a_narrower_window_is_filled_at_once_while_the_counts_are_late(visitor: 
     visitor.open(f"topic?topic=orders&part=export&{RANGE}")
     page.route("**/api/counts*", lambda route: None)  # They never come.
     page.set_viewport_size(PHONE)
-    page.wait_for_function("() => document.querySelector('.chart .uplot')?.clientWidth <= 360 && document.documentElement.scrollWidth <= 360")
+    page.wait_for_function(
+        "() => document.querySelector('.chart .uplot')?.clientWidth <= 360 && document.documentElement.scrollWidth <= 360"
+    )
     page.unroute("**/api/counts*")
     visitor.open(f"topic?topic=orders&part=export&{RANGE}")
     tab = page.locator(".tabs a[aria-current]").bounding_box()

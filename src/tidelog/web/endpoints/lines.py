@@ -120,7 +120,7 @@ def _sql(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
 
 
 def _in_shell(sql: str) -> str:
-    """Quote SQL for a shell: in double quotes, since it has single quotes itself, unless a shell would change the text in them."""
+    """Quote SQL for a shell: in double quotes, since it has single ones itself, unless a shell would change what is in them."""
     if any(one in sql for one in "\\`$!"):
         return shlex.quote(sql)
     return '"' + sql.replace('"', '\\"') + '"'
