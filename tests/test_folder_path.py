@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,13 @@ def test_other_schemes_are_refused_and_leave_nothing(address: str, tmp_path: Pat
         ran = run(*command, *(() if address in command else (address,)))
         assert ran.exit_code == 1 and "are not supported" in ran.error, command
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", [5, None, object(), ["folder", 5]])
+def test_what_is_no_address_is_refused(address: Any) -> None:
+    for take in (open_source, lambda one: tidelog.scan(one, "orders")):
+        with pytest.raises(InvalidArgumentError, match=r"not a folder or host:port: found (5|None|<object)"):
+            take(address)
 
 
 def test_a_folder_whose_name_has_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

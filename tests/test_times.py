@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
-from tidelog.times import MAX_TIME_MS, Time, doubtful_unit, format_local, format_time, is_after_start, parse_time
+from tidelog.times import MAX_TIME_MS, Time, doubtful_unit, format_local, format_time, is_after_start, is_time_of_day, parse_time
 
 JULY_10 = 1_373_414_400_000
 MINUTE = 60_000
@@ -351,6 +351,8 @@ def test_a_span_after_the_start() -> None:
         parse_time("+15m", CLOCK)
     assert is_after_start("+15m")
     assert not any(map(is_after_start, ("-15m", "now+15m", "+10000-01-01", "+", "", "15m ago")))
+    assert all(map(is_time_of_day, ("09:15", " 9am ", "09:15 Europe/Berlin")))
+    assert not any(map(is_time_of_day, ("today 09:15", "2013-07-10T09:15", "+15m", "now", "1")))
 
 
 def test_a_local_form_is_shown_where_it_differs() -> None:

@@ -49,11 +49,16 @@ def list_folders(address: Folders) -> list[Path]:
     return list(dict.fromkeys(_folders(address)))
 
 
+def each_address(addresses: Iterable[Folders]) -> Iterable[Folders]:
+    """Return the addresses of a list, which a program may have given. Raises InvalidArgumentError for anything else."""
+    if not isinstance(addresses, Iterable):
+        raise InvalidArgumentError("not a folder or host:port", found=repr(addresses))
+    return addresses
+
+
 def _folders(address: Folders) -> Iterator[Path]:
     if not isinstance(address, str | os.PathLike):
-        if not isinstance(address, Iterable):
-            raise InvalidArgumentError("not a folder or host:port", found=repr(address))
-        for one in address:
+        for one in each_address(address):
             yield from _folders(one)
         return
     text = os.fspath(address)

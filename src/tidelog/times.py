@@ -138,6 +138,12 @@ def is_after_start(text: str) -> bool:
     return match is not None and match["sign"] == "+" and not match["now"] and bool(match["span"])
 
 
+def is_time_of_day(text: str) -> bool:
+    """Return whether a time is one of today because it has no date, like `09:15`."""
+    match = _LOCAL.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
+    return match is not None and match["today_at"] is not None
+
+
 def format_local(time_ms: int, zone: str | None = None) -> str | None:
     """Return an instant as local time in a zone, with its offset and the zone's name; None if the zone is UTC.
 

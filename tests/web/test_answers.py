@@ -127,12 +127,20 @@ def test_the_lines_give_what_the_page_shows(disks: Answers, topic: str) -> None:
     import shlex
 
     of_values = {"decode": "json", "where": "value.at % 3 = 1"}
-    for given in ({"start": NOW + 1, "end": NOW + 5}, {"offset": 1, "end_offset": 3}, {"key": "k'1", "start": NOW}, of_values):
+    by_path = {"where": "value->>'$.at' IN ('1', '4')"}
+    for given in (
+        {"start": NOW + 1, "end": NOW + 5},
+        {"offset": 1, "end_offset": 3},
+        {"key": "k'1", "start": NOW},
+        of_values,
+        by_path,
+    ):
         shown = places(disks.all_records(topic=topic, order="time", **given))
         said = disks.ask("lines", topic=topic, order="time", **given)
         _, cat, *rest = shlex.split(said["cli"])
         assert places_of(run_ok(cat, "--format", "jsonl", *rest).json_lines) == shown and shown
         *command, select = shlex.split(said["sql"])[1:]
+        assert ("'\"'\"'" in said["sql"]) == (given is by_path), "readable unless a shell would change it"
         select = select.replace("*", 'partition, "offset", epoch_ms(timestamp) AS timestamp', 1)
         assert places_of(run_ok(*command, select, "--json").json_lines) == shown
         if not given.keys() & {"key", "where"}:

@@ -28,6 +28,7 @@ from tidelog.web.context import Context
 from tidelog.web.endpoints.tail import Tail
 from tidelog.web.jobs import LARGE_BYTES, BusyError, Job, Jobs, Lane, Stopped
 from tidelog.web.query import Query
+from tidelog.web.streams import _Pipe
 
 Both = tuple[Answers, RunningBroker]
 
@@ -318,3 +319,12 @@ def test_contexts_of_several_sources_are_kept_apart(golden: Answers) -> None:
     context = Context.of([str(KAFKA_3), str(KAFKA_3)])
     assert [pool.name for pool in context.sources.pools] == ["0", "1"]
     context.sources.close()
+
+
+def test_a_download_that_outlives_the_server_ends_in_silence() -> None:
+    loop = asyncio.new_event_loop()
+    pipe = _Pipe(Job(0), loop, asyncio.Queue())
+    loop.close()
+    pipe.write(b"a record")
+    with pytest.raises(Stopped):  # A coroutine that is never awaited would be a warning, which is an error here.
+        pipe.send()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from tidelog.backup.layout import HEAD, SCHEME
 from tidelog.errors import InvalidArgumentError
-from tidelog.folder_list import Folders
+from tidelog.folder_list import Folders, each_address
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.objects import opening
 from tidelog.objects.address import ObjectAddress, is_in_storage, options_of
@@ -83,7 +83,7 @@ def folders_at(address: Folders) -> list[FilePath]:
     if is_point(address):
         return [folder_at(address)]
     if not isinstance(address, str | os.PathLike):
-        return list(dict.fromkeys(folder for one in address for folder in folders_at(one)))
+        return list(dict.fromkeys(folder for one in each_address(address) for folder in folders_at(one)))
     return list(map(_point_in, opening.folders_at(address)))
 
 

@@ -57,6 +57,7 @@ COMMANDS_ELSEWHERE = {
     "tail": "cat --tail",
     "grep": "cat --grep",
     "count": "cat --count",
+    "histogram": "cat --count --every 1m",
     "export": "cat --output",
     "lag": "groups lag",
     "group": "groups",

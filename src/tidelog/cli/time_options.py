@@ -24,6 +24,7 @@ from tidelog.times import (
     format_local,
     format_time,
     is_after_start,
+    is_time_of_day,
     parse_time,
 )
 from tidelog.zones import default_zone, find_zone, zone_name
@@ -37,6 +38,8 @@ else:
     _TimeParam = _TextParam = click.ParamType  # older releases of click cannot be subscripted
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_DAY_MS = 86_400_000
 
 _NOW_KEY = "tidelog.now"
 _ZONE_KEY = "tidelog.zone"
@@ -172,6 +175,13 @@ def time_range_options(start_help: str, end_help: str) -> Callable[[Decorated], 
             if start is not None and until is not None and until.time_ms < start.time_ms:
                 ends, starts = format_time(until.time_ms), format_time(start.time_ms)
                 raise click.UsageError(f"the range ends at {ends}, before its start {starts}.")
+            if (
+                start is not None
+                and until is not None
+                and is_time_of_day(until.text)
+                and until.time_ms - start.time_ms >= _DAY_MS
+            ):
+                notices.note(f"--to {until.text} is today, a day or more after --from: +15m is a quarter of an hour after --from")
             return function(*args, start=start, end=until, **rest)
 
         until = click.option("--to", "end", type=_EndType(), help=end_help)(time_zone_option(cast("Decorated", resolved)))

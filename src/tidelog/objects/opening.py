@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError
-from tidelog.folder_list import Folders, are_several, list_folders
+from tidelog.folder_list import Folders, are_several, each_address, list_folders
 from tidelog.folder_path import folder_path
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.objects.address import ObjectAddress, addresses_in, are_several_objects, is_object_address
@@ -40,7 +40,7 @@ def folders_at(address: Folders) -> list[FilePath]:
     `list_folders`.
     """
     if not isinstance(address, str | os.PathLike):
-        return list(dict.fromkeys(folder for one in address for folder in folders_at(one)))
+        return list(dict.fromkeys(folder for one in each_address(address) for folder in folders_at(one)))
     if hasattr(address, "iterdir") and not isinstance(address, Path):
         return [folder_at(address)]
     if are_several_objects(address):

@@ -55,7 +55,12 @@ class _Pipe(io.RawIOBase):
             self.put(held)
 
     def put(self, piece: bytes | TidelogError | None) -> None:
-        waiting = asyncio.run_coroutine_threadsafe(self._pieces.put(piece), self._loop)
+        sending = self._pieces.put(piece)
+        try:
+            waiting = asyncio.run_coroutine_threadsafe(sending, self._loop)
+        except RuntimeError:  # The server has ended.
+            sending.close()
+            raise Stopped from None
         while True:
             self._job.check()
             with suppress(FutureTimeoutError):

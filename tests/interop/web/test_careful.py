@@ -61,6 +61,21 @@ def test_axe_finds_nothing_and_no_view_is_wider_than_its_window(visitor: Visitor
     assert found == {}
 
 
+def test_a_narrower_window_is_filled_at_once_while_the_counts_are_late(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.open(f"topic?topic=orders&part=export&{RANGE}")
+    page.route("**/api/counts*", lambda route: None)  # They never come.
+    page.set_viewport_size(PHONE)
+    page.wait_for_function(
+        "() => document.querySelector('.chart .uplot')?.clientWidth <= 360 && document.documentElement.scrollWidth <= 360"
+    )
+    page.unroute("**/api/counts*")
+    visitor.open(f"topic?topic=orders&part=export&{RANGE}")
+    tab = page.locator(".tabs a[aria-current]").bounding_box()
+    assert tab
+    assert 0 <= tab["x"] <= 360 - tab["width"], "the chosen part is in sight"
+
+
 def test_hostile_values_are_text(visitor: Visitor) -> None:
     page = visitor.page
     visitor.open("topic?topic=hostile")

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 BYTES = "_bytes"
 """The suffix of the columns with the bytes of decoded keys and values."""
 
-EXPECTED = "SQL over key, value, headers['name'], topic, partition, offset, timestamp; a JSON path: value->>'$.carrier' = 'UA'"
+EXPECTED = (
+    "SQL over key, value, headers['name'], topic, partition, offset, timestamp; a JSON path: value->>'$.carrier' = 'UA', "
+    "(value->>'$.delay')::int > 60"
+)
 
 _QUOTED_OR_OFFSET = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\boffset\b""", re.IGNORECASE)
 

@@ -115,7 +115,15 @@ def _sql(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
     condition = f" WHERE {' AND '.join(tests)}" if tests else ""
     order = ' ORDER BY timestamp, partition, "offset"' if is_by_time else ""
     decoded = [] if where is None else _decode_words(query, request.topic)
-    return shlex.join(["tidelog", "sql", *decoded, address, f"SELECT * FROM {quoted(request.topic)}{condition}{order}"])
+    command = shlex.join(["tidelog", "sql", *decoded, address])
+    return f"{command} {_in_shell(f'SELECT * FROM {quoted(request.topic)}{condition}{order}')}"
+
+
+def _in_shell(sql: str) -> str:
+    """Quote SQL for a shell: in double quotes, since it has single ones itself, unless a shell would change what is in them."""
+    if any(one in sql for one in "\\`$!"):
+        return shlex.quote(sql)
+    return '"' + sql.replace('"', '\\"') + '"'
 
 
 def _quoted(text: str) -> str:

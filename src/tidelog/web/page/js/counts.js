@@ -48,6 +48,7 @@ export class Counts {
     this.axis = axis;
     this.note.textContent = this.answer ? this.note.textContent : "Counting …";
     try {
+      if (this.answer) await this.draw(); // What is known, in the new width and time, until the answer comes.
       this.answer = await this.ask("counts", { ...wanted, ...bucketsOf(axis) });
       await this.draw();
     } catch (error) {

@@ -9,12 +9,12 @@ import { pagedTable } from "./table.js";
 const share = (row) => (row.exact ? Math.max(0, Math.min(1, 1 - row.lost / row.exact)) : 1);
 
 const COLUMNS = [
-  { name: "Partition", sort: "partition", class: "number", cell: (row) => String(row.partition) },
+  { name: "Partition", sort: "partition", cell: (row) => String(row.partition) },
   { name: "In the range", sort: "exact", downFirst: true, class: "number", cell: (row) => count(row.exact) },
-  { name: "By offsets", sort: "cut", downFirst: true, class: "number", cell: (row) => count(row.cut) },
+  { name: "By offsets", sort: "cut", downFirst: true, class: "number wide-only", cell: (row) => count(row.cut) },
   { name: "Lost", sort: "lost", downFirst: true, class: "number", cell: (row) => el("span", { class: row.lost ? "bad" : undefined }, count(row.lost)) },
   { name: "From outside", sort: "superfluous", downFirst: true, class: "number", cell: (row) => count(row.superfluous) },
-  { name: "Found", class: "meter-cell", cell: (row) => el("meter", { min: 0, max: 1, value: share(row), "aria-label": `Partition ${row.partition}: ${Math.round(share(row) * 100)} % found` }) },
+  { name: "Found", class: "meter-cell wide-only", cell: (row) => el("meter", { min: 0, max: 1, value: share(row), "aria-label": `Partition ${row.partition}: ${Math.round(share(row) * 100)} % found` }) },
 ];
 
 const sum = (rows, name) => rows.reduce((total, row) => total + Number(row[name] ?? 0), 0);

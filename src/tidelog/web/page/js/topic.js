@@ -165,6 +165,8 @@ export const topicView = {
         part.view?.close?.();
         put(below);
         part = { name, view: PARTS[name].open(below, topic) };
+        const current = tabs.querySelector("[aria-current]");
+        tabs.scrollLeft = current.offsetLeft - (tabs.clientWidth - current.offsetWidth) / 2;
       }
       await part.view.update(now);
     }

@@ -13,7 +13,7 @@ const COLUMNS = [
   { name: "Topic", sort: "topic", class: "name", cell: (row) => [el("a", { href: linkTo("topic", { topic: row.topic }) }, row.topic), row.internal && el("span", { class: "mark" }, "internal"), row.notes?.length > 0 && el("span", { class: "mark bad" }, row.notes.join("; "))] },
   { name: "Partitions", sort: "partitions", downFirst: true, class: "number wide-only", cell: (row) => count(row.partitions) },
   { name: "Records", sort: "records", downFirst: true, class: "number", cell: (row) => count(row.records) },
-  { name: "Size", sort: "bytes", downFirst: true, class: "number", cell: (row) => bytes(row.bytes) },
+  { name: "Size", sort: "bytes", downFirst: true, class: "number wide-only", cell: (row) => bytes(row.bytes) },
   { name: "First", class: "time wide-only", cell: (row) => time(row.first_ms, "minute") },
   { name: "Last", sort: "last_ms", downFirst: true, class: "time", cell: (row) => time(row.last_ms, "minute") },
 ];
