@@ -36,6 +36,10 @@ class ObjectDecoder(Decoder):
             pass  # A null, most of the time.
         return [None if value is None else load(value) for value in values]
 
+    def column_fast(self, values: Sequence[bytes | None], kind: pa.DataType) -> pa.Array | None:
+        """Return the column of these values without making objects; None if that is impossible, or not certainly the same."""
+        return None
+
     def text(self, value: bytes) -> str:
         """Return one value as text. Raises one of `undecodable`."""
         return json_of(self.load(value))
@@ -59,8 +63,10 @@ class ObjectDecoder(Decoder):
         failed: set[int] = set()
         chunks = []
         for first, values in slices(column, failed):
-            chunk, misfits = to_column(self._load_slice(first, values, failed), kind, None if self.is_exact else self._extra)
-            failed.update(first + row for row in misfits)
+            chunk = self.column_fast(values, kind)
+            if chunk is None:
+                chunk, misfits = to_column(self._load_slice(first, values, failed), kind, None if self.is_exact else self._extra)
+                failed.update(first + row for row in misfits)
             chunks.append(chunk)
         return with_failures(column, pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind), failed)
 
