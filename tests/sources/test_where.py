@@ -58,7 +58,9 @@ def test_the_columns_are_those_without_an_expression(folder: Path, views: bool) 
 
 def test_typed_values(folder: Path) -> None:
     report = tidelog.ScanReport()
-    reader = tidelog.scan(folder, TOPIC, columns=["value"], decode="json", where="value.id <> 2 or value_bytes = '{broken'::blob", report=report)
+    reader = tidelog.scan(
+        folder, TOPIC, columns=["value"], decode="json", where="value.id <> 2 or value_bytes = '{broken'::blob", report=report
+    )
     assert reader.schema.names == ["value", "value_undecoded"]
     assert [row["value"] or row["value_undecoded"] for row in reader.read_all().to_pylist()] == [{"id": 1}, b"{broken", {"id": 3}]
     assert (report.records, report.undecoded) == (3, 1)
@@ -74,5 +76,5 @@ def test_records_for_which_it_fails_are_counted(folder: Path, caplog: pytest.Log
 
 @pytest.mark.parametrize("where", ["", " ", 3, "valu = 1", "1 +", "true); drop table x; --"])
 def test_what_is_refused_before_anything_is_read(folder: Path, where: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="^where: "):
+    with pytest.raises(InvalidArgumentError, match=r"^where: "):
         tidelog.scan(folder, TOPIC, where=where)

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
 from tidelog.decoding.arrow_json import ArrowJson
@@ -29,10 +27,10 @@ class JsonDecoder(ObjectDecoder):
         super().fix(kind)
         self._arrow = None
 
-    def column_fast(self, values: Sequence[bytes | None], kind: pa.DataType) -> pa.Array | None:
+    def column_without_objects(self, values: pa.Array, kind: pa.DataType) -> pa.Array | None:
         if self._arrow is None:
             self._arrow = ArrowJson(kind)
-        return self._arrow.column(values)
+        return self._arrow.column_fast(values)
 
     def text(self, value: bytes) -> str:
         found = self.load(value)

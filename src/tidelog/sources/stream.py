@@ -199,9 +199,7 @@ def _decoded(
     return decoding.schema(schema), rows()
 
 
-def _passing(
-    batches: Iterable[pa.RecordBatch], passes: Where, schema: pa.Schema, report: ScanReport
-) -> Iterator[pa.RecordBatch]:
+def _passing(batches: Iterable[pa.RecordBatch], passes: Where, schema: pa.Schema, report: ScanReport) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         kept = passes(batch)
         report.records -= batch.num_rows - kept.num_rows

@@ -80,7 +80,7 @@ class ProtobufDecoder(Decoder):
     def decode(self, column: pa.Array) -> Decoded:
         column = as_binary(column)
         failed: set[int] = set()
-        chunks = [self._slice(first, values, failed) for first, values in slices(column, failed)]
+        chunks = [self._slice(first, values.to_pylist(), failed) for first, values in slices(column, failed)]
         return with_failures(column, pa.concat_arrays(chunks) if chunks else pa.nulls(0, self.type), failed)
 
     def display(self, column: pa.Array) -> Decoded:

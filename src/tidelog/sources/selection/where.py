@@ -79,7 +79,9 @@ class Where:
         record = f'SELECT topic, partition, "offset", timestamp, {columns}, {HEADERS_MAP} AS headers FROM batch'
         self._connection.register("batch", table)
         try:
-            passes = self._query(record, lambda query: self._connection.sql(query).to_arrow_table()).column("passes").combine_chunks()
+            passes = (
+                self._query(record, lambda query: self._connection.sql(query).to_arrow_table()).column("passes").combine_chunks()
+            )
             if passes.null_count:
                 self._failed += passes.null_count
                 self._first_error = self._first_error or self._error_of(record)
