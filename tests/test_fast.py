@@ -5,12 +5,15 @@ Each has a property here that asks both: `PAIRS`. One without fails `test_each_p
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +21,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, batch, open_log
 from tidelog.broker.partitions.header_check import USUAL, check_headers, check_headers_fast
+from tidelog.decoding.arrow_json import PATIENCE, ArrowJson
+from tidelog.decoding.object_decoder import ObjectDecoder
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.model import NO_TIMESTAMP
@@ -50,6 +55,37 @@ def drawn_batch(draw: random.Random, offset: int = 0) -> bytearray:
     for _ in range(draw.choice([0, 0, 1, 3])):
         records[draw.randrange(min(len(records), 70))] = draw.choice([0, 1, 2, 127, 128, 255, draw.randrange(256)])
     return records
+
+
+PIECES = [b"{}", b'{"a":', b"}", b"{", b"[", b"]", b",", b'"', b"\n", b"\0", b"\xff", b"NaN", b"1e999", b'"\\ud800"', b"1.0"]
+KINDS = [
+    pa.struct([("a", pa.int64()), ("b", pa.string())]),
+    pa.struct([("a", pa.float64()), ("b", pa.list_(pa.bool_()))]),
+    pa.struct([("a", pa.struct([("a", pa.string())]))]),
+]
+
+
+def drawn_json(draw: random.Random) -> bytes | None:
+    """Mostly an object with fields of a type in KINDS."""
+    if draw.random() < 0.1:
+        return None
+    held = [None, 1, -(2**63), 2**63, 0.5, "x", "é😀", True, [True], {"a": "x"}]
+    names = draw.choice(["", "a", "a", "ab", "abc"])
+    value = json.dumps({name: draw.choice(held) for name in names}, ensure_ascii=draw.random() < 0.5).encode()
+    for _ in range(draw.choice([0, 0, 0, 1, 2])):
+        place = draw.randrange(len(value) + 1)
+        value = value[:place] + draw.choice(PIECES) + value[place + draw.randrange(3) :]
+    return value
+
+
+def json_columns(draw: random.Random) -> None:
+    kind = draw.choice(KINDS)
+    values = pa.array([drawn_json(draw) for _ in range(draw.randrange(1, 4))], pa.binary())
+    fast = ArrowJson(kind).column_fast(values)
+    if fast is not None:
+        decoder = ObjectDecoder(orjson.loads, kind)
+        slow = decoder.decode(values)
+        assert (fast.to_pylist(), 0, []) == (slow.column.to_pylist(), slow.failures, decoder.notices())
 
 
 def header(draw: random.Random) -> None:
@@ -179,6 +215,7 @@ def validation(draw: random.Random) -> None:
 
 PAIRS: dict[str, Callable[[random.Random], None]] = {
     "broker/partitions/header_check.py check_headers_fast": look,
+    "decoding/arrow_json.py column_fast": json_columns,
     "records/batch.py _read_header_fast": header,
     "storage/partition/append/append_info.py append_info_fast": info,
     "storage/partition/append/appends.py _validate_fast": validation,
@@ -209,6 +246,18 @@ def test_both_say_the_same(pair: str) -> None:
 
 
 @pytest.mark.skipif(not COMPILED, reason="interpreted, the kernel takes nothing")
+def test_usual_json_goes_the_fast_way() -> None:
+    """Until values differ too often: the attempt would only cost time."""
+    arrow = ArrowJson(KINDS[0])
+    usual, other = pa.array([b'{"a":1,"b":"x"}', None, b"{}"], pa.binary()), pa.array([b'{"c":1}'], pa.binary())
+    for _ in range(PATIENCE):
+        assert arrow.column_fast(usual) is not None
+        assert arrow.column_fast(other) is None
+    for _ in range(PATIENCE):
+        assert arrow.column_fast(other) is None
+    assert arrow.column_fast(usual) is None
+
+
 def test_the_usual_records_go_the_fast_way(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert check_headers_fast(bytes(batch()), 9) is USUAL

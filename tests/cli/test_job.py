@@ -123,3 +123,31 @@ def test_common_options_are_documented() -> None:
     for option in COMMON:
         assert f"`{option} " in SECTIONS["Options of all jobs"] or f"`{option}`" in SECTIONS["Options of all jobs"]
     assert "job" in cli.list_commands(click.Context(cli))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["lookup", KAFKA_3, "none.csv"], "no such file of questions"),
+        (["lookup", KAFKA_3, "questions.txt"], "questions of an unknown kind"),
+        (["lookup", KAFKA_3, "questions.csv"], "the questions have no column 'timestamp'"),
+        (["lookup", KAFKA_3, "questions.parquet"], "not a Parquet file"),
+        (["migrate", KAFKA_3, "."], "the new folder already exists, and is not empty"),
+        *((["migrate", KAFKA_3, "new", "--topic", "nope"], "no topic 'nope'"),),
+        *(([name, KAFKA_3, "nope"], "no topic 'nope'") for name in ("verify", "build", "rebuild", "latency", "retention")),
+        *(
+            ([name, KAFKA_3, "two-partitions", "-p", 9], "no partition 9")
+            for name in ("verify", "rebuild", "latency", "retention")
+        ),
+    ],
+)
+def test_mistakes_are_found_before_spark_starts(
+    arguments: list[object], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tidelog.spark.jobs.job_session.job_session", lambda *_: pytest.fail("Spark starts"))
+    for name, text in (("questions.csv", "topic,partition\n"), ("questions.parquet", "x"), ("questions.txt", "")):
+        Path(name).write_text(text)
+    ran = run("job", *arguments)
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
+    assert error in ran.stderr

@@ -94,13 +94,13 @@ def with_failures(source: pa.Array, column: pa.Array, failed: Iterable[int]) -> 
     return Decoded(column, pc.if_else(is_failed, source, pa.scalar(None, pa.binary())))
 
 
-def slices(column: pa.Array, failed: set[int]) -> Iterator[tuple[int, list[bytes | None]]]:
-    """Yield the first row and the values of each slice. Values that are too large become None, and their rows are added to
-    `failed`.
+def slices(column: pa.Array, failed: set[int]) -> Iterator[tuple[int, pa.Array]]:
+    """Yield the first row and the values of each slice of a `binary` array. Values that are too large become null, and their
+    rows are added to `failed`.
     """
     if len(column) and (pc.max(pc.binary_length(column)).as_py() or 0) > MAX_VALUE_BYTES:
         is_large = pc.fill_null(pc.greater(pc.binary_length(column), MAX_VALUE_BYTES), False)
         failed.update(pc.indices_nonzero(is_large).to_pylist())
         column = pc.if_else(is_large, pa.scalar(None, pa.binary()), column)
     for first in range(0, len(column), SLICE_ROWS):
-        yield first, column.slice(first, SLICE_ROWS).to_pylist()
+        yield first, column.slice(first, SLICE_ROWS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tidelog.decoding.arrow_json import ArrowJson
 from tidelog.decoding.object_decoder import ObjectDecoder
 from tidelog.extras import imported_from
 
@@ -20,6 +21,16 @@ class JsonDecoder(ObjectDecoder):
             import orjson
         super().__init__(orjson.loads, type_)
         self._dump = orjson.dumps
+        self._arrow: ArrowJson | None = None
+
+    def fix(self, kind: pa.DataType) -> None:
+        super().fix(kind)
+        self._arrow = None
+
+    def column_without_objects(self, values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+        if self._arrow is None:
+            self._arrow = ArrowJson(kind)
+        return self._arrow.column_fast(values)
 
     def text(self, value: bytes) -> str:
         found = self.load(value)

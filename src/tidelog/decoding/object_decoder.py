@@ -36,6 +36,10 @@ class ObjectDecoder(Decoder):
             pass  # A null, most of the time.
         return [None if value is None else load(value) for value in values]
 
+    def column_without_objects(self, values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+        """Return the column of these values without making objects; None if that is impossible, or not certainly the same."""
+        return None
+
     def text(self, value: bytes) -> str:
         """Return one value as text. Raises one of `undecodable`."""
         return json_of(self.load(value))
@@ -45,7 +49,7 @@ class ObjectDecoder(Decoder):
             failed: set[int] = set()
             objects: list[object] = []
             for first, values in slices(as_binary(column).slice(0, SAMPLE_ROWS), failed):
-                objects += self._load_slice(first, values, failed)
+                objects += self._load_slice(first, values.to_pylist(), failed)
             self.type = infer_type(objects)
         return self.type
 
@@ -59,8 +63,11 @@ class ObjectDecoder(Decoder):
         failed: set[int] = set()
         chunks = []
         for first, values in slices(column, failed):
-            chunk, misfits = to_column(self._load_slice(first, values, failed), kind, None if self.is_exact else self._extra)
-            failed.update(first + row for row in misfits)
+            chunk = self.column_without_objects(values, kind)
+            if chunk is None:
+                objects = self._load_slice(first, values.to_pylist(), failed)
+                chunk, misfits = to_column(objects, kind, None if self.is_exact else self._extra)
+                failed.update(first + row for row in misfits)
             chunks.append(chunk)
         return with_failures(column, pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind), failed)
 
@@ -69,7 +76,7 @@ class ObjectDecoder(Decoder):
         failed: set[int] = set()
         texts: list[str | None] = []
         for first, values in slices(column, failed):
-            for row, value in enumerate(values, first):
+            for row, value in enumerate(values.to_pylist(), first):
                 try:
                     texts.append(None if value is None else self.text(value))
                 except self.undecodable:

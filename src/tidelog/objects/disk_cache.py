@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.objects.settings import setting
+from tidelog.user_folders import cache_folder
 
 DEFAULT_BYTES = 256 * 1024 * 1024
 _DIGEST_BYTES = 16
@@ -99,7 +100,5 @@ def open_cache(options: Mapping[str, str]) -> DiskCache:
     text = setting(options, "cache_bytes")
     if text is not None and not text.isdecimal():
         raise InvalidArgumentError("the option cache_bytes", found=repr(text), expected="a number of bytes, 0 for no cache")
-    folder = setting(options, "cache_dir")
-    if folder is None:
-        folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tidelog")  # noqa: PTH111, PTH118
+    folder = setting(options, "cache_dir") or cache_folder()
     return DiskCache(Path(folder) / "objects", DEFAULT_BYTES if text is None else int(text))

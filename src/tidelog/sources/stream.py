@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidelog.clock import Clock
 from tidelog.decoding.decodings import Decode, Decodings
-from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
+from tidelog.decoding.topic_decoding import SIDES, UNDECODED, TopicDecoding
 from tidelog.formats.paths.file_path import AnyPath
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.sources.arrow import coalesce
@@ -22,6 +22,7 @@ from tidelog.sources.reader_resources import BATCH_ROWS, ReaderResources
 from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.schema import resolve_columns, scan_schema
+from tidelog.sources.selection.where import READ_COLUMNS, Where, with_bytes
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split, announced
 from tidelog.sources.split_reader import read_rows
@@ -55,6 +56,7 @@ def scan(
     config: Mapping[str, object] | None = None,
     tz: str | None = None,
     decode: Decode | None = None,
+    where: str | None = None,
     tier: str | None = None,
     tier_keys: Iterable[str] = (),
 ) -> pa.RecordBatchReader:
@@ -88,6 +90,9 @@ def scan(
             `tidelog.decoding.Decodings`, which has a schema registry and schemas too. The columns `key_undecoded` and
             `value_undecoded` are added; they have the bytes that could not be decoded. Types are those of the schema or, without
             one, of the first batch, which is read before `scan` returns. `docs/values.md` has the details.
+        where: an SQL expression; only records for which it is true are returned. Its names are `key`, `value`, `headers['name']`,
+            `topic`, `partition`, `offset` and `timestamp`: `value->>'$.carrier' = 'UA'`, or with `decode` `value.amount > 3`.
+            A record for which it cannot be evaluated does not pass. Needs DuckDB.
         tier: the remote storage of the folder's tiered topics (KIP-405): a folder, or an address of object storage. The topic is
             then one log, from its first remote record on. `docs/tiered-storage.md` has the details.
         tier_keys: the files of RSA private keys, `FILE` or `ID=FILE`, for encrypted segments.
@@ -98,11 +103,13 @@ def scan(
         CorruptDataError: damaged files; also while reading.
         SegmentChangedError: a segment vanished or was replaced while reading.
         StorageError: an error of the file system; also while reading.
+        MissingPackageError: `where` and some formats of `decode` need packages of an extra.
         OffsetOutOfRangeError: a broker deleted records before they were read. BrokerUnreachableError, BrokerError, ProtocolError.
     """
     names = resolve_columns(columns)
     check_positive("batch_rows", batch_rows)
     decoding = None if decode is None else Decodings.of(decode).topic(topic)
+    passes = None if where is None else Where(where, of_decoded=decoding is not None, name="where")
     for name, time in (("start", start), ("end", end)):
         doubt = doubtful_unit(time) if isinstance(time, int) and time < MAX_TIME_MS else None
         if doubt is not None:
@@ -127,12 +134,23 @@ def scan(
         opened.close()
         raise
     report = ScanReport() if report is None else report
+    read_names = names if passes is None else tuple(dict.fromkeys((*names, *READ_COLUMNS)))
     if decoding is not None:
-        read_names = decoding.columns_to_read(names)
-        rows = _read(scan_plan, read_names, batch_rows, views, report, reading)
-        return _decoded(rows, names, scan_schema(read_names, views=views), decoding, report)
-    batches = _read(scan_plan, names, batch_rows, views, report, reading)
-    return pa.RecordBatchReader.from_batches(scan_schema(names, views=views), batches)
+        read_names = decoding.columns_to_read(read_names)
+    # Arrow cannot filter views.
+    read_views = views and passes is None
+    batches = _read(scan_plan, read_names, batch_rows, read_views, report, reading)
+    schema = scan_schema(read_names, views=views)
+    if decoding is not None:
+        schema, batches = _decoded(batches, scan_schema(read_names, views=read_views), decoding, report, passes is not None)
+    wanted = [*names, *(one + UNDECODED for one in SIDES if one in names and one + UNDECODED in schema.names)]
+    is_same = wanted == schema.names
+    schema = pa.schema([schema.field(name) for name in wanted])
+    if passes is not None:
+        batches = coalesce(_passing(batches, passes, schema, report), batch_rows)
+    elif not is_same:
+        batches = (batch.select(wanted) for batch in batches)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _plan_and_pin(source: Source, request: ScanRequest, reading: ReaderResources) -> ScanPlan[Split]:
@@ -162,21 +180,29 @@ def _read(
 
 
 def _decoded(
-    batches: Iterator[pa.RecordBatch], names: tuple[str, ...], schema: pa.Schema, decoding: TopicDecoding, report: ScanReport
-) -> pa.RecordBatchReader:
-    """Return the batches with decoded columns. Reads the first batch, whose values may determine the types."""
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, decoding: TopicDecoding, report: ScanReport, keeps_bytes: bool
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the batches with decoded columns, and with the bytes of keys and values for an expression. Reads the first batch,
+    whose values may determine the types.
+    """
     first = next(batches, None)
     decoding.learn(pa.RecordBatch.from_pylist([], schema=schema) if first is None else first)
-    decoded_schema = decoding.schema(schema)
-    added = [name for name in decoded_schema.names if name not in schema.names and name.removesuffix(UNDECODED) in names]
-    wanted = [*names, *added]
 
     def rows() -> Iterator[pa.RecordBatch]:
         for batch in batches if first is None else chain([first], batches):
-            decoded = decoding.decode(batch)
+            decoded = decoding.decode(with_bytes(batch) if keeps_bytes else batch)
             report.undecoded = decoding.undecoded.total()
-            yield decoded.select(wanted)
+            yield decoded
         for notice in decoding.notices():
             logger.warning("%s", notice)
 
-    return pa.RecordBatchReader.from_batches(pa.schema([decoded_schema.field(name) for name in wanted]), rows())
+    return decoding.schema(schema), rows()
+
+
+def _passing(batches: Iterable[pa.RecordBatch], passes: Where, schema: pa.Schema, report: ScanReport) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        kept = passes(batch)
+        report.records -= batch.num_rows - kept.num_rows
+        yield kept.select(schema.names).cast(schema)
+    for notice in passes.notices():
+        logger.warning("%s", notice)

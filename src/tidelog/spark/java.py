@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.errors import NotFoundError, StorageError
+from tidelog.user_folders import cache_folder
 
 MIN_JAVA_VERSION = 17
 """The oldest Java that Spark 4 runs on."""
@@ -213,7 +214,7 @@ def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iter
     """Yield the user's folders that no other user can write to, created if missing. Folders that others can write to are
     passed to `refused`.
     """
-    for folder in _cache_folders(environment):
+    for folder in (cache_folder(environment), Path(tempfile.gettempdir()) / f"tidelog-{os.getuid()}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             is_private = _is_private(folder)
@@ -224,14 +225,6 @@ def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iter
             yield folder
         else:
             refused.append(f"{folder} belongs to someone else")
-
-
-def _cache_folders(environment: Mapping[str, str]) -> list[Path]:
-    cache = environment.get("XDG_CACHE_HOME", "")
-    folders = [Path(cache) / "tidelog"] if cache and Path(cache).is_absolute() else []
-    if not folders and environment.get("HOME"):
-        folders.append(Path(environment["HOME"]) / ".cache" / "tidelog")
-    return [*folders, Path(tempfile.gettempdir()) / f"tidelog-{os.getuid()}"]
 
 
 def _is_private(folder: Path) -> bool:

@@ -164,7 +164,8 @@ def finish(migration: Migration, done: Sequence[MigratedSegment], clock: Clock, 
         raise StorageError(f"cannot give the new folder its name: {error.strerror}", path=migration.out_dir) from error
 
 
-def _make_work_dir(directory: Path, out_dir: Path) -> Path:
+def check_out_dir(directory: Path, out_dir: Path) -> Path:
+    """Return where the new folder is made. Raises InvalidArgumentError and StorageError as `begin`; creates nothing."""
     source, target = directory.resolve(), out_dir.resolve()
     if target.is_relative_to(source) or source.is_relative_to(target):
         raise InvalidArgumentError("the old and the new folder must not contain each other", path=out_dir)
@@ -172,14 +173,32 @@ def _make_work_dir(directory: Path, out_dir: Path) -> Path:
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise InvalidArgumentError("the new folder already exists, and is not empty", path=out_dir)
+        if work_dir.exists():
+            raise _unfinished(work_dir)
+    except OSError as error:
+        raise _not_created(work_dir, error) from error
+    return work_dir
+
+
+def _make_work_dir(directory: Path, out_dir: Path) -> Path:
+    work_dir = check_out_dir(directory, out_dir)
+    try:
         work_dir.mkdir(parents=True)
     except FileExistsError:
-        raise InvalidArgumentError(
-            "an earlier migration did not finish, or another one is running; remove this folder first", path=work_dir
-        ) from None
+        raise _unfinished(work_dir) from None
     except OSError as error:
-        raise StorageError(f"cannot create the new folder: {error.strerror}", path=work_dir) from error
+        raise _not_created(work_dir, error) from error
     return work_dir
+
+
+def _unfinished(work_dir: Path) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "an earlier migration did not finish, or another one is running; remove this folder first", path=work_dir
+    )
+
+
+def _not_created(work_dir: Path, error: OSError) -> StorageError:
+    return StorageError(f"cannot create the new folder: {error.strerror}", path=work_dir)
 
 
 def _plan(

@@ -37,4 +37,4 @@ def command(directory: str, topic: str | None, partitions: tuple[int, ...], opti
 
         return latency(spark, directory, topic, partitions=partitions or None, progress=progress)
 
-    run_job(options, "latency", work, places=[directory])
+    run_job(options, "latency", work, places=[directory], selected=(topic, partitions))

@@ -36,4 +36,9 @@ def command(directory: str, questions: str, options: JobOptions) -> None:
 
         return look_up(spark, directory, read_questions(spark, questions), progress)
 
-    run_job(options, "lookup", work, places=[directory])
+    def check() -> None:
+        from tidelog.spark.jobs.questions import check_questions
+
+        check_questions(questions)
+
+    run_job(options, "lookup", work, places=[directory], check=check)

@@ -37,4 +37,9 @@ def command(directory: str, out_dir: str, topic: str | None, options: JobOptions
 
         return migrate(spark, directory, out_dir, topic, progress=progress)
 
-    run_job(options, "migrate", work, places=[Path(directory)])
+    def check() -> None:
+        from tidelog.check.migration.folder_migration import check_out_dir
+
+        check_out_dir(Path(directory).absolute(), Path(out_dir).absolute())
+
+    run_job(options, "migrate", work, places=[Path(directory)], selected=(topic, ()), check=check)

@@ -42,7 +42,14 @@ def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wa
             for line in lines:
                 notices.complain(line)
 
-    run_job(options, "build" if missing_only else "rebuild", work, places=[Path(directory)], report=report)
+    run_job(
+        options,
+        "build" if missing_only else "rebuild",
+        work,
+        places=[Path(directory)],
+        selected=(wanted["topic"], wanted["partitions"]),
+        report=report,
+    )
 
 
 @click.command("rebuild")

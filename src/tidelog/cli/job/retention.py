@@ -67,4 +67,4 @@ def command(
             progress=progress,
         )
 
-    run_job(options, "retention", work, places=[Path(directory)])
+    run_job(options, "retention", work, places=[Path(directory)], selected=(topic, partitions))

@@ -78,13 +78,16 @@ def run_job(
     *,
     places: Sequence[str | Path] = (),
     data_dir: str | None = None,
+    selected: tuple[str | None, Sequence[int]] | None = None,
+    check: Callable[[], object] | None = None,
     report: Callable[[JobResult], object] | None = None,
 ) -> None:
     """Start Spark, let `work` do the job, and print the result. Exit code 1 for faults, 3 if records are missing from the folder.
 
-    `places` are the data folders (a Path, or a text that is not an address) and the brokers that the job needs: a missing one is
-    reported before Spark starts. Rows are not written below `data_dir`, because only a data folder's owner writes there; by
-    default it is the first of those folders. `report` prints the output before the summary.
+    `places` are the data folders (a Path, or a text that is not an address) and the brokers that the job needs. Before Spark
+    starts, a missing one is reported, and so are an unknown topic or partition of the first folder, if `selected` has those that
+    the command names, and every error that `check` raises. Rows are not written below `data_dir`, because only a data folder's
+    owner writes there; by default it is the first of those folders. `report` prints the output before the summary.
     """
     if data_dir is None:
         data_dir = next((str(place) for place in places if kind_of(place).is_local), None)
@@ -92,6 +95,10 @@ def run_job(
         check_target(options.rows_target, data_dir)
     for place in dict.fromkeys(places):
         open_source(place).close()
+    if selected is not None and data_dir is not None:
+        _check_partitions(data_dir, *selected)
+    if check is not None:
+        check()
     from tidelog.spark.jobs.job_session import job_session
 
     began = time.monotonic()
@@ -109,6 +116,15 @@ def run_job(
     if faults:
         raise click.exceptions.Exit(FAULTS_FOUND)
     end_with_missing(result.missing)
+
+
+def _check_partitions(data_dir: str, topic: str | None, partitions: Sequence[int]) -> None:
+    from tidelog.check.partitions import select_partitions
+    from tidelog.reader.log_dir import LogDir
+
+    log_dir = LogDir(data_dir)
+    for name, partition in select_partitions(log_dir, topic, partitions) if topic is not None else ():
+        log_dir.directory(name, partition)
 
 
 def _print_started(spark: SparkSession, took_s: float) -> None:

@@ -52,4 +52,4 @@ def command(
     def report(result: JobResult) -> None:
         print_lines(finding_lines(result, as_json=options.as_json))
 
-    run_job(options, "verify", work, places=[Path(directory)], report=report)
+    run_job(options, "verify", work, places=[Path(directory)], selected=(topic, partitions), report=report)

@@ -10,7 +10,7 @@ import click
 
 from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import bucket_options, config_option, reached, reached_by
-from tidelog.cli.local_path import LocalPath, state_folder
+from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_count, table
@@ -19,6 +19,7 @@ from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
 from tidelog.clock import SystemClock
 from tidelog.times import format_time
+from tidelog.user_folders import state_folder
 
 if TYPE_CHECKING:
     from tidelog.restore.cuts import RestorePlan

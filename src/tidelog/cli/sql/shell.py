@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.cli.local_path import state_folder
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import table
 from tidelog.cli.printing.output import print_lines
@@ -30,6 +29,7 @@ from tidelog.extras import imported_from
 from tidelog.queries.results import Results, Wait
 from tidelog.queries.session import Session
 from tidelog.queries.statements import Statement, is_complete
+from tidelog.user_folders import state_folder
 from tidelog.zones import find_zone
 
 if TYPE_CHECKING:

@@ -38,7 +38,8 @@ class InternalDecoder(Decoder):
         column = as_binary(column.field("value") if self.reads_keys else column)
         failed: set[int] = set()
         texts: list[str | None] = []
-        for first, values in slices(column, failed):
+        for first, part in slices(column, failed):
+            values = part.to_pylist()
             if self._is_key:
                 found = list(map(self._records.key, values))
             else:

@@ -1,4 +1,5 @@
-"""Decodes Protobuf messages with Google's library. It parses messages one by one, and collects their fields column by column.
+"""Decodes Protobuf messages with Google's library, and collects their fields column by column. The messages of a slice are parsed
+as the elements of one message (`protobuf_rows`), or one by one if that fails.
 
 | Protobuf | Arrow |
 |---|---|
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from tidelog.decoding.decoder import Decoded, Decoder, as_binary, slices, with_failures
 from tidelog.decoding.json_text import json_texts
+from tidelog.decoding.schemaful.protobuf_rows import ProtobufRows
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 
@@ -71,6 +73,7 @@ class ProtobufDecoder(Decoder):
         with imported_from("decode", "protobuf"):
             from google.protobuf import json_format, message, message_factory
         self.message_class = message_factory.GetMessageClass(descriptor)
+        self._rows = ProtobufRows(descriptor)
         self._malformed = (message.DecodeError, ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException)
         self._to_json = partial(json_format.MessageToJson, preserving_proto_field_name=True, indent=None)
         self._fields = 0
@@ -80,7 +83,7 @@ class ProtobufDecoder(Decoder):
     def decode(self, column: pa.Array) -> Decoded:
         column = as_binary(column)
         failed: set[int] = set()
-        chunks = [self._slice(first, values, failed) for first, values in slices(column, failed)]
+        chunks = [self._slice(first, values.to_pylist(), failed) for first, values in slices(column, failed)]
         return with_failures(column, pa.concat_arrays(chunks) if chunks else pa.nulls(0, self.type), failed)
 
     def display(self, column: pa.Array) -> Decoded:
@@ -92,10 +95,15 @@ class ProtobufDecoder(Decoder):
 
     def _slice(self, first: int, values: Sequence[bytes | None], failed: set[int]) -> pa.Array:
         parse = self.message_class.FromString
+        given = [value for value in values if value is not None]
         messages: list[Any] = []
+        has_all = False  # Whether it is certain that the schema has all fields.
         try:
-            messages = list(map(parse, values))
-        except self._malformed:  # A null, most of the time.
+            messages, has_all = self._rows.parse(given)
+            if len(given) < len(values):
+                found = iter(messages)
+                messages = [None if value is None else next(found) for value in values]
+        except self._malformed:
             for row, value in enumerate(values, first):
                 try:
                     messages.append(None if value is None else parse(value))
@@ -106,7 +114,8 @@ class ProtobufDecoder(Decoder):
             gathered = self._gather(messages)
         except self._malformed:
             gathered = pa.concat_arrays([self._alone(row, one, failed) for row, one in enumerate(messages, first)])
-        self._count_unknown(messages, values)
+        if not has_all:
+            self._count_unknown(messages, values)
         return gathered
 
     def _count_unknown(self, messages: Sequence[Any], values: Sequence[bytes | None]) -> None:

@@ -10,9 +10,9 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.decoding.decodings import SIDES, Decodings
+from tidelog.decoding.decodings import Decodings
 from tidelog.sources.selection.decoded_records import DecodedRecords, by_topic
-from tidelog.sources.selection.where import BYTES
+from tidelog.sources.selection.where import Where, with_bytes
 
 _ROW = "_row"
 
@@ -25,7 +25,7 @@ class DecodedFilter:
     The former see the bytes of what cannot be decoded, the latter see null.
     """
 
-    def __init__(self, decodings: Decodings, texts: _Filters, typed: _Filters) -> None:
+    def __init__(self, decodings: Decodings, texts: _Filters, typed: Sequence[Where]) -> None:
         self._records = DecodedRecords(decodings)
         self._texts = texts
         self._typed = typed
@@ -36,18 +36,17 @@ class DecodedFilter:
         if self._texts:
             batch = self._passing(batch, list(self._records.displayed([_numbered(batch)])), self._texts)
         if self._typed and batch.num_rows:
-            kept = _numbered(batch)
-            for side in SIDES:
-                kept = kept.append_column(side + BYTES, batch.column(side))
+            kept = with_bytes(_numbered(batch))
             batch = self._passing(batch, [self._decoded(topic, part) for topic, part in by_topic(kept)], self._typed)
         return batch
 
     def notices(self) -> list[str]:
-        """Return a notice for each topic with keys or values that a typed filter saw as null."""
+        """Return those of the typed filters, and one for each topic with keys or values that they saw as null."""
         numbers = {
             topic: "1 key or value" if count == 1 else f"{count:,} keys or values" for topic, count in (+self._undecoded).items()
         }
-        return [f"{topic}: {number} cannot be decoded: null for --where" for topic, number in numbers.items()]
+        undecoded = [f"{topic}: {number} cannot be decoded: null for --where" for topic, number in numbers.items()]
+        return [*(text for one in self._typed for text in one.notices()), *undecoded]
 
     def _decoded(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         topic = self._records.topic(name)

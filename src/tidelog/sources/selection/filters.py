@@ -50,7 +50,7 @@ def filters_for(
     if where is not None:
         from tidelog.sources.selection.where import Where
 
-        typed: list[Filter] = [Where(where, of_decoded=decodings is not None)]
+        typed = [Where(where, of_decoded=decodings is not None)]
     else:
         typed = []
     if decodings is not None and (texts or typed):

@@ -1,4 +1,4 @@
-"""`--where`: an SQL expression over a record, evaluated by DuckDB on whole batches.
+"""`--where`, and `where` of a scan: an SQL expression over a record, evaluated by DuckDB on whole batches.
 
 | name | type | |
 |---|---|---|
@@ -10,7 +10,8 @@
 | `timestamp` | TIMESTAMP WITH TIME ZONE | NULL if the record has none |
 
 If an expression cannot be evaluated for a record (its value is not JSON, a cast fails), that record does not pass; other records
-are not affected.
+are not affected. A notice has the number of these records and DuckDB's first error: in `offset = 'a'` the mistake is the
+expression's, and it fails for all records.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidelog.decoding.topic_decoding import UNDECODED
+from tidelog.decoding.topic_decoding import SIDES, UNDECODED
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 from tidelog.sources.selection.record_columns import HEADERS_MAP
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 BYTES = "_bytes"
 """The suffix of the columns with the bytes of decoded keys and values."""
+
+READ_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+"""The columns that a batch must have."""
 
 EXPECTED = (
     "SQL over key, value, headers['name'], topic, partition, offset, timestamp; a JSON path: value->>'$.carrier' = 'UA', "
@@ -42,10 +46,11 @@ _QUOTED_OR_OFFSET = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\boffset\b"""
 class Where:
     """Evaluates one expression. Raises InvalidArgumentError if it is malformed, MissingPackageError without DuckDB.
 
-    With `of_decoded`, batches have typed keys and values. Names are then checked with the first batch.
+    With `of_decoded`, batches have typed keys and values. Names are then checked with the first batch. Errors call the expression
+    `name`.
     """
 
-    def __init__(self, expression: str, *, of_decoded: bool = False) -> None:
+    def __init__(self, expression: str, *, of_decoded: bool = False, name: str = "--where") -> None:
         with imported_from("sql", "duckdb"):
             import duckdb
         import pyarrow as pa
@@ -53,9 +58,14 @@ class Where:
         from tidelog.sources.schema import scan_schema
 
         # The expression can access only the record, no files and no network. The batch is passed by name.
+        if not isinstance(expression, str) or not expression.strip():
+            raise InvalidArgumentError(f"{name}: no expression", found=repr(expression), expected=EXPECTED)
+        self._failed = 0
+        self._first_error = ""
         self._connection = duckdb.connect(config={"enable_external_access": False, "threads": 1})
         self._connection.execute("SET TimeZone = 'UTC'")
         self._error = duckdb.Error
+        self._name = name
         # The word is reserved in SQL but has no meaning within an expression.
         self._expression = _QUOTED_OR_OFFSET.sub(lambda match: match[1] or '"offset"', expression)
         if of_decoded:
@@ -68,21 +78,53 @@ class Where:
         import pyarrow as pa
 
         table = pa.Table.from_batches([batch])
-        columns = ", ".join(column for side in ("key", "value") for column in _columns(table.schema, side))
+        columns = ", ".join(column for side in SIDES for column in _columns(table.schema, side))
         record = f'SELECT topic, partition, "offset", timestamp, {columns}, {HEADERS_MAP} AS headers FROM batch'
         self._connection.register("batch", table)
         try:
-            passes = self._query(record, lambda query: self._connection.sql(query).to_arrow_table())
+            passes = (
+                self._query(record, lambda query: self._connection.sql(query).to_arrow_table()).column("passes").combine_chunks()
+            )
+            if passes.null_count:
+                self._failed += passes.null_count
+                self._first_error = self._first_error or self._error_of(record)
+                passes = passes.fill_null(False)
         finally:
             self._connection.unregister("batch")
-        return kept(batch, passes.column("passes").combine_chunks())
+        return kept(batch, passes)
+
+    def notices(self) -> list[str]:
+        """Return a notice about records for which the expression failed, if there are any."""
+        if not self._failed:
+            return []
+        number = "1 record was" if self._failed == 1 else f"{self._failed:,} records were"
+        return [f"{number} left out because {self._name} cannot be evaluated: {self._first_error}"]
 
     def _query(self, record: str, ask: Callable[[str], Any]) -> Any:
         try:
-            return ask(f"SELECT coalesce(TRY((\n{self._expression}\n)::BOOLEAN), FALSE) AS passes FROM ({record})")
+            return ask(f"SELECT TRY(coalesce((\n{self._expression}\n)::BOOLEAN, FALSE)) AS passes FROM ({record})")
         except self._error as error:
-            reason = str(error).split("\n", 1)[0]
-            raise InvalidArgumentError(f"--where: {reason}", found=repr(self._expression), expected=EXPECTED) from None
+            raise InvalidArgumentError(
+                f"{self._name}: {_first_line(error)}", found=repr(self._expression), expected=EXPECTED
+            ) from None
+
+    def _error_of(self, record: str) -> str:
+        try:
+            self._connection.sql(f"SELECT (\n{self._expression}\n)::BOOLEAN FROM ({record})").fetchall()
+        except self._error as error:
+            return _first_line(error)
+        return "DuckDB gives no reason"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with its keys and values once more, under names that remain when the others are decoded."""
+    for side in SIDES:
+        batch = batch.append_column(side + BYTES, batch.column(side))
+    return batch
 
 
 def _columns(schema: pa.Schema, side: str) -> Iterator[str]:

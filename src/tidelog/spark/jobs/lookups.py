@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.sources.opening import settled
 from tidelog.spark.jobs.distribute import Progress, watch
-from tidelog.spark.jobs.questions import epoch_ms
+from tidelog.spark.jobs.questions import check_columns, epoch_ms
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def _check_columns(questions: DataFrame) -> DataType:
     from pyspark.sql import types as t
 
     kinds = {field.name.lower(): field.dataType for field in questions.schema.fields}
+    check_columns(questions.columns)
     for name, expected, what in (
         ("topic", (t.StringType,), "text"),
         ("partition", (t.ByteType, t.ShortType, t.IntegerType, t.LongType), "an integer"),
@@ -118,8 +119,6 @@ def _check_columns(questions: DataFrame) -> DataType:
             "a timestamp, a date, epoch milliseconds or text",
         ),
     ):
-        if name not in kinds:
-            raise InvalidArgumentError(f"the questions have no column {name!r}", found=", ".join(questions.columns))
         if not isinstance(kinds[name], expected):
             raise InvalidArgumentError(
                 f"the questions' column {name!r} is of another type", found=kinds[name].simpleString(), expected=what

@@ -10,16 +10,52 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.errors import InvalidArgumentError, NotFoundError
+from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
 KINDS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+
+
+COLUMNS = ("topic", "partition", "timestamp")
+"""The columns that questions must have; their case does not matter."""
+
+
+def check_questions(path: str) -> None:
+    """Check without Spark that questions exist, in a known format, and have their columns, where one CSV or Parquet file shows
+    it.
+
+    Raises NotFoundError, InvalidArgumentError, CorruptDataError.
+    """
+    kind = _kind_of(path)
+    if "://" in path or not Path(path).is_file():
+        return
+    if kind == "csv":
+        with Path(path).open(encoding="utf-8", errors="replace", newline="") as file:
+            check_columns(next(csv.reader(file), []))
+    elif kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            check_columns(pq.read_schema(path).names)
+        except pa.ArrowException as error:
+            raise CorruptDataError(f"not a Parquet file: {error}", path=path) from None
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """Raise InvalidArgumentError if questions lack a column."""
+    known = {name.lower() for name in names}
+    for name in COLUMNS:
+        if name not in known:
+            raise InvalidArgumentError(f"the questions have no column {name!r}", found=", ".join(names))
 
 
 def read_questions(spark: SparkSession, path: str) -> DataFrame:
