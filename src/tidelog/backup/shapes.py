@@ -15,14 +15,14 @@ import types
 import uuid
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar, cast, get_args, get_origin, get_type_hints
 
 Shape = TypeVar("Shape")
 
 
 def shaped(shape: type[Shape], value: Any) -> Shape:
     """Return a JSON value as `shape`. Raises ValueError that says which field is something else."""
-    found: Shape = _reader(shape)(value)
+    found: Shape = _reader(cast(Any, shape))(value)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
 from tidelog.model import OFFSETS_TOPIC, READ_COMMITTED, TopicPartition
 from tidelog.restore import cluster_target
-from tidelog.restore.cuts import SPLIT_BYTES, RestorePlan
+from tidelog.restore.cuts import SPLIT_BYTES, RestorePlan, TopicCut
 from tidelog.restore.digest import Digest, digest_of
 from tidelog.restore.folder_groups import write_groups
 from tidelog.restore.folder_target import restore_topic
@@ -26,9 +26,11 @@ from tidelog.restore.moment import Positions, positions_at
 from tidelog.restore.points import Points
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
+from tidelog.restore.unordered_digest import UnorderedDigest, unordered_digest_of
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.source import Source
+from tidelog.sources.split import Split
 from tidelog.storage.folder.data_folder import check_is_data_folder
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
@@ -173,7 +175,7 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
             else:
                 report.groups[group] = offsets
         if verify:
-            keys = [one.target for one in report.partitions]
+            keys = [key for topic in plan.topics for key in topic.targets]
             ranges = cluster_target.target_digest_ranges(cluster, begun, keys)
             with open_source(plan.request.target) as target:
                 _compare(report, points, target, with_offsets=False, ranges=ranges)
@@ -210,18 +212,58 @@ def _compare(
 ) -> None:
     """Read back what was restored, and compare it with the backup."""
     for topic in report.plan.topics:
+        if topic.spread is not None:
+            assert ranges is not None
+            _compare_spread(report, points, target, topic, ranges)
+            continue
         for cut in topic.partitions:
             key = TopicPartition(topic.name, cut.partition)
             wanted = digest_of(report.plan.splits_of(points.at(topic.address), topic, cut), with_offsets=with_offsets)
-            start, end = _bounds(target, key) if ranges is None else ranges[key]
-            splits = target.splits({key: (start, end)}, ALL_TIMES, READ_COMMITTED, split_bytes=SPLIT_BYTES) if start < end else ()
-            found = digest_of(splits, with_offsets=with_offsets)
+            span = _bounds(target, key) if ranges is None else ranges[key]
+            found = digest_of(_splits(target, key, span), with_offsets=with_offsets)
             if found == wanted:
                 report.digests[key] = found
             else:
                 text = f"{found.records:,} records, {wanted.records:,} expected"
                 same = "other content in as many records" if found.records == wanted.records else text
                 report.differences.append(f"{key.topic}-{key.partition}: {same}")
+
+
+def _compare_spread(
+    report: RestoreReport,
+    points: Points,
+    target: Source,
+    topic: TopicCut,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+) -> None:
+    """Compare a topic whose records are in other partitions now: all of them together, and each in the partition of its key."""
+    wanted = {
+        TopicPartition(topic.name, cut.partition): unordered_digest_of(
+            report.plan.splits_of(points.at(topic.address), topic, cut)
+        )
+        for cut in topic.partitions
+    }
+    found = UnorderedDigest()
+    for key in topic.targets:
+        one = unordered_digest_of(_splits(target, key, ranges[key]), topic.spread)
+        odd = one.places.keys() - {key.partition}
+        if odd:
+            report.differences.append(f"{key.topic}-{key.partition}: has records of partitions {sorted(odd)}")
+        found.add(one)
+    whole = UnorderedDigest()
+    for one in wanted.values():
+        whole.add(one)
+    if found.sums == whole.sums:
+        report.digests |= {key: one.digest() for key, one in wanted.items()}
+    else:
+        counts = f"{found.records:,} records, {whole.records:,} expected"
+        same = "other content in as many records" if found.records == whole.records else counts
+        report.differences.append(f"{topic.name}: {same}")
+
+
+def _splits(target: Source, key: TopicPartition, span: tuple[int, int]) -> Sequence[Split]:
+    start, end = span
+    return target.splits({key: span}, ALL_TIMES, READ_COMMITTED, split_bytes=SPLIT_BYTES) if start < end else ()
 
 
 def _bounds(target: Source, key: TopicPartition) -> tuple[int, int]:

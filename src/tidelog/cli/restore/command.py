@@ -21,6 +21,7 @@ from tidelog.clock import SystemClock
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
+    from tidelog.copying.spreading import Partitioner
     from tidelog.restore.cuts import RestorePlan
     from tidelog.restore.restoring import RestoreReport
     from tidelog.restore.result import RestoredPartition
@@ -32,6 +33,14 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
         if not old or not equals or not new:
             raise click.BadParameter(f"{old + equals + new!r} is not {param.metavar}.", ctx, param)
     return {old: new for old, _, new in pairs}
+
+
+def _counts(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    pairs = _pairs(ctx, param, values)
+    for topic, count in pairs.items():
+        if not (count.isascii() and count.isdigit() and 0 < int(count) < 2**31):
+            raise click.BadParameter(f"{count!r} is no number of partitions for {topic}.", ctx, param)
+    return {topic: int(count) for topic, count in pairs.items()}
 
 
 @click.command()
@@ -60,6 +69,20 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     callback=_pairs,
     help="A setting of the restored topics, e.g. retention.ms=-1; may be repeated.",
 )
+@click.option(
+    "--partitions",
+    multiple=True,
+    metavar="TOPIC=N",
+    callback=_counts,
+    help="Another number of partitions, chosen by the records' keys; may be repeated. Clusters only.",
+)
+@click.option(
+    "--partitioner",
+    type=click.Choice(["murmur2", "crc32"]),
+    default="murmur2",
+    show_default=True,
+    help="With --partitions: murmur2 as Kafka's Java producers, crc32 as librdkafka.",
+)
 @click.option("--groups", multiple=True, metavar="GROUP", help="Restore only these groups' positions. [default: all]")
 @click.option("--no-groups", is_flag=True, help="Restore no group's positions.")
 @click.option("--into-existing", is_flag=True, help="Append to topics of the cluster that have records.")
@@ -84,6 +107,8 @@ def command(
     topics: tuple[str, ...],
     renames: dict[str, str],
     settings: dict[str, str],
+    partitions: dict[str, int],
+    partitioner: Partitioner,
     groups: tuple[str, ...],
     no_groups: bool,
     into_existing: bool,
@@ -120,6 +145,8 @@ def command(
         topics=topics,
         renames=renames,
         settings=settings,
+        partitions=partitions,
+        partitioner=partitioner,
         groups=() if no_groups else groups or None,
         into_existing=into_existing,
     )
@@ -192,7 +219,7 @@ def _report_lines(report: RestoreReport) -> Iterator[str]:
             one.target.topic,
             one.target.partition,
             "-" if (count := _records(report, one)) is None else show_count(count),
-            one.end_offset,
+            "-" if one.end_offset is None else one.end_offset,
             show_count(one.late_records),
             "as in the backup" if one.target in report.digests else "-",
         )
