@@ -125,6 +125,8 @@ def test_a_backup_by_a_user_with_the_listed_rights(guarded: Guarded, tmp_path: P
     described = open_backup(target).rights(point)
     assert described is not None
     assert len(described["acls"]) == len(rights)
+    shown = run_ok("backup", "show", target).stdout
+    assert shown.count("User:backup") == len(rights)
 
     # Byte for byte, and by time, as Kafka has it.
     columns = ["partition", "offset", "timestamp", "key", "value"]

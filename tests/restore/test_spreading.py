@@ -50,7 +50,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Row]
             partition = number % SOURCES
             key = random.choice([None, b"", *(b"%d of %d" % (one, partition) for one in range(9))])
             row = key, b"%d" % number * random.randrange(40)
-            client.produce("orders", row[1], key=key, partition=partition, timestamp=NOON + number, headers=[("h", b"%d" % number)])
+            client.produce(
+                "orders", row[1], key=key, partition=partition, timestamp=NOON + number, headers=[("h", b"%d" % number)]
+            )
             rows[partition].append(row)
         commit_offsets(cluster, "readers", {TopicPartition("orders", one): offset for one, offset in POSITIONS.items()})
     run_ok("backup", folder / "source", folder / "backup")
@@ -83,7 +85,9 @@ def check(place: str, topic: str, rows: list[list[Row]], count: int, partitioner
         assert chosen(key, count, partitioner) in (None, partition)
     with Cluster.at(place, "test") as cluster:
         assert len(cluster.topics()[topic].partitions) == count
-        positions = {key.partition: one.offset for key, one in committed_offsets(cluster, "readers").items() if key.topic == topic}
+        positions = {
+            key.partition: one.offset for key, one in committed_offsets(cluster, "readers").items() if key.topic == topic
+        }
     assert positions.keys() == set(range(count))
     unread = in_order([row for number, part in enumerate(rows) for row in part[POSITIONS[number] :]])
     ahead = in_order([row for partition, offset, row in found if offset >= positions[partition]])
@@ -102,7 +106,16 @@ def test_each_key_is_where_its_partitioner_sends_it(
 ) -> None:
     backup, rows = made
     name = f"spread-{count}"
-    arguments = ["--partitions", f"orders={count}", "--partitioner", partitioner, "--rename", f"orders={name}", "--work", tmp_path]
+    arguments = [
+        "--partitions",
+        f"orders={count}",
+        "--partitioner",
+        partitioner,
+        "--rename",
+        f"orders={name}",
+        "--work",
+        tmp_path,
+    ]
     ran = run_ok("restore", backup, "--to", broker.bootstrap_servers, *arguments)
     assert ran.stdout.count("as in the backup") == SOURCES
     check(broker.bootstrap_servers, name, rows, count, partitioner)

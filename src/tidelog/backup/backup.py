@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -79,6 +80,7 @@ class Backup:
         self.target = target
         self.head = read_head(target)
         self._kept: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Backup({self.target.address!r})"
@@ -210,15 +212,17 @@ class Backup:
         return data
 
     def _manifest(self, kind: str, sha256: str) -> Any:
-        kept = self._kept.get((kind, sha256))
+        with self._lock:  # Partitions are read on several threads.
+            kept = self._kept.pop((kind, sha256), None)
+            if kept is not None:
+                self._kept[kind, sha256] = kept
         if kept is None:
             key = manifest_key(sha256)
             kept = shaped_manifest(kind, sha256, self.target.get(key), f"{self.target}/{key}")
-            self._kept[kind, sha256] = kept
-            if len(self._kept) > _KEPT_MANIFESTS:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end((kind, sha256))
+            with self._lock:
+                self._kept[kind, sha256] = kept
+                if len(self._kept) > _KEPT_MANIFESTS:
+                    self._kept.popitem(last=False)
         return kept
 
 

@@ -22,7 +22,7 @@ Shape = TypeVar("Shape")
 
 def shaped(shape: type[Shape], value: Any) -> Shape:
     """Return a JSON value as `shape`. Raises ValueError that says which field is something else."""
-    found: Shape = _reader(cast(Any, shape))(value)
+    found: Shape = _reader(cast("Any", shape))(value)
     return found
 
 

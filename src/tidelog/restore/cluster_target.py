@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from tidelog.restore.moment import Positions
 from tidelog.restore.points import Points
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
+from tidelog.restore.runner import Runner
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -42,9 +42,6 @@ from tidelog.wire.messages.incremental_alter_configs import (
 
 FILE_NAME = "restore.json"
 VERSION = 1
-PARALLEL = 4
-"""So many partitions are copied at the same time."""
-
 HELD = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -85,19 +82,9 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
     wanted = {**plan.identity, "target": cluster.cluster_id}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)
     if known is None:
-        there = cluster.topics()
-        names = [topic.name for topic in plan.topics if topic.name in there]
-        keys = [TopicPartition(name, number) for name in names for number in there[name].partitions]
-        ends = log_ends(cluster, keys, READ_COMMITTED) if keys else {}
-        full = sorted({key.topic for key, one in ends.items() if one.high_watermark > one.log_start_offset})
-        if full and not plan.request.into_existing:
-            raise TopicExistsError(
-                f"topics with records are there already: {', '.join(full)}",
-                path=str(cluster),
-                expected="--rename, or --into-existing",
-            )
+        ends = refuse_full(plan, cluster)
         make_folder(folder)
-        before = [[*key, one.high_watermark] for key, one in sorted(ends.items())]
+        before = [[*key, end] for key, end in sorted(ends.items())]
         content = {"job_id": f"tidelog-restore-{secrets.token_hex(6)}", "restore": wanted, "ends": before}
         write_new_json(folder / FILE_NAME, VERSION, content, indent=1)
         known = read_json(folder / FILE_NAME, VERSION, _WHAT)
@@ -111,8 +98,27 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
     return begun
 
 
+def refuse_full(plan: RestorePlan, cluster: Cluster) -> dict[TopicPartition, int]:
+    """Return where the plan's topics end that are there already. Raises TopicExistsError for those with records, unless they are
+    to be appended to; InvalidArgumentError for those that have other partitions than wanted.
+    """
+    there = cluster.topics()
+    for topic in plan.topics:
+        count = len(there[topic.name].partitions) if topic.name in there else topic.partition_count
+        if topic.spread is not None and count != topic.partition_count:
+            text = f"topic {topic.name!r} is there already, with another number of partitions"
+            raise InvalidArgumentError(text, path=str(cluster), found=count, expected=topic.partition_count)
+    keys = [TopicPartition(one.name, number) for one in plan.topics if one.name in there for number in there[one.name].partitions]
+    ends = log_ends(cluster, keys, READ_COMMITTED) if keys else {}
+    full = sorted({key.topic for key, one in ends.items() if one.high_watermark > one.log_start_offset})
+    if full and not plan.request.into_existing:
+        text = f"topics with records are there already: {', '.join(full)}"
+        raise TopicExistsError(text, path=str(cluster), expected="--rename, or --into-existing")
+    return {key: one.high_watermark for key, one in ends.items()}
+
+
 def copy(
-    plan: RestorePlan, points: Points, begun: ClusterRestore, folder: Path, progress: Callable[[int], object]
+    plan: RestorePlan, points: Points, begun: ClusterRestore, folder: Path, progress: Callable[[int], object], run: Runner
 ) -> Iterator[RestoredPartition]:
     """Copy what is not there yet. Raises as `copy_partition`."""
     tasks: list[tuple[TopicCut, PartitionCut, CopyTask]] = []
@@ -131,18 +137,12 @@ def copy(
             )
             tasks.append((topic, cut, task))
     tasks.sort(key=lambda one: -one[2].size_bytes)
-
-    def run(one: tuple[TopicCut, PartitionCut, CopyTask]) -> RestoredPartition:
-        topic, cut, task = one
-        done = copy_partition(task)
+    for (topic, cut, task), done in zip(tasks, run(copy_partition, [task for _, _, task in tasks]), strict=True):
         progress(task.size_bytes)
         maps = [OffsetMap.open(part).partition(task.source) for part in _map_folders(topic, folder)]
-        counts = [run.record_count for one in maps for run in one.runs]
+        counts = [one.record_count for part in maps for one in part.runs]
         records = None if min(counts, default=0) < 0 else sum(counts)
-        return topic.result(cut, None if topic.spread else maps[0].end_target_offset, records, done.size_bytes)
-
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        yield from pool.map(run, tasks)
+        yield topic.result(cut, None if topic.spread else maps[0].end_target_offset, records, done.size_bytes)
 
 
 def restore_groups(

@@ -19,13 +19,14 @@ from tidelog.formats.json_files import make_folder, read_json, write_new_json
 from tidelog.model import OFFSETS_TOPIC, READ_COMMITTED, TopicPartition
 from tidelog.restore import cluster_target
 from tidelog.restore.cuts import SPLIT_BYTES, RestorePlan, TopicCut
-from tidelog.restore.digest import Digest, digest_of
+from tidelog.restore.digest import Digest, DigestTask, digest_of
 from tidelog.restore.folder_groups import write_groups
 from tidelog.restore.folder_target import restore_topic
 from tidelog.restore.moment import Positions, positions_at
 from tidelog.restore.points import Points
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
+from tidelog.restore.runner import Runner, on_threads
 from tidelog.restore.unordered_digest import UnorderedDigest, unordered_digest_of
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.scan_plan import ALL_TIMES
@@ -72,9 +73,17 @@ def work_folder(plan: RestorePlan, state: Path) -> Path:
 
 
 def restore(
-    plan: RestorePlan, clock: Clock, *, work: Path, progress: Progress = lambda size_bytes: None, verify: bool = True
+    plan: RestorePlan,
+    clock: Clock,
+    *,
+    work: Path,
+    progress: Progress = lambda size_bytes: None,
+    verify: bool = True,
+    run: Runner = on_threads,
 ) -> RestoreReport:
     """Restore as planned. `work` is the folder of the maps of a restore into a cluster. May be called again after it was killed.
+
+    `run` copies and reads back the partitions of a cluster.
 
     Raises:
         TopicExistsError: a topic is there already. InvalidArgumentError: the target holds another restore.
@@ -82,7 +91,7 @@ def restore(
     """
     with Points() as points:
         if kind_of(plan.request.target).is_cluster:
-            return _into_cluster(plan, points, work, progress, verify)
+            return _into_cluster(plan, points, work, progress, verify, run)
         return _into_folder(plan, points, plan.request.folder, clock, progress, verify)
 
 
@@ -136,35 +145,62 @@ def _into_folder(
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
-            _compare(report, points, target, with_offsets=True)
+            _compare(report, points, target, on_threads)
     return report
+
+
+def refuse_target(plan: RestorePlan, work: Path) -> None:
+    """Raise what `restore` would raise about the target, without writing anything.
+
+    Raises TopicExistsError, InvalidArgumentError, StorageError, BrokerError, BrokerUnreachableError.
+    """
+    if kind_of(plan.request.target).is_cluster:
+        if not (work / cluster_target.FILE_NAME).exists():
+            with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
+                cluster.reach().refresh(None)
+                cluster_target.refuse_full(plan, cluster)
+        return
+    folder = plan.request.folder
+    _refuse_place(folder)
+    if folder.is_dir():
+        _there(plan, folder)
+
+
+def _there(plan: RestorePlan, folder: Path) -> tuple[dict[str, object], bool]:
+    """Return the ids of the topics that a folder has, and whether the restore into it has begun.
+
+    Raises TopicExistsError, InvalidArgumentError if the folder holds another restore.
+    """
+    there: dict[str, object] = {name: topic.topic_id for name, topic in read_topics(folder).items()}
+    known = read_json(folder / FILE_NAME, VERSION, _WHAT)
+    if known is not None:
+        check_same(known.get("restore") or {}, plan.identity, folder / FILE_NAME)
+        return there, True
+    existing = sorted(set(there) & {topic.name for topic in plan.topics})
+    if existing:
+        raise TopicExistsError(
+            f"topics are there already: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
+        )
+    return there, False
 
 
 def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
     """Note what is restored into the folder, and return the ids of the topics that it has."""
-    words = plan.identity
     make_folder(folder)
-    there = {name: topic.topic_id for name, topic in read_topics(folder).items()}
-    known = read_json(folder / FILE_NAME, VERSION, _WHAT)
-    if known is None:
-        existing = sorted(set(there) & {topic.name for topic in plan.topics})
-        if existing:
-            raise TopicExistsError(
-                f"topics are there already: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
-            )
-        write_new_json(folder / FILE_NAME, VERSION, {"restore": words}, indent=1)
-    else:
-        check_same(known.get("restore") or {}, words, folder / FILE_NAME)
-    return dict(there)
+    there, is_begun = _there(plan, folder)
+    if not is_begun:
+        write_new_json(folder / FILE_NAME, VERSION, {"restore": plan.identity}, indent=1)
+    return there
 
 
-def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progress, verify: bool) -> RestoreReport:
+def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progress, verify: bool, run: Runner) -> RestoreReport:
     report = RestoreReport(plan)
     _refuse_damaged(plan)
     with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
         cluster.reach().refresh(None)
         begun = cluster_target.begin(plan, cluster, work)
-        report.partitions += sorted(cluster_target.copy(plan, points, begun, work, progress), key=lambda one: one.target)
+        done = cluster_target.copy(plan, points, begun, work, progress, run)
+        report.partitions += sorted(done, key=lambda one: one.target)
         is_again = (work / DONE_FILE).exists()
         if is_again:
             report.notes.append("this restore was finished before: groups and settings are left as they are now")
@@ -178,7 +214,7 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
             keys = [key for topic in plan.topics for key in topic.targets]
             ranges = cluster_target.target_digest_ranges(cluster, begun, keys)
             with open_source(plan.request.target) as target:
-                _compare(report, points, target, with_offsets=False, ranges=ranges)
+                _compare(report, points, target, run, ranges)
         if not is_again:
             report.notes += cluster_target.settle_topics(plan, cluster, begun)
             write_new_json(work / DONE_FILE, VERSION, {}, indent=1)
@@ -206,11 +242,12 @@ def _compare(
     report: RestoreReport,
     points: Points,
     target: Source,
-    *,
-    with_offsets: bool,
+    run: Runner,
     ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
 ) -> None:
-    """Read back what was restored, and compare it with the backup."""
+    """Read back what was restored, and compare it with the backup. `ranges` are a cluster's; a folder has the same offsets."""
+    keys: list[TopicPartition] = []
+    tasks: list[DigestTask] = []
     for topic in report.plan.topics:
         if topic.spread is not None:
             assert ranges is not None
@@ -218,15 +255,18 @@ def _compare(
             continue
         for cut in topic.partitions:
             key = TopicPartition(topic.name, cut.partition)
-            wanted = digest_of(report.plan.splits_of(points.at(topic.address), topic, cut), with_offsets=with_offsets)
             span = _bounds(target, key) if ranges is None else ranges[key]
-            found = digest_of(_splits(target, key, span), with_offsets=with_offsets)
-            if found == wanted:
-                report.digests[key] = found
-            else:
-                text = f"{found.records:,} records, {wanted.records:,} expected"
-                same = "other content in as many records" if found.records == wanted.records else text
-                report.differences.append(f"{key.topic}-{key.partition}: {same}")
+            wanted = report.plan.splits_of(points.at(topic.address), topic, cut)
+            keys.append(key)
+            tasks += [DigestTask(tuple(wanted), ranges is None), DigestTask(tuple(_splits(target, key, span)), ranges is None)]
+    digests = iter(run(digest_of, tasks))
+    for key, wanted_one, found in zip(keys, digests, digests, strict=True):
+        if found == wanted_one:
+            report.digests[key] = found
+        else:
+            text = f"{found.records:,} records, {wanted_one.records:,} expected"
+            same = "other content in as many records" if found.records == wanted_one.records else text
+            report.differences.append(f"{key.topic}-{key.partition}: {same}")
 
 
 def _compare_spread(
