@@ -30,8 +30,8 @@ OUT = HERE / "out" / "backup"
 mpl.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from tests.kafka import Kafka391, why_not  # noqa: E402
-from tests.kafka.clusters import KafkaCluster  # noqa: E402
 from tests.kafka.clients import consume, create_topics  # noqa: E402
+from tests.kafka.clusters import KafkaCluster  # noqa: E402
 from tests.kafka.tidelog_node import TIDELOG  # noqa: E402
 
 TOPIC, GROUP, PARTITIONS, BROKERS = "orders", "billing", 3, 3

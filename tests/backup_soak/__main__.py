@@ -8,6 +8,7 @@ Then the backup is restored at random moments, and each restore is compared with
 from __future__ import annotations
 
 import argparse
+import pickle
 import random
 import sys
 import tempfile
@@ -25,6 +26,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--moments", type=int, default=500, help="how many restores [default: 500]")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--release", default="3.9.1", help="of Kafka [default: 3.9.1]")
+    parser.add_argument("--keep", type=Path, default=None, help="keep the history there, and check it again the next time")
     asked = parser.parse_args(arguments)
     reason = why_not()
     if reason is not None:
@@ -33,7 +35,13 @@ def main(arguments: list[str]) -> int:
     seed = random.randrange(10_000) if asked.seed is None else asked.seed
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="backup-soak-") as name:
-        made = history(Path(name), seed, asked.seconds, asked.release)
+        kept = None if asked.keep is None else asked.keep / "history"
+        if kept is not None and kept.exists():
+            made = pickle.loads(kept.read_bytes())
+        else:
+            made = history(asked.keep or Path(name), seed, asked.seconds, asked.release)
+            if kept is not None:
+                kept.write_bytes(pickle.dumps(made))
         print(made.summary, flush=True)
         checker = Checker(made, Path(name, "restored"))
         checker.check(random.Random(seed), asked.moments)

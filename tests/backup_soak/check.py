@@ -35,7 +35,8 @@ class Checker:
         self._points = [self._backup.read_point(one) for one in self._backup.points()]
         self._lives = {one.topic_id: one for one in made.lives}
         for finding in verify_backup(self._backup.target).findings:
-            self._differs(0, f"verify: {finding}")
+            if "no seal" not in finding.text:  # It was killed in between.
+                self._differs(0, f"verify: {finding}")
 
     @property
     def summary(self) -> str:

@@ -250,7 +250,8 @@ def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
             raise NotFoundError(f"no topic {name!r} in the backup{near_topics(name, known)}", path=request.backup)
     for name in (*request.renames, *request.partitions):
         if not request.wants(name):
-            raise InvalidArgumentError(f"topic {name!r} is to be changed, and is not restored", found=", ".join(request.topics))
+            what = "a new name" if name in request.renames else "other partitions"
+            raise InvalidArgumentError(f"topic {name!r} gets {what}, and is not restored", found=", ".join(request.topics))
 
 
 class _Cuts:
