@@ -109,11 +109,12 @@ def allowed(commits: list[Commit], key: tuple[str, int], at_ms: int) -> set[int 
 
 def entries(folder: Path) -> list[Entry]:
     """Read the log of a partition from Kafka's files."""
-    return [one for path in sorted(folder.glob("*.log")) for one in _of_file(path)]
+    paths = sorted(folder.glob("*.log"))
+    return [one for path in paths for one in batch_entries(memoryview(path.read_bytes()), path)]
 
 
-def _of_file(path: Path) -> Iterator[Entry]:
-    data = memoryview(path.read_bytes())
+def batch_entries(data: memoryview, path: Path | str) -> Iterator[Entry]:
+    """Yield what is in batches."""
     for header in iter_headers(data, 0, str(path)):
         batch = data[header.position : header.end_position]
         producer = header.producer_id if header.is_transactional else -1
