@@ -30,7 +30,7 @@ $(STAMP): $(SOURCES)
 demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay on Spark, draw
 	@$(BIN)/python demo/flights.py
 
-demo-backup: $(STAMP) ## bad data in a topic: a backup that follows, and Kafka as it was a moment before (needs Java and Maven; half a minute)
+demo-backup: $(STAMP) ## three brokers, one killed, then bad data: a backup that follows, and Kafka as it was a moment before (needs Java and Maven; a minute)
 	@$(BIN)/python demo/backup.py
 
 cluster: $(STAMP) ## three brokers under Apache Kafka's controllers: one is killed in a load, and what clients see (needs Java and Maven)
@@ -78,6 +78,7 @@ soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of rand
 	@$(BIN)/python -m tests.cluster_soak --brokers tidelog --faults 200
 	@$(BIN)/python -m tests.cluster_soak --brokers mixed --faults 60
 	@$(BIN)/python -m tests.cluster_soak --brokers mixed-4.2 --faults 60
+	@$(BIN)/python -m tests.backup_soak --moments 500
 
 bench: $(STAMP) ## ratios against the real peers, each pair in one run
 	@$(BIN)/python -m bench

@@ -1,9 +1,10 @@
 """`make demo-backup`: bad data gets into a topic, and Kafka is back where it was a moment before.
 
-Apache Kafka 3.9.1 starts on 127.0.0.1 (by Maven, as in the tests). A producer writes orders, the group billing reads them and
-commits, and `tidelog backup --follow` takes a point every two seconds. Then an error creeps in: all prices are negative. The
-broker is stopped, `tidelog restore --until` writes a folder as of the moment before, and Kafka starts on it. Every good order
-must be there, no bad one, and the group at its last commit. Everything is written to demo/out/backup, with a picture.
+Three brokers of Apache Kafka 3.9.1 start on 127.0.0.1 (by Maven, as in the tests). A producer writes orders with acks=all, the
+group billing reads them and commits, and `tidelog backup --follow` takes a point every two seconds; a broker is killed meanwhile.
+Then an error creeps in: all prices are negative. The cluster is lost, `tidelog restore --until` writes a folder as of the moment
+before, and Kafka starts on it. Every good order must be there, no bad one, and the group at its last commit. Everything is
+written to demo/out/backup, with a picture.
 """
 
 from __future__ import annotations
@@ -30,10 +31,16 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from tests.kafka import Kafka391, why_not  # noqa: E402
 from tests.kafka.clients import consume, create_topics  # noqa: E402
+from tests.kafka.clusters import KafkaCluster  # noqa: E402
 from tests.kafka.tidelog_node import TIDELOG  # noqa: E402
 
-TOPIC, GROUP, PARTITIONS = "orders", "billing", 3
+TOPIC, GROUP, PARTITIONS, BROKERS = "orders", "billing", 3, 3
 PER_SECOND = 300
+REPLICATED = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "offsets.topic.num.partitions": "4",
+}
 GOOD_S, BAD_S = 12, 6
 GIVE_UP_S = 60
 INK, WATER, BAD, POINT = "#1f2d3d", "#2a7fb8", "#d1495b", "#b8c4ce"
@@ -75,7 +82,7 @@ class Shop:
                 self.sent.append((time_ms, value))
             producer.poll(0.01)
         if producer.flush(GIVE_UP_S):
-            raise TimeoutError("the broker does not take the orders")
+            raise TimeoutError("the brokers do not take the orders")
 
     def _bill(self) -> None:
         settings = {"bootstrap.servers": self._bootstrap, "group.id": GROUP, "enable.auto.commit": False, "log_level": 0}
@@ -95,13 +102,18 @@ def main() -> int:
         return 1
     shutil.rmtree(OUT, ignore_errors=True)
     backup, folder = OUT / "backup", OUT / "after" / "data"
-    with Kafka391(OUT / "before") as kafka:
-        create_topics(kafka.bootstrap, {TOPIC: {}}, PARTITIONS)
+    with KafkaCluster(OUT / "before", properties=REPLICATED) as kafka:
+        for number in range(1, BROKERS + 1):
+            kafka.broker(number)
+        create_topics(kafka.bootstrap, {TOPIC: {"min.insync.replicas": "2"}}, PARTITIONS, BROKERS)
         print(f"{PER_SECOND} orders a second; the group {GROUP} reads them; $ tidelog backup {kafka.bootstrap} backup --follow")
         shop = Shop(kafka.bootstrap)
         command = [TIDELOG, "backup", kafka.bootstrap, backup, "--internal", "--follow", "--every", "2s"]
         with (OUT / "backup.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as follower:
-            time.sleep(GOOD_S)
+            time.sleep(GOOD_S / 2)
+            print(f"{clock(now_ms())}  broker 2 is killed; the others go on")
+            kafka.brokers[2].kill()
+            time.sleep(GOOD_S / 2)
             until_ms = now_ms()
             time.sleep(0.05)  # So that the first bad order is later, whatever the clock's step.
             shop.is_bad = True
@@ -112,7 +124,7 @@ def main() -> int:
             wait_until(lambda: any(at > stopped_ms for at in points(backup)), "point of the backup")
             follower.send_signal(signal.SIGINT)
         taken = points(backup)
-    print(f"{clock(now_ms())}  the broker is stopped; the backup has {len(taken)} points")
+    print(f"{clock(now_ms())}  the cluster is lost; the backup has {len(taken)} points")
     began = time.monotonic()
     restore = [TIDELOG, "restore", backup, "--to", folder, "--until", str(until_ms)]
     print(f"\n$ tidelog restore backup --to after/data --until {clock(until_ms)}", flush=True)

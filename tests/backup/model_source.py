@@ -83,6 +83,7 @@ class ModelSource:
 
     name = "model"
     is_consistent = True
+    parallel = 1
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

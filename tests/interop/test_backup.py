@@ -1,4 +1,4 @@
-"""A backup of Apache Kafka 3.9.1, taken by a user with exactly the rights that docs/backup.md lists."""
+"""Backups of Apache Kafka 3.9.1 and restores into it, by users with exactly the rights that the docs list."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ from tidelog.backup.backup import open_backup
 from tidelog.broker.settings.authorizer_properties import STANDARD_AUTHORIZER
 from tidelog.records.batch import iter_headers
 
-DOCS = Path(__file__).parents[2] / "docs" / "backup.md"
+DOCS = Path(__file__).parents[2] / "docs"
 NOON = 1_700_000_000_000
 PASSWORD = "made-for-this-test"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-KINDS = {"Topic": ResourceType.TOPIC, "Cluster": ResourceType.BROKER}
+KINDS = {
+    "Topic": ResourceType.TOPIC,
+    "Cluster": ResourceType.BROKER,
+    "Group": ResourceType.GROUP,
+    "TransactionalId": ResourceType.TRANSACTIONAL_ID,
+}
+NAMES = {"the restored topics": "again", "the restored groups": "readers"}
 
 
 class Guarded(NamedTuple):
@@ -35,9 +41,9 @@ class Guarded(NamedTuple):
     kafka: Kafka391
     port: int
 
-    def login(self, folder: Path) -> Path:
-        path = folder / "client.properties"
-        login = f'sasl.jaas.config={LOGIN} username="backup" password="{PASSWORD}";'
+    def login(self, folder: Path, user: str = "backup") -> Path:
+        path = folder / f"{user}.properties"
+        login = f'sasl.jaas.config={LOGIN} username="{user}" password="{PASSWORD}";'
         path.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n{login}\n")
         return path
 
@@ -52,7 +58,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{own},CLIENTS://127.0.0.1:{port}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.clients.plain.sasl.jaas.config": f'{LOGIN} user_backup="{PASSWORD}";',
+        "listener.name.clients.plain.sasl.jaas.config": f'{LOGIN} user_backup="{PASSWORD}" user_restore="{PASSWORD}";',
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": "User:ANONYMOUS",
     }
@@ -61,23 +67,26 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield Guarded(kafka, port)
 
 
-def listed_rights() -> list[AclBinding]:
-    """The entries of the table in the docs."""
-    rows = re.findall(r"^\| (Topic|Cluster) \| `([^`]+)` \| ([A-Za-z, ]+) \|", DOCS.read_text(), re.MULTILINE)
-    assert rows
-    return [
+def listed_rights(user: str) -> list[AclBinding]:
+    """The entries of the table in the user's document."""
+    text = (DOCS / f"{user}.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| ([^|]+?) \| ([A-Za-z, ]+) \| [^|]+ \|$", text, re.MULTILINE)
+    found = [
         AclBinding(
             KINDS[kind],
-            name,
-            ResourcePatternType.LITERAL,
-            "User:backup",
+            NAMES.get(name, name.split(",")[0].strip("`")),
+            ResourcePatternType.PREFIXED if "as a prefix" in name else ResourcePatternType.LITERAL,
+            f"User:{user}",
             "*",
             AclOperation[_upper(what)],
             AclPermissionType.ALLOW,
         )
         for kind, name, operations in rows
+        if kind in KINDS
         for what in operations.split(", ")
     ]
+    assert found
+    return found
 
 
 def _upper(name: str) -> str:
@@ -106,7 +115,7 @@ def test_a_backup_by_a_user_with_the_listed_rights(guarded: Guarded, tmp_path: P
     assert refused.exit_code == 1
     assert "no topic 'orders'" in refused.stderr  # Kafka does not show it.
 
-    rights = listed_rights()
+    rights = listed_rights("backup")
     for made in kafka.admin.create_acls(rights).values():
         made.result(PATIENCE_S)
 
@@ -125,6 +134,8 @@ def test_a_backup_by_a_user_with_the_listed_rights(guarded: Guarded, tmp_path: P
     described = open_backup(target).rights(point)
     assert described is not None
     assert len(described["acls"]) == len(rights)
+    shown = run_ok("backup", "show", target).stdout
+    assert shown.count("User:backup") == len(rights)
 
     # Byte for byte, and by time, as Kafka has it.
     columns = ["partition", "offset", "timestamp", "key", "value"]
@@ -170,3 +181,30 @@ def test_a_backup_by_a_user_with_the_listed_rights(guarded: Guarded, tmp_path: P
     assert not last.is_cut_consistent
     run_ok("backup", "verify", target)
     assert tidelog.scan(str(target), "orders").read_all().num_rows == by_broker.num_rows
+
+
+def test_a_restore_by_a_user_with_the_listed_rights(guarded: Guarded, tmp_path: Path) -> None:
+    kafka = guarded.kafka
+    if "orders" not in kafka.admin.list_topics(timeout=PATIENCE_S).topics:
+        fill(kafka)
+    backup, place, config = tmp_path / "backup", f"127.0.0.1:{guarded.port}", guarded.login(tmp_path, "restore")
+    run_ok("backup", kafka.bootstrap, backup, "--topics", "orders")
+    restore = ["restore", backup, "--to", place, "--to-config", config, "--rename", "orders=again", "--work", tmp_path / "work"]
+    assert run(*restore).exit_code == 1
+    rights = listed_rights("restore")
+    for made in kafka.admin.create_acls(rights).values():
+        made.result(PATIENCE_S)
+
+    def is_restored() -> bool:
+        """Each of the cluster's parts learns of the entries in its own time."""
+        return run(*restore).exit_code == 0
+
+    wait_until(is_restored, "a whole restore", PATIENCE_S)
+    rows = [
+        tidelog.scan(kafka.bootstrap, topic, columns=["partition", "timestamp", "key", "value"], isolation="read_committed")
+        .read_all()
+        .sort_by([("partition", "ascending"), ("timestamp", "ascending"), ("value", "ascending")])
+        for topic in ("orders", "again")
+    ]
+    assert rows[0] == rows[1]
+    assert run_ok("groups", "describe", kafka.bootstrap, "readers", "--json").stdout.count('"again"') == 1

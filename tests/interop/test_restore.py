@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.cli.conftest import run_ok
+from tests.interop.gate import first_of
+from tests.interop.test_metadata_rounds import Kafka420
 from tests.kafka import Kafka391, why_not
 from tests.kafka.clients import NewRow, commit_offsets, consume, create_topics, flush, produce, wait_until_ended
 from tests.patience import PATIENCE_S
@@ -48,9 +50,10 @@ def after(moment_ms: int) -> None:
         time.sleep(0.001)
 
 
-def test_a_folder_as_of_a_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", first_of(Kafka391, Kafka420, why="the formats are the same: the other release's test"))
+def test_a_folder_as_of_a_moment(tmp_path: Path, kind: type[Kafka391]) -> None:
     """Bad data has come since the moment: Kafka starts without it, with the same offsets, producers and groups."""
-    with Kafka391(tmp_path / "before") as kafka:
+    with kind(tmp_path / "before") as kafka:
         create_topics(kafka.bootstrap, {"orders": {"segment.bytes": "20000", "retention.ms": "-1"}}, PARTITIONS)
         write(kafka.bootstrap, "good", 500)
         commit_offsets(kafka.bootstrap, "readers", [TopicPartition("orders", n, 100 + n) for n in range(PARTITIONS)])
@@ -63,7 +66,7 @@ def test_a_folder_as_of_a_moment(tmp_path: Path) -> None:
     data = tmp_path / "restored" / "data"
     ran = run_ok("restore", tmp_path / "backup", "--to", data, "--until", moment_ms)
     assert ran.stdout.count("as in the backup") == PARTITIONS
-    with Kafka391(tmp_path / "restored", {"metadata.log.dir": str(data)}) as kafka:
+    with kind(tmp_path / "restored", {"metadata.log.dir": str(data)}) as kafka:
         assert [consume(kafka.bootstrap, "orders", n, isolation="read_committed") for n in range(PARTITIONS)] == good
         reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "readers", "log_level": 0})
         places = [TopicPartition("orders", n) for n in range(PARTITIONS)]

@@ -82,9 +82,13 @@ def test_a_restore_that_is_killed_goes_on(
 def test_topics_with_records_are_refused(made: History, broker: tidelog.Broker, tmp_path: Path) -> None:  # noqa: F811
     first = ["restore", made.backup, "--to", broker.bootstrap_servers, "--rename", f"{TOPIC}=full"]
     run_ok(*first, "--work", tmp_path / "1")
-    refused = run(*first, "--work", tmp_path / "2")
-    assert refused.exit_code == 1
-    assert "topics with records are there already: full" in refused.stderr
+    for only in ([], ["--dry-run"]):
+        refused = run(*first, "--work", tmp_path / "2", *only)
+        assert refused.exit_code == 1
+        assert "topics with records are there already: full" in refused.stderr
+    other = run(*first, "--work", tmp_path / "2", "--into-existing", "--partitions", f"{TOPIC}=7", "--dry-run")
+    assert "another number of partitions: found 1, expected 7" in other.error
+    run_ok(*first, "--work", tmp_path / "2", "--into-existing", "--dry-run")
     run_ok(*first, "--work", tmp_path / "3", "--into-existing")
     assert rows_of(broker.bootstrap_servers, "full") == 2 * of(made, made.points[-1][1])
 

@@ -95,9 +95,10 @@ def test_refusals(made: History, tmp_path: Path) -> None:
     assert "orders" in near.stderr
     run_ok("restore", made.backup, "--to", tmp_path / "there")
     (tmp_path / "there" / "tidelog-restore.json").unlink()
-    again = run("restore", made.backup, "--to", tmp_path / "there")
-    assert again.exit_code == 1
-    assert "topics are there already: orders" in again.stderr
+    for only in ([], ["--dry-run"]):
+        again = run("restore", made.backup, "--to", tmp_path / "there", *only)
+        assert again.exit_code == 1
+        assert "topics are there already: orders" in again.stderr
     renamed = run_ok("restore", made.backup, "--to", tmp_path / "new", "--rename", "orders=old-orders")
     assert "old-orders" in renamed.stdout
 

@@ -18,6 +18,7 @@ from tests.cli.conftest import run, run_ok
 from tests.copying.conftest import target as broker  # noqa: F401
 from tests.restore.logs import NOON, TOPIC, History, history, of_model, plain
 from tests.sources.logs import LogBuilder
+from tidelog import NewRecord
 from tidelog.backup.target import open_target
 from tidelog.capture.broker_capture import BrokerCapture
 from tidelog.capture.capture import Capture, Selection
@@ -296,3 +297,17 @@ def test_two_topics_never_get_one_name(backed: Backed, tmp_path: Path) -> None:
     swapped = ["--rename", "a=b", "--rename", "b=a"]
     run_ok("restore", backed.backup, "--to", tmp_path / "f", *swapped)
     assert [row[3] for row in plain(tidelog.scan(tmp_path / "f", "a").read_all().to_pylist())] == [b"b"]
+
+
+def test_small_segments_and_batches_that_are_larger(tmp_path: Path) -> None:
+    """The log takes no more than a segment at once. `segment.bytes` may have been lowered since a batch was written."""
+    options: dict[str, Any] = {"log_retention_ms": -1, "log_segment_bytes": 20_000}
+    source, backup, folder = tmp_path / "source", tmp_path / "backup", tmp_path / "folder"
+    with tidelog.Broker(data_dir=source, **options) as running, tidelog.connect(running.bootstrap_servers) as client:
+        client.produce_many(TOPIC, [NewRecord(b"x" * 3000, timestamp=NOON + at) for at in range(60)], batch_bytes=9000)
+        run_ok("backup", running.bootstrap_servers, backup)
+    for settings in ([], ["--set", "segment.bytes=2500"]):  # Smaller than a batch.
+        run_ok("restore", backup, "--to", folder, *settings)
+        logs = [b"".join(one.read_bytes() for one in sorted((at / f"{TOPIC}-0").glob("*.log"))) for at in (source, folder)]
+        assert logs[0] == logs[1]
+        shutil.rmtree(folder)

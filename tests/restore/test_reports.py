@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.cli.conftest import run, run_ok
 from tests.restore.logs import TOPIC, History, history
 from tidelog.model import TopicPartition
-from tidelog.restore.digest import digest_of
+from tidelog.restore.digest import DigestTask, digest_of
 from tidelog.sources.opening import open_source
 from tidelog.sources.scan_plan import ALL_TIMES
 
@@ -43,7 +43,7 @@ def test_a_restore(made: History, keys: Path) -> None:
         splits = source.splits(
             {TopicPartition(TOPIC, 0): (0, partition["end_offset"])}, ALL_TIMES, "read_committed", split_bytes=1 << 30
         )
-        assert digest_of(splits, with_offsets=True) == (partition["records"], partition["sha256"])
+        assert digest_of(DigestTask(tuple(splits), with_offsets=True)) == (partition["records"], partition["sha256"])
     assert partition["sha256"] in (keys / "report.json.html").read_text()
     again = run_ok("restore", made.backup, "--to", keys / "f", *written)  # Nothing is left to do; it is read back again.
     assert json.loads(report.read_bytes())["partitions"][0]["sha256"] == partition["sha256"], again.stdout

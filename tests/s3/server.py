@@ -40,27 +40,35 @@ class S3Server:
         self._folder = folder
 
     def __enter__(self) -> Self:
-        objects = self._folder / "objects"
-        (objects / BUCKET).mkdir(parents=True)
+        self.objects = self._folder / "objects"
+        (self.objects / BUCKET).mkdir(parents=True)
         self.port = free_port()
-        properties = self._folder / "s3proxy.properties"
-        properties.write_text(_PROPERTIES.format(port=self.port, folder=objects))
+        self._properties = self._folder / "s3proxy.properties"
+        self._properties.write_text(_PROPERTIES.format(port=self.port, folder=self.objects))
+        self.start()
+        self.front = Front(self.port)
+        self.store = self._store()
+        return self
+
+    def start(self) -> None:
+        """Start it, at first or after `kill`."""
         self._process = JavaProcess(
             classpath(RELEASE),
             "org.gaul.s3proxy.Main",
-            ["--properties", properties],
+            ["--properties", self._properties],
             output=self._folder / "s3proxy.log",
             heap_mb=256,
             options=[f"-Dlogback.configurationFile={_LOGBACK}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
         )
         self._process.wait_ready(lambda: is_listening(self.port))
-        self.front = Front(self.port)
-        self.store = self._store()
-        return self
+
+    def kill(self) -> None:
+        """Kill it; the objects stay."""
+        self._process.kill()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.front.close()
-        self._process.kill()  # It keeps nothing that would have to be written.
+        self.kill()  # It keeps nothing that would have to be written.
 
     @property
     def options(self) -> dict[str, str]:

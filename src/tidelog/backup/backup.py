@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -48,12 +49,8 @@ from tidelog.backup.manifest import (
     TopicEntry,
     TopicManifest,
     checksum_of,
-    decode,
-    decode_catalog,
-    decode_page,
-    decode_partition,
     decode_point,
-    decode_topic,
+    shaped_manifest,
 )
 from tidelog.backup.target import Target, open_target
 from tidelog.clock import Clock
@@ -83,6 +80,7 @@ class Backup:
         self.target = target
         self.head = read_head(target)
         self._kept: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Backup({self.target.address!r})"
@@ -144,11 +142,11 @@ class Backup:
 
     def catalog(self, point: Point) -> dict[str, TopicEntry]:
         """Return a point's topics by name, without their settings and partitions. Raises NotFoundError, CorruptDataError."""
-        return {one.name: one for one in self._manifest("catalog", point.catalog, decode_catalog)}
+        return {one.name: one for one in self._manifest("catalog", point.catalog)}
 
     def topic(self, entry: TopicEntry) -> TopicManifest:
         """Return a topic of a catalog. Raises NotFoundError, CorruptDataError."""
-        found: TopicManifest = self._manifest("topic", entry.sha256, decode_topic)
+        found: TopicManifest = self._manifest("topic", entry.sha256)
         return found
 
     def topics(self, point: Point) -> dict[str, TopicManifest]:
@@ -166,7 +164,7 @@ class Backup:
 
     def read_partition(self, sha256: str) -> PartitionManifest:
         """Return a partition by its manifest's checksum. Raises NotFoundError, CorruptDataError."""
-        found: PartitionManifest = self._manifest("partition", sha256, decode_partition)
+        found: PartitionManifest = self._manifest("partition", sha256)
         return found
 
     def partitions(self, topic: TopicManifest) -> dict[int, PartitionManifest]:
@@ -176,7 +174,7 @@ class Backup:
     def segments(self, partition: PartitionManifest) -> Iterator[Segment]:
         """Yield a partition's segments in order, reading its pages as they are needed."""
         for page in partition.pages:
-            yield from self._manifest("page", page.sha256, decode_page)
+            yield from self._manifest("page", page.sha256)
         yield from partition.segments
 
     def snapshots(self, partition: PartitionManifest) -> Iterator[Snapshot]:
@@ -189,7 +187,7 @@ class Backup:
 
     def rights(self, point: Point) -> dict[str, Any] | None:
         """Return ACLs, quotas and SCRAM users as they were described; None if they were not asked for."""
-        return None if point.rights is None else self._manifest("rights", point.rights, dict)
+        return None if point.rights is None else self._manifest("rights", point.rights)
 
     # --- files
 
@@ -213,21 +211,18 @@ class Backup:
             )
         return data
 
-    def _manifest(self, kind: str, sha256: str, decoded: Any) -> Any:
-        kept = self._kept.get((kind, sha256))
+    def _manifest(self, kind: str, sha256: str) -> Any:
+        with self._lock:  # Partitions are read on several threads.
+            kept = self._kept.pop((kind, sha256), None)
+            if kept is not None:
+                self._kept[kind, sha256] = kept
         if kept is None:
             key = manifest_key(sha256)
-            place = f"{self.target}/{key}"
-            content = decode(kind, sha256, self.target.get(key), place)
-            try:
-                kept = decoded(content)
-            except (KeyError, ValueError, TypeError, AttributeError) as error:
-                raise CorruptDataError(f"a manifest has unexpected content: {error!r}", path=place) from error
-            self._kept[kind, sha256] = kept
-            if len(self._kept) > _KEPT_MANIFESTS:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end((kind, sha256))
+            kept = shaped_manifest(kind, sha256, self.target.get(key), f"{self.target}/{key}")
+            with self._lock:
+                self._kept[kind, sha256] = kept
+                if len(self._kept) > _KEPT_MANIFESTS:
+                    self._kept.popitem(last=False)
         return kept
 
 

@@ -16,10 +16,13 @@ import gzip
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tidelog.backup.layout import VERSION, PointName, data_stem
+from tidelog.backup.shapes import shaped
 from tidelog.errors import CorruptDataError
 from tidelog.formats import names
 from tidelog.model import NO_TIMESTAMP
@@ -201,6 +204,14 @@ class TopicEntry(NamedTuple):
     partitions: tuple[PartitionEnds, ...]
 
 
+class _Topics(NamedTuple):
+    topics: tuple[TopicEntry, ...]
+
+
+class _Segments(NamedTuple):
+    segments: tuple[Segment, ...]
+
+
 class Point(NamedTuple):
     """A point of a backup."""
 
@@ -246,7 +257,29 @@ def decode(kind: str, sha256: str, data: bytes | memoryview, place: object) -> d
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
         raise CorruptDataError("a manifest has other bytes", path=str(place), found=f"SHA-256 {found}", expected=sha256)
-    return _checked(kind, json.loads(gzip.decompress(data)), place)
+    with _understanding(place):
+        content = json.loads(gzip.decompress(data))
+    return _checked(kind, content, place)
+
+
+@contextmanager
+def _understanding(place: object) -> Iterator[None]:
+    """Raise CorruptDataError for what another program, or another release, wrote with a right checksum."""
+    try:
+        yield
+    except (ValueError, OSError, EOFError, OverflowError, zlib.error) as error:
+        text = f"not what this release of Tidelog writes: {error}"
+        raise CorruptDataError(text, path=str(place), expected=f"a backup of version {VERSION}") from None
+
+
+def shaped_manifest(kind: str, sha256: str, data: bytes | memoryview, place: object) -> Any:
+    """Return a manifest of the kind `catalog` (a tuple of its topics), `topic`, `partition`, `page` (a tuple of its segments), or
+    `rights`. Raises as `decode`.
+    """
+    content = decode(kind, sha256, data, place)
+    del content["version"], content["kind"]
+    with _understanding(place):
+        return _SHAPES[kind](content)
 
 
 def _checked(kind: str, content: Any, place: object) -> dict[str, Any]:
@@ -280,9 +313,11 @@ def decode_point(data: bytes | memoryview, name: PointName, place: object) -> Po
     if found != checksum:
         raise CorruptDataError("a point is damaged", path=str(place), found=f"SHA-256 {found}", expected=checksum)
     _checked("point", content, place)
-    values = {field: content[field] for field in Point._fields}
-    point = Point(**values)._replace(backup_id=uuid.UUID(content["backup_id"]), incomplete=tuple(content["incomplete"]))
-    if point.name.key != name.key:
+    del content["version"], content["kind"]
+    with _understanding(place):
+        point = shaped(Point, content)
+        is_other = point.name.key != name.key
+    if is_other:
         raise CorruptDataError("another point is in its place", path=str(place), found=point.name.key, expected=name.key)
     return point
 
@@ -292,32 +327,11 @@ def encode_catalog(topics: Iterable[TopicEntry]) -> tuple[str, bytes]:
     return encode("catalog", {"topics": [{**one._asdict(), "topic_id": str(one.topic_id)} for one in topics]})
 
 
-def decode_catalog(content: Mapping[str, Any]) -> list[TopicEntry]:
-    """Return a catalog's topics."""
-    return [
-        TopicEntry(
-            one["name"],
-            uuid.UUID(one["topic_id"]),
-            one["is_compacted"],
-            one["sha256"],
-            tuple(PartitionEnds(*ends) for ends in one["partitions"]),
-        )
-        for one in content["topics"]
-    ]
-
-
 def encode_topic(topic: TopicManifest) -> tuple[str, bytes]:
     """Return a topic's checksum and bytes."""
     content = {**topic._asdict(), "topic_id": str(topic.topic_id)}
     content["partitions"] = {str(number): sha256 for number, sha256 in topic.partitions.items()}
     return encode("topic", content)
-
-
-def decode_topic(content: Mapping[str, Any]) -> TopicManifest:
-    """Return a topic."""
-    topic = TopicManifest(**{field: content[field] for field in TopicManifest._fields})
-    partitions = {int(number): sha256 for number, sha256 in content["partitions"].items()}
-    return topic._replace(topic_id=uuid.UUID(content["topic_id"]), partitions=partitions)
 
 
 def encode_partition(partition: PartitionManifest) -> tuple[str, bytes]:
@@ -331,30 +345,11 @@ def encode_partition(partition: PartitionManifest) -> tuple[str, bytes]:
     return encode("partition", content)
 
 
-def decode_partition(content: Mapping[str, Any]) -> PartitionManifest:
-    """Return a partition."""
-    partition = PartitionManifest(**{field: content[field] for field in PartitionManifest._fields})
-    found = content["snapshot"]
-    return partition._replace(
-        topic_id=uuid.UUID(content["topic_id"]),
-        leader_epochs=tuple((epoch, offset) for epoch, offset in content["leader_epochs"]),
-        pages=tuple(Page(**one) for one in content["pages"]),
-        segments=tuple(map(_segment, content["segments"])),
-        snapshot=None if found is None else Snapshot(found["offset"], StoredFile(found["size_bytes"], found["sha256"])),
-        gaps=tuple(Gap(**one) for one in content["gaps"]),
-    )
-
-
 def encode_page(segments: Sequence[Segment]) -> tuple[Page, bytes]:
     """Return a page of closed segments, and its bytes."""
     sha256, data = encode("page", {"segments": [_segment_json(one) for one in segments]})
     size_bytes, max_time = sum(one.size_bytes for one in segments), max(one.max_time for one in segments)
     return Page(sha256, segments[0].base_offset, segments[-1].end_offset, len(segments), size_bytes, max_time), data
-
-
-def decode_page(content: Mapping[str, Any]) -> list[Segment]:
-    """Return the segments in a page."""
-    return [_segment(one) for one in content["segments"]]
 
 
 def _segment_json(segment: Segment) -> dict[str, Any]:
@@ -363,13 +358,20 @@ def _segment_json(segment: Segment) -> dict[str, Any]:
     return {"base_offset": segment.base_offset, "pieces": pieces, "snapshot": snapshot}
 
 
-def _segment(content: Mapping[str, Any]) -> Segment:
-    pieces = []
-    for one in content["pieces"]:
-        files = {name: StoredFile(*file) for name, file in one["files"].items()}
-        pieces.append(Piece(**{**one, "files": files}))
-    snapshot = content["snapshot"]
-    return Segment(content["base_offset"], tuple(pieces), None if snapshot is None else StoredFile(*snapshot))
+def _partition(content: dict[str, Any]) -> PartitionManifest:
+    found = content.get("snapshot")
+    if isinstance(found, dict):
+        content["snapshot"] = {"file": found, "offset": found.pop("offset", None)}
+    return shaped(PartitionManifest, content)
+
+
+_SHAPES: Mapping[str, Callable[[dict[str, Any]], Any]] = {
+    "catalog": lambda content: shaped(_Topics, content).topics,
+    "topic": lambda content: shaped(TopicManifest, content),
+    "partition": _partition,
+    "page": lambda content: shaped(_Segments, content).segments,
+    "rights": dict,
+}
 
 
 def _json(content: Mapping[str, Any]) -> bytes:

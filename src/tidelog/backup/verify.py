@@ -85,7 +85,7 @@ class BackupReport:
     size_bytes: int = 0
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """What a file belongs to."""
 
     partition: PartitionManifest
@@ -94,8 +94,18 @@ class _Place(NamedTuple):
     facts: StoredFile
 
 
-def verify_backup(target: Target, advance: Callable[[int], None] = lambda _: None, threads: int = THREADS) -> BackupReport:
+Elsewhere = Callable[[list[tuple[str, Place]]], Iterable[list[Finding]]]
+
+
+def verify_backup(
+    target: Target,
+    advance: Callable[[int], None] = lambda _: None,
+    threads: int = THREADS,
+    elsewhere: Elsewhere | None = None,
+) -> BackupReport:
     """Check the backup at `target`. `advance` gets the numbers of bytes that were read, on any thread.
+
+    `elsewhere` checks files in other processes (`check_file`), and returns what each has, in order.
 
     Raises NotFoundError if there is none, StorageError, AuthenticationError: what cannot be reached is not judged.
     """
@@ -104,7 +114,28 @@ def verify_backup(target: Target, advance: Callable[[int], None] = lambda _: Non
     except CorruptDataError as error:
         # The points know no less, but nothing says how to read them.
         return BackupReport([Finding(error.message, error.path or str(target))])
-    return _Verification(Backup(target), advance, threads).run()
+    backup = Backup(target)
+    if elsewhere is None:
+        return _Verification(backup, advance, threads).run()
+    files: dict[str, Place] = {}
+
+    def is_listed(file: tuple[str, Place]) -> list[Finding]:
+        files.setdefault(*file)
+        return []
+
+    _Verification(backup, advance, 1, is_listed).run()
+    found = dict(zip(files, elsewhere(list(files.items())), strict=True))
+    return _Verification(backup, advance, 1, lambda file: found.get(file[0], [])).run()
+
+
+def check_file(backup: Backup, file: tuple[str, Place]) -> list[Finding]:
+    """Read a file of records, and return what is wrong with it. Raises StorageError, AuthenticationError."""
+    key, place = file
+    try:
+        backup.read(key, place.facts)
+    except (CorruptDataError, NotFoundError) as error:
+        return [_finding(error, key, **_concerned(place))]
+    return []
 
 
 def refuse_damaged(backup: Backup, entries: Iterable[TopicEntry], threads: int = THREADS) -> None:
@@ -117,8 +148,15 @@ def refuse_damaged(backup: Backup, entries: Iterable[TopicEntry], threads: int =
 
 
 class _Verification:
-    def __init__(self, backup: Backup, advance: Callable[[int], None], threads: int) -> None:
+    def __init__(
+        self,
+        backup: Backup,
+        advance: Callable[[int], None],
+        threads: int,
+        check: Callable[[tuple[str, Place]], list[Finding]] | None = None,
+    ) -> None:
         self._backup = backup
+        self._check_file = check or partial(check_file, backup)
         self._advance = advance
         self._threads = threads
         self._report = BackupReport()
@@ -172,7 +210,7 @@ class _Verification:
             try:
                 point = self._backup.checked_point(name, data)
             except CorruptDataError as error:
-                self._report.findings.append(self._of(error, name.key, first_point=sequence, last_point=sequence))
+                self._report.findings.append(_finding(error, name.key, first_point=sequence, last_point=sequence))
                 before = sealed[0] if len(sealed) == 1 else None
                 continue
             if before is not None and point.previous != before:
@@ -211,7 +249,7 @@ class _Verification:
             try:
                 catalog = self._backup.catalog(point)
             except (CorruptDataError, NotFoundError) as error:
-                found = [self._of(error, f"catalog of point {point.sequence}")]
+                found = [_finding(error, f"catalog of point {point.sequence}")]
             else:
                 found = [one for entry in catalog.values() for one in self.of_topic(entry)]
             self._catalogs[point.catalog] = found
@@ -219,7 +257,7 @@ class _Verification:
             try:
                 self._backup.rights(point)
             except (CorruptDataError, NotFoundError) as error:
-                found = [*found, self._of(error, f"rights of point {point.sequence}")]
+                found = [*found, _finding(error, f"rights of point {point.sequence}")]
         return found
 
     # --- topics and partitions
@@ -231,7 +269,7 @@ class _Verification:
         try:
             topic = self._backup.topic(entry)
         except (CorruptDataError, NotFoundError) as error:
-            found = [self._of(error, "topic", topic=entry.name)]
+            found = [_finding(error, "topic", topic=entry.name)]
         else:
             found = []
             if (topic.name, topic.topic_id) != (entry.name, entry.topic_id):
@@ -255,7 +293,7 @@ class _Verification:
             partition = self._backup.read_partition(sha256)
             segments = list(self._backup.segments(partition))
         except (CorruptDataError, NotFoundError) as error:
-            return [self._of(error, "partition", **place)]
+            return [_finding(error, "partition", **place)]
         found: list[Finding] = []
         if (partition.topic, partition.topic_id, partition.partition) != (entry.name, entry.topic_id, number):
             found.append(Finding("a topic names another partition", str(self._backup.target), **place))
@@ -279,37 +317,27 @@ class _Verification:
 
     def _of_files(self, partition: PartitionManifest, segments: list[Any]) -> list[Finding]:
         places = [
-            _Place(partition, piece, suffix, facts)
+            Place(partition, piece, suffix, facts)
             for segment in segments
             for piece in segment.pieces
             for suffix, facts in piece.files.items()
         ]
-        places += [_Place(partition, one, names.SNAPSHOT_SUFFIX, one.file) for one in self._backup.snapshots(partition)]
+        places += [Place(partition, one, names.SNAPSHOT_SUFFIX, one.file) for one in self._backup.snapshots(partition)]
         keyed = [(self._backup.key(partition, place.piece, place.suffix), place) for place in places]
         new = [(key, place) for key, place in keyed if key not in self._files]
-        for (key, place), found in zip(new, ordered_map(partial(self._check), new, self._threads), strict=True):
+        for (key, place), found in zip(new, ordered_map(self._check, new, self._threads), strict=True):
             self._files[key] = found
             self._report.files += 1
             self._report.size_bytes += place.facts.size_bytes
         return [one for key, _ in keyed for one in self._files[key]]
 
-    def _check(self, file: tuple[str, _Place]) -> list[Finding]:
-        key, place = file
+    def _check(self, file: tuple[str, Place]) -> list[Finding]:
         try:
-            self._backup.read(key, place.facts)
-        except (CorruptDataError, NotFoundError) as error:
-            return [self._of(error, key, **_concerned(place))]
+            return self._check_file(file)
         finally:
-            self._advance(place.facts.size_bytes)
-        return []
+            self._advance(file[1].facts.size_bytes)
 
     # --- findings
-
-    def _of(self, error: TidelogError, where: str, **concerned: Any) -> Finding:
-        text = error.message
-        if error.found is not None and error.expected is not None:
-            text = f"{text}: found {error.found}, expected {error.expected}"
-        return Finding(text, os.fspath(error.path) if error.path is not None else where, **concerned)
 
     def _hole(self, partition: PartitionManifest, start: int, end: int) -> Finding:
         if start < end:
@@ -321,7 +349,14 @@ class _Verification:
         )
 
 
-def _concerned(place: _Place) -> dict[str, Any]:
+def _finding(error: TidelogError, where: str, **concerned: Any) -> Finding:
+    text = error.message
+    if error.found is not None and error.expected is not None:
+        text = f"{text}: found {error.found}, expected {error.expected}"
+    return Finding(text, os.fspath(error.path) if error.path is not None else where, **concerned)
+
+
+def _concerned(place: Place) -> dict[str, Any]:
     """Return which records need a file."""
     found: dict[str, Any] = {"topic": place.partition.topic, "partition": place.partition.partition}
     piece = place.piece

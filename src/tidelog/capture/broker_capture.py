@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tidelog.backup.layout import assumed_topic_id
@@ -37,6 +38,7 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 )
 
 CLIENT_ID = "tidelog-backup"
+PARALLEL = 4
 NO_ID = uuid.UUID(int=0)
 
 _TOPIC_CONFIG = 1
@@ -59,10 +61,14 @@ class BrokerCapture:
     """The cluster of the brokers at `address`; `timeout_ms` is how long a leader may be away."""
 
     is_consistent = True
+    parallel = PARALLEL
 
     def __init__(self, address: str, timeout_ms: int) -> None:
-        self.cluster = Cluster.at(address, CLIENT_ID, timeout_ms=timeout_ms).reach()
+        self._reach = partial(Cluster.at, address, CLIENT_ID, timeout_ms=timeout_ms)
+        self.cluster = self._reach().reach()
         self.name = str(self.cluster)
+        self._idle: list[Cluster] = []
+        """A cluster is for one thread: those with which partitions are read, while they are not."""
 
     def cluster_id(self) -> str | None:
         return self.cluster.cluster_id
@@ -156,14 +162,22 @@ class BrokerCapture:
         return found
 
     def read(self, key: TopicPartition, start_offset: int, end_offset: int) -> Iterator[FoundBatch]:
-        for header, records, at in _StoredBatches(self.cluster, key, start_offset, end_offset):
-            yield FoundBatch(header, records[at : at + header.size], False)
+        try:
+            cluster = self._idle.pop()
+        except IndexError:
+            cluster = self._reach()
+        try:
+            for header, records, at in _StoredBatches(cluster, key, start_offset, end_offset):
+                yield FoundBatch(header, records[at : at + header.size], False)
+        finally:
+            self._idle.append(cluster)
 
     def rights(self) -> dict[str, Any]:
         return describe_rights(self.cluster)
 
     def close(self) -> None:
-        self.cluster.close()
+        for cluster in (self.cluster, *self._idle):
+            cluster.close()
 
     def _offsets(
         self, keys: Collection[TopicPartition], target: int, isolation: Isolation, failed: dict[TopicPartition, Failed]

@@ -13,11 +13,14 @@ What fails is reported with its partition in the point (`incomplete`), which the
 from __future__ import annotations
 
 import hashlib
+import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import has_magic
+from typing import NamedTuple
 
 from tidelog.backup.backup import Backup, Head, encode_head
 from tidelog.backup.layout import HEAD, Seal, manifest_key
@@ -69,8 +72,31 @@ class Selection:
         return not self.patterns or any(fnmatchcase(topic.name, pattern) for pattern in self.patterns)
 
 
+class PartitionRead(NamedTuple):
+    """A partition to be read, by any process: `read` returns it with what it has read, and why it could not read all."""
+
+    capture: PartitionCapture
+    segment_bytes: int
+    now_ms: int
+
+    def read(self, source: CaptureSource, advance: Callable[[int], None]) -> tuple[PartitionCapture, TidelogError | None]:
+        """Read. Raises StorageError: it is the target's, or the source's disk's, which concerns all partitions."""
+        try:
+            self.capture.read(source, self.segment_bytes, self.now_ms, advance)
+        except StorageError:
+            raise
+        except TidelogError as error:
+            return self.capture, error
+        return self.capture, None
+
+
+Elsewhere = Callable[[list[PartitionRead]], Iterable[tuple[PartitionCapture, TidelogError | None]]]
+
+
 class Capture:
     """A backup of `source` at `target`, which is created if it is not there. `advance` gets the numbers of bytes that were read.
+
+    `elsewhere` reads partitions in other processes and returns them in order; what it returns is flushed.
 
     Raises CorruptDataError if what is there is damaged, StorageError.
     """
@@ -82,8 +108,10 @@ class Capture:
         clock: Clock,
         selection: Selection | None = None,
         advance: Callable[[int], None] = lambda _: None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self.source = source
+        self._elsewhere = elsewhere
         self.selection = selection or Selection()
         self.backup = _opened(target, clock)
         self.last: Point | None = None
@@ -127,16 +155,12 @@ class Capture:
         for capture in captures.values():
             capture.begin()
         self._forget_truncated(captures, ends)
-        for key, capture in list(captures.items()):
-            size = int(self._settings.get(key.topic, {}).get("segment.bytes", MOST_SEGMENT_BYTES))
-            try:
-                capture.read(self.source, ends[key], size, now_ms, self._advance)
-            except StorageError:
-                raise  # Of the target; or of the source's disk, which concerns all of it.
-            except TidelogError as error:
-                failed.append(Failed(names.log_dir_name(*key), error))
-                capture.drop()
-                del captures[key]
+        reads = [self._read_of(one, now_ms) for key, one in captures.items() if one.must_read(ends[key])]
+        for capture, error in self._read(reads):
+            captures[capture.key] = self._partitions[capture.topic_id, capture.key.partition] = capture
+            if error is not None:
+                failed.append(Failed(names.log_dir_name(*capture.key), error))
+                captures.pop(capture.key).drop()
         cut = consistent_cut({key: capture.cut_state() for key, capture in captures.items()})
         for capture in self._partitions.values():
             if captures.get(capture.key) is not capture:
@@ -147,6 +171,35 @@ class Capture:
         return self._write(topics, captures, failed, now_ms)
 
     # --- the source
+
+    def _read_of(self, capture: PartitionCapture, now_ms: int) -> PartitionRead:
+        settings = self._settings.get(capture.key.topic, {})
+        return PartitionRead(capture, int(settings.get("segment.bytes", MOST_SEGMENT_BYTES)), now_ms)
+
+    def _read(self, reads: list[PartitionRead]) -> Iterator[tuple[PartitionCapture, TidelogError | None]]:
+        """Read partitions, some at the same time. Raises StorageError."""
+        if self._elsewhere is not None and reads:
+            for capture, error in self._elsewhere(reads):
+                yield capture.reopen(self.backup), error
+            return
+        is_over = threading.Event()
+
+        def advance(size_bytes: int) -> None:
+            if is_over.is_set():
+                raise IllegalStateError("another partition's failure ends this point")
+            self._advance(size_bytes)
+
+        if min(self.source.parallel, len(reads)) <= 1:
+            yield from (one.read(self.source, advance) for one in reads)
+            return
+        with ThreadPoolExecutor(self.source.parallel, "tidelog-capture") as pool:
+            running = [pool.submit(one.read, self.source, advance) for one in reads]
+            try:
+                yield from (one.result() for one in running)
+            except BaseException:
+                is_over.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _chosen_topics(self) -> list[SourceTopic]:
         known = self.source.topics()

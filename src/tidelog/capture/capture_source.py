@@ -58,6 +58,9 @@ class CaptureSource(Protocol):
     name: str
     """The source in messages, and in the points."""
 
+    parallel: int
+    """How many partitions may be read at the same time, each on a thread of its own."""
+
     @property
     def is_consistent(self) -> bool:
         """Whether `ends` asks for all stable offsets before the ends, so that a cut can be found."""

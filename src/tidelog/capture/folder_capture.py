@@ -28,6 +28,8 @@ _READ_BYTES = 1024 * 1024
 class FolderCapture:
     """The data folder at an address."""
 
+    parallel = 1
+
     def __init__(self, address: Folders) -> None:
         self.log_dir = open_cached(address)
         self.name = str(self.log_dir.address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.manifest import Gap, PartitionEnds, PartitionManifest, TopicManifest
@@ -29,7 +30,7 @@ class PartitionCapture:
         self.gaps: list[Gap] = []
         """Gaps that were found for the point that is being taken."""
         self._backup = backup
-        self._topic_id = topic_id
+        self.topic_id = topic_id
         self._writer: PartitionWriter | None = None
         self._manifest: PartitionManifest | None = None
         self._is_late = False
@@ -37,6 +38,22 @@ class PartitionCapture:
         self._seen: SourceEnds | None = None
         """What the source said for the last point."""
         self._now: SourceEnds | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the backup: `reopen` follows."""
+        return {**self.__dict__, "_backup": None}
+
+    def reopen(self, backup: Backup) -> PartitionCapture:
+        """Go on in this process, after another one has read."""
+        self._backup = backup
+        if self._writer is not None:
+            self._writer.reopen(backup)
+        return self
+
+    def flush(self) -> None:
+        """Write what is in memory. Raises StorageError."""
+        if self._writer is not None:
+            self._writer.flush()
 
     def resume(self, topic: TopicManifest, ends: PartitionEnds, *, is_late: bool) -> None:
         """Go on from a point; `is_late`: it may not have answered then."""
@@ -65,13 +82,18 @@ class PartitionCapture:
         """Begin another point."""
         self.gaps = []
 
-    def read(
-        self, source: CaptureSource, now: SourceEnds, segment_bytes: int, now_ms: int, advance: Callable[[int], None]
-    ) -> None:
-        """Read what is new. Raises what reading and writing raise."""
+    def must_read(self, now: SourceEnds) -> bool:
+        """Take the source's offsets for this point; return whether `read` must follow."""
         self._now = now
-        if self.ends is not None and not self._must_read(now):
-            return
+        ends = self.ends
+        if ends is None or self._writer is not None or ends.stable_offset < ends.end_offset:
+            return True
+        return (now.log_start_offset, now.end_offset) != (ends.log_start_offset, ends.end_offset)
+
+    def read(self, source: CaptureSource, segment_bytes: int, now_ms: int, advance: Callable[[int], None]) -> None:
+        """Read what is new. Partitions may be read on different threads. Raises what reading and writing raise."""
+        now = self._now
+        assert now is not None
         writer = self._opened(now.log_start_offset)
         writer.segment_bytes = min(segment_bytes, MOST_SEGMENT_BYTES)
         if now.end_offset < writer.position and now.log_start_offset <= writer.position:
@@ -143,12 +165,6 @@ class PartitionCapture:
         """Note that it does not answer for the point that is taken."""
         self._is_late = True
 
-    def _must_read(self, now: SourceEnds) -> bool:
-        ends = self.ends
-        assert ends is not None
-        is_same = (now.log_start_offset, now.end_offset) == (ends.log_start_offset, ends.end_offset)
-        return not is_same or ends.stable_offset < ends.end_offset or self._writer is not None
-
     def _skip(self, writer: PartitionWriter, log_start_offset: int, now_ms: int) -> None:
         gap = Gap(writer.position, log_start_offset, now_ms, writer.manifest.max_time, REMOVED)
         writer.skip(gap)
@@ -164,7 +180,7 @@ class PartitionCapture:
 
     def _empty(self, start: int) -> PartitionManifest:
         topic, number = self.key
-        return PartitionManifest(topic, self._topic_id, number, start, start, start, (), (), (), None, ())
+        return PartitionManifest(topic, self.topic_id, number, start, start, start, (), (), (), None, ())
 
     def drop(self) -> None:
         """Forget what was read for a point that does not become one."""

@@ -8,7 +8,7 @@ same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.layout import data_key, manifest_key
@@ -73,6 +73,16 @@ class PartitionWriter:
         """Whether the next batch is the log's first, which may begin before the log's start."""
         self.is_changed = False
         """Whether anything but the log's start and the cut is another than in the manifest."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the backup: `reopen` follows. Nothing may be in memory (`flush`)."""
+        assert self._builder is None
+        return {**self.__dict__, "_backup": None}
+
+    def reopen(self, backup: Backup) -> PartitionWriter:
+        """Go on in this process, with what another one has written."""
+        self._backup = backup
+        return self
 
     @property
     def place(self) -> str:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.copying.spreading import Spread
 from tidelog.errors import InvalidArgumentError
 from tidelog.ingest.arrow_columns import encoded_headers, int_view
 from tidelog.model import NO_TIMESTAMP
@@ -64,13 +66,17 @@ class RebuiltBatch(NamedTuple):
     runs: tuple[SourceRun, ...]
     record_count: int
     max_timestamp: int
+    partition: int | None = None
+    """The target's, if the rows are spread over several; `runs` is then one run from the first to the last, with gaps."""
 
 
 class Rebuilder:
     """Collects rows within bounds, and returns them in batches. For one thread."""
 
-    def __init__(self, columns: Columns, rule: TimeRule, shift_ms: int) -> None:
+    def __init__(self, columns: Columns, rule: TimeRule, shift_ms: int, spread: Spread | None = None) -> None:
         self._columns = columns
+        self._spread = spread
+        self._turn = 0
         self._rule = rule
         self._shift_ms = shift_ms
         self._codec = Codec.NONE
@@ -117,20 +123,32 @@ class Rebuilder:
         headers = _encoded(columns.raw_headers(), rows)
         columns.clear()
         self._bytes = 0
+        build = partial(
+            build_batch_v2_from_columns,
+            times,
+            keys,
+            values,
+            base_offset=0,
+            headers=headers,
+            limit_bytes=BATCH_BYTES,
+            codec=self._codec,
+        )
+        if self._spread is not None:
+            self._turn += 1
+            for partition, chosen in self._spread.rows(keys, rows, self._turn):
+                indices = int_view(chosen, "i")
+                first = 0
+                while first < len(indices):
+                    built = build(indices=indices, first=first, last=len(indices))
+                    end = first + built.record_count
+                    run = SourceRun(offsets[indices[first]], offsets[indices[end - 1]])
+                    yield RebuiltBatch(built.data, (run,), built.record_count, built.max_timestamp, partition)
+                    first = end
+            return
         runs = _runs(offsets)
         first = at = 0
         while first < rows:
-            built = build_batch_v2_from_columns(
-                times,
-                keys,
-                values,
-                base_offset=0,
-                headers=headers,
-                first=first,
-                last=rows,
-                limit_bytes=BATCH_BYTES,
-                codec=self._codec,
-            )
+            built = build(first=first, last=rows)
             end = first + built.record_count
             its_runs, at = _cut(runs, at, offsets[first], offsets[end - 1])
             yield RebuiltBatch(built.data, its_runs, built.record_count, built.max_timestamp)

@@ -12,6 +12,9 @@ So read_committed readers see each record in the target once, wherever a copier 
 position is an offset of the source, committed under the *target's* topic and partition (brokers refuse offsets of topics that
 they do not have); its metadata names the source's. So a target partition has one source partition per job.
 
+If the target's partitions are others (`spreading`), each source partition has a group of its own, and an offset map for each of
+the target's partitions (`spread_folder`).
+
 If the target's brokers have no transactions (before 0.11), a chunk is appended, then its position committed: if the copier is
 killed in between, the chunk is duplicated. `CopyResult.is_exact` is False then.
 """
@@ -23,6 +26,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tidelog.client import transactions_supported
 from tidelog.client.connections.cluster import Cluster
@@ -77,6 +81,22 @@ class CopyTask:
     @property
     def transactional_id(self) -> str:
         return _transactional_id(self.job_id, self.source)
+
+    @property
+    def position_group(self) -> str:
+        """The group that stores the position."""
+        return self.job_id if self.rules.spread is None else spread_group(self.job_id, self.source)
+
+    @property
+    def position_key(self) -> TopicPartition:
+        """The partition under which it is stored."""
+        return self.target if self.rules.spread is None else TopicPartition(self.target.topic, 0)
+
+    @property
+    def targets(self) -> list[TopicPartition]:
+        """The partitions that are written."""
+        spread = self.rules.spread
+        return [self.target] if spread is None else [TopicPartition(self.target.topic, n) for n in range(spread.partitions)]
 
     @property
     def size_bytes(self) -> int:
@@ -139,28 +159,31 @@ def _copy_partition(task: CopyTask, cluster: Cluster, *, is_exact: bool) -> Copy
         )
         # Fence other copiers before the position is read, so that it cannot change afterwards.
         appender.init()
-        committed = committed_positions(cluster, task.job_id, {task.source: task.target}).get(task.source)
-        offset_map = None
-        if task.map_dir is not None:
+        committed = committed_positions(cluster, task.position_group, {task.source: task.position_key}).get(task.source)
+        maps: dict[int, OffsetMapWriter] = {}
+        for target in task.targets if task.map_dir is not None else ():
+            folder = Path(task.map_dir or "")
+            if task.rules.spread is not None:
+                folder = spread_folder(folder, target.partition)
             # There is a position but no map, so the map was lost. The copy's begin is unknown, so no records are assumed before
             # it.
             is_lost = committed is not None and committed <= task.start_offset
-            offset_map = opened.enter_context(
-                OffsetMapWriter(task.map_dir, task.source, task.target.topic, start_offset=0 if is_lost else task.start_offset)
+            offset_map = maps[target.partition] = opened.enter_context(
+                OffsetMapWriter(folder, task.source, task.target.topic, start_offset=0 if is_lost else task.start_offset)
             )
             committed = offset_map.settle(committed)
-            _check_end(cluster, task, offset_map.end_target_offset)
-        copier = _Copier(task, cluster, appender, offset_map, max(task.start_offset, committed or 0), is_exact)
+            _check_end(cluster, target, offset_map.end_target_offset)
+        copier = _Copier(task, cluster, appender, maps, max(task.start_offset, committed or 0), is_exact)
         return copier.run()
 
 
-def _check_end(cluster: Cluster, task: CopyTask, mapped: int) -> None:
+def _check_end(cluster: Cluster, target: TopicPartition, mapped: int) -> None:
     """Raise OffsetOutOfRangeError if the target has fewer records than were copied into it: continuing would leave a gap."""
-    found = list_offsets(cluster, {task.target: LATEST})[task.target]
+    found = list_offsets(cluster, {target: LATEST})[target]
     assert isinstance(found, FoundOffset)
     if found.offset < mapped:
         raise OffsetOutOfRangeError(
-            f"{task.target.topic}-{task.target.partition} of the target ends before the last offset copied into it: "
+            f"{target.topic}-{target.partition} of the target ends before the last offset copied into it: "
             "if the topic was recreated, start a new job with a new map",
             path=str(cluster),
             found=found.offset,
@@ -207,6 +230,16 @@ def settled_position(cluster: Cluster, job_id: str, source: TopicPartition, targ
     return committed_positions(cluster, job_id, {source: target}).get(source)
 
 
+def spread_group(job_id: str, source: TopicPartition) -> str:
+    """Return the group with the position of a source partition that is spread over several."""
+    return f"{job_id}-{source.partition}"
+
+
+def spread_folder(folder: Path, partition: int) -> Path:
+    """Return the folder with the maps into one of several partitions."""
+    return folder / f"to-{partition}"
+
+
 def _transactional_id(job_id: str, source: TopicPartition) -> str:
     return f"{job_id}-{source.topic}-{source.partition}"
 
@@ -219,14 +252,14 @@ class _Copier:
         task: CopyTask,
         cluster: Cluster,
         appender: BatchAppender,
-        offset_map: OffsetMapWriter | None,
+        maps: Mapping[int, OffsetMapWriter],
         position: int,
         is_exact: bool,
     ) -> None:
         self._task = task
         self._cluster = cluster
         self._appender = appender
-        self._map = offset_map
+        self._maps = maps
         self._start = self._position = position
         self._is_exact = is_exact
         self._chunks = 0
@@ -260,14 +293,16 @@ class _Copier:
         )
 
     def _copy(self, batches: Iterable[CopiedBatch | None]) -> None:
-        task, next_offset = self._task, self._position
+        task, next_offset, is_whole = self._task, self._position, True
         for batch in batches:
             if batch is not None:
                 self._begin()
-                self._appender.append(task.target, batch.data, batch)
+                target = task.target if batch.partition is None else TopicPartition(task.target.topic, batch.partition)
+                self._appender.append(target, batch.data, batch)
                 self._chunk_bytes += len(batch.data)
-                next_offset = batch.next_offset
-            if self._is_begun and (self._chunk_bytes >= task.chunk_bytes or time.monotonic() >= self._latest_end):
+                is_whole = batch.next_offset >= 0
+                next_offset = max(next_offset, batch.next_offset)
+            if self._is_begun and is_whole and (self._chunk_bytes >= task.chunk_bytes or time.monotonic() >= self._latest_end):
                 self._commit(next_offset)
         if next_offset < task.end_offset or self._is_begun:
             self._begin()
@@ -284,15 +319,16 @@ class _Copier:
         """End the chunk: commit its batches and the position after it."""
         appender, task = self._appender, self._task
         appended = appender.flush()
-        if self._map is not None:
-            self._map.stage(_map_runs(appended), next_offset)
+        for partition, one in self._maps.items():
+            one.stage(_map_runs(done for done in appended if done.key.partition == partition), next_offset)
         if self._is_exact:
-            appender.send_offsets(task.job_id, {task.target: (next_offset, source_position(*task.source))})
+            appender.send_offsets(task.position_group, {task.position_key: (next_offset, source_position(*task.source))})
             appender.commit()
         else:
-            commit_offsets(self._cluster, task.job_id, {task.target: next_offset}, metadata=source_position(*task.source))
-        if self._map is not None:
-            self._map.confirm()
+            position = {task.position_key: next_offset}
+            commit_offsets(self._cluster, task.position_group, position, metadata=source_position(*task.source))
+        for one in self._maps.values():
+            one.confirm()
         self._position = next_offset
         self._chunks += 1
         self._chunk_bytes = 0
@@ -311,7 +347,7 @@ def _map_runs(appended: Iterable[Appended]) -> Iterator[MapRun]:
             continue
         target_offset = one.base_offset
         for first, last in batch.runs:
-            count = last - first + 1
+            count = last - first + 1 if batch.partition is None else batch.record_count
             yield MapRun(first, last, one.key.partition, target_offset, count, batch.max_timestamp)
             target_offset += count
         known_end = target_offset

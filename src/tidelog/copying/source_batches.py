@@ -28,6 +28,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from tidelog.copying.column_rebuilding import Rebuilder, SourceRun, TimeRule, shifted, time_array
+from tidelog.copying.spreading import Spread
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME, BatchHeader, check_crc
 from tidelog.records.builder import pack_header_v2
@@ -39,11 +40,13 @@ from tidelog.sources.split import Split
 
 @dataclass(frozen=True, slots=True)
 class CopyRules:
-    """A copy's rule for timestamps."""
+    """A copy's rules for timestamps and partitions."""
 
     time: TimeRule = TimeRule.PRODUCER
     shift_ms: int = 0
     """Added to every timestamp."""
+    spread: Spread | None = None
+    """The partitions of the target, if they are others than the source's."""
 
 
 class CopiedBatch(NamedTuple):
@@ -56,8 +59,10 @@ class CopiedBatch(NamedTuple):
     max_timestamp: int
     """Epoch ms as written, -1 for none."""
     next_offset: int
-    """Every requested record below it is in this batch or an earlier one."""
+    """Every requested record below it is in this batch or an earlier one; -1 if a later batch must say."""
     is_rebuilt: bool
+    partition: int | None = None
+    """The target's, if records are spread over several."""
 
 
 @dataclass(slots=True)
@@ -106,7 +111,7 @@ class _SplitCopier:
         self._is_timed = time.is_bounded
         bounds = (time.start_ms, time.end_ms, self._low, self._end)
         self._probe = Columns(*bounds, names=("timestamp", "create_time"), check_crc=False)
-        self._rebuilder = Rebuilder(Columns(*bounds, check_crc=False), rules.time, rules.shift_ms)
+        self._rebuilder = Rebuilder(Columns(*bounds, check_crc=False), rules.time, rules.shift_ms, rules.spread)
         self._path = split.place
         self._next_offset = self._low
 
@@ -140,6 +145,7 @@ class _SplitCopier:
         """Whether the header permits copying the batch unchanged."""
         return (
             header.magic == 2
+            and self._rules.spread is None
             and header.last_offset - header.base_offset + 1 == header.record_count
             and not header.has_delete_horizon
             and header.base_offset >= self._low
@@ -191,13 +197,15 @@ class _SplitCopier:
     def _flush(self) -> Iterator[CopiedBatch]:
         """Yield the collected rows in batches. The last batch's `next_offset` is the reading position."""
         self._counts.without_timestamp += self._rebuilder.take_without_timestamp()
-        pending = None
+        pending, ends = None, 0
         for built in self._rebuilder.take():
             if pending is not None:
                 yield self._counted(pending)
-            pending = CopiedBatch(*built, built.runs[-1].last + 1, True)
+            next_offset = built.runs[-1].last + 1 if built.partition is None else -1
+            ends = max(ends, built.runs[-1].last + 1)
+            pending = CopiedBatch(*built[:4], next_offset, True, built.partition)
         if pending is not None:
-            reached = max(pending.next_offset, min(self._next_offset, self._end))
+            reached = max(ends, min(self._next_offset, self._end))
             yield self._counted(pending._replace(next_offset=reached))
 
     def _counted(self, batch: CopiedBatch) -> CopiedBatch:

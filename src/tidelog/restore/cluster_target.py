@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tidelog.client.consumer_groups.group_lag import log_ends
 from tidelog.client.consumer_groups.groups import commit_offsets, describe_group
 from tidelog.config import INT32_MAX
 from tidelog.copying.column_rebuilding import TimeRule
-from tidelog.copying.copier import CopyTask, committed_positions, copy_partition
+from tidelog.copying.copier import CopyTask, committed_positions, copy_partition, spread_folder, spread_group
 from tidelog.copying.offset_map import OffsetMap
 from tidelog.copying.source_batches import CopyRules
 from tidelog.copying.target_topics import LEFT_OUT, TopicShape, ensure_topics
@@ -32,6 +31,7 @@ from tidelog.restore.moment import Positions
 from tidelog.restore.points import Points
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
+from tidelog.restore.runner import Runner
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -42,9 +42,6 @@ from tidelog.wire.messages.incremental_alter_configs import (
 
 FILE_NAME = "restore.json"
 VERSION = 1
-PARALLEL = 4
-"""So many partitions are copied at the same time."""
-
 HELD = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -85,19 +82,9 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
     wanted = {**plan.identity, "target": cluster.cluster_id}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)
     if known is None:
-        there = cluster.topics()
-        names = [topic.name for topic in plan.topics if topic.name in there]
-        keys = [TopicPartition(name, number) for name in names for number in there[name].partitions]
-        ends = log_ends(cluster, keys, READ_COMMITTED) if keys else {}
-        full = sorted({key.topic for key, one in ends.items() if one.high_watermark > one.log_start_offset})
-        if full and not plan.request.into_existing:
-            raise TopicExistsError(
-                f"topics with records are there already: {', '.join(full)}",
-                path=str(cluster),
-                expected="--rename, or --into-existing",
-            )
+        ends = refuse_full(plan, cluster)
         make_folder(folder)
-        before = [[*key, one.high_watermark] for key, one in sorted(ends.items())]
+        before = [[*key, end] for key, end in sorted(ends.items())]
         content = {"job_id": f"tidelog-restore-{secrets.token_hex(6)}", "restore": wanted, "ends": before}
         write_new_json(folder / FILE_NAME, VERSION, content, indent=1)
         known = read_json(folder / FILE_NAME, VERSION, _WHAT)
@@ -111,8 +98,27 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
     return begun
 
 
+def refuse_full(plan: RestorePlan, cluster: Cluster) -> dict[TopicPartition, int]:
+    """Return where the plan's topics end that are there already. Raises TopicExistsError for those with records, unless they are
+    to be appended to; InvalidArgumentError for those that have other partitions than wanted.
+    """
+    there = cluster.topics()
+    for topic in plan.topics:
+        count = len(there[topic.name].partitions) if topic.name in there else topic.partition_count
+        if topic.spread is not None and count != topic.partition_count:
+            text = f"topic {topic.name!r} is there already, with another number of partitions"
+            raise InvalidArgumentError(text, path=str(cluster), found=count, expected=topic.partition_count)
+    keys = [TopicPartition(one.name, number) for one in plan.topics if one.name in there for number in there[one.name].partitions]
+    ends = log_ends(cluster, keys, READ_COMMITTED) if keys else {}
+    full = sorted({key.topic for key, one in ends.items() if one.high_watermark > one.log_start_offset})
+    if full and not plan.request.into_existing:
+        text = f"topics with records are there already: {', '.join(full)}"
+        raise TopicExistsError(text, path=str(cluster), expected="--rename, or --into-existing")
+    return {key: one.high_watermark for key, one in ends.items()}
+
+
 def copy(
-    plan: RestorePlan, points: Points, begun: ClusterRestore, folder: Path, progress: Callable[[int], object]
+    plan: RestorePlan, points: Points, begun: ClusterRestore, folder: Path, progress: Callable[[int], object], run: Runner
 ) -> Iterator[RestoredPartition]:
     """Copy what is not there yet. Raises as `copy_partition`."""
     tasks: list[tuple[TopicCut, PartitionCut, CopyTask]] = []
@@ -127,22 +133,16 @@ def copy(
                 plan.request.target,
                 TopicPartition(topic.name, cut.partition),
                 str(folder),
-                CopyRules(TimeRule.LOG),
+                CopyRules(TimeRule.LOG, spread=topic.spread),
             )
             tasks.append((topic, cut, task))
     tasks.sort(key=lambda one: -one[2].size_bytes)
-
-    def run(one: tuple[TopicCut, PartitionCut, CopyTask]) -> RestoredPartition:
-        topic, cut, task = one
-        done = copy_partition(task)
+    for (topic, cut, task), done in zip(tasks, run(copy_partition, [task for _, _, task in tasks]), strict=True):
         progress(task.size_bytes)
-        target_map = OffsetMap.open(folder).partition(task.source)
-        counts = [run.record_count for run in target_map.runs]
+        maps = [OffsetMap.open(part).partition(task.source) for part in _map_folders(topic, folder)]
+        counts = [one.record_count for part in maps for one in part.runs]
         records = None if min(counts, default=0) < 0 else sum(counts)
-        return topic.result(cut, target_map.end_target_offset, records, done.size_bytes)
-
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        yield from pool.map(run, tasks)
+        yield topic.result(cut, None if topic.spread else maps[0].end_target_offset, records, done.size_bytes)
 
 
 def restore_groups(
@@ -152,12 +152,11 @@ def restore_groups(
 
     A group with members in the target is left alone.
     """
-    keys = {TopicPartition(topic.source, cut.partition): topic for topic in plan.topics for cut in topic.partitions}
-    targets = {source: TopicPartition(topic.name, source.partition) for source, topic in keys.items()}
-    maps = OffsetMap.open(folder, committed_positions(cluster, begun.job_id, targets, require_stable=False))
+    mapped = {topic.source: _map_of(topic, cluster, begun, folder) for topic in plan.topics}
     for group, offsets in sorted(positions.items()):
-        mapped = {source: _mapped(maps, source, one.offset) for source, one in offsets.items() if source in targets}
-        new = {targets[source]: offset for source, offset in mapped.items() if offset is not None}
+        new: dict[TopicPartition, int] = {}
+        for topic in plan.topics:
+            new |= mapped[topic.source]({key.partition: one.offset for key, one in offsets.items() if key.topic == topic.source})
         if not new:
             continue
         if describe_group(cluster, group).state not in (EMPTY, DEAD):
@@ -171,6 +170,51 @@ def restore_groups(
             yield group, {}, "it has members in the target"
             continue
         yield group, new, ""
+
+
+def _map_folders(topic: TopicCut, folder: Path) -> list[Path]:
+    return [folder] if topic.spread is None else [spread_folder(folder, number) for number in range(topic.spread.partitions)]
+
+
+Mapped = Callable[[Mapping[int, int]], dict[TopicPartition, int]]
+
+
+def _map_of(topic: TopicCut, cluster: Cluster, begun: ClusterRestore, folder: Path) -> Mapped:
+    """Return a function from a group's positions in a topic, by partition, to those in the target.
+
+    If partitions are spread, a position is before every record that the group had not read: it reads some again, and misses none.
+    """
+    sources = [TopicPartition(topic.source, cut.partition) for cut in topic.partitions]
+    settled: dict[TopicPartition, int] = {}
+    if topic.spread is None:
+        keys = {source: TopicPartition(topic.name, source.partition) for source in sources}
+        settled = committed_positions(cluster, begun.job_id, keys, require_stable=False)
+    else:
+        for source in sources:
+            key = {source: TopicPartition(topic.name, 0)}
+            settled |= committed_positions(cluster, spread_group(begun.job_id, source), key, require_stable=False)
+    maps = [OffsetMap.open(part, settled) for part in _map_folders(topic, folder)]
+
+    def one_to_one(positions: Mapping[int, int]) -> dict[TopicPartition, int]:
+        found = {number: _mapped(maps[0], TopicPartition(topic.source, number), one) for number, one in positions.items()}
+        return {TopicPartition(topic.name, number): offset for number, offset in found.items() if offset is not None}
+
+    def spread(positions: Mapping[int, int]) -> dict[TopicPartition, int]:
+        if not positions:
+            return {}
+        found: dict[TopicPartition, int] = {}
+        for number, one in enumerate(maps):
+            parts = [one.partition(source) for source in sources]
+            unread = [
+                part.target_of(positions.get(part.source.partition, 0)).offset
+                for part in parts
+                if part.runs and positions.get(part.source.partition, 0) <= part.runs[-1].last_source_offset
+            ]
+            end = max((part.end_target_offset for part in parts), default=0)
+            found[TopicPartition(topic.name, number)] = min(unread, default=end)
+        return found
+
+    return one_to_one if topic.spread is None else spread
 
 
 def _mapped(maps: OffsetMap, source: TopicPartition, offset: int) -> int | None:

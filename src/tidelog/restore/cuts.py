@@ -25,6 +25,7 @@ from tidelog.backup.backup import Backup, open_backup
 from tidelog.backup.manifest import Point, TopicEntry, TopicManifest
 from tidelog.backup.opening import point_address
 from tidelog.backup.verify import refuse_damaged
+from tidelog.copying.spreading import Spread
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from tidelog.model import INTERNAL_TOPICS, OFFSETS_TOPIC, READ_COMMITTED, READ_UNCOMMITTED, TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
@@ -77,13 +78,15 @@ class TopicCut(NamedTuple):
     partitions: tuple[PartitionCut, ...]
     settings: Mapping[str, str]
     """What it had, and what was asked for."""
+    spread: Spread | None = None
+    """Its new partitions, if they are others."""
 
     @property
     def source(self) -> str:
         """Its name in the backup."""
         return self.manifest.name
 
-    def result(self, cut: PartitionCut, end_offset: int, records: int | None, size_bytes: int) -> RestoredPartition:
+    def result(self, cut: PartitionCut, end_offset: int | None, records: int | None, size_bytes: int) -> RestoredPartition:
         """Return the result of a partition: where it ends in the target, and what was written now."""
         return RestoredPartition(
             TopicPartition(self.source, cut.partition),
@@ -99,7 +102,13 @@ class TopicCut(NamedTuple):
     @property
     def partition_count(self) -> int:
         """The number of partitions in the target: one that the backup could not read is empty there."""
-        return self.partitions[-1].partition + 1
+        return self.partitions[-1].partition + 1 if self.spread is None else self.spread.partitions
+
+    @property
+    def targets(self) -> list[TopicPartition]:
+        """The partitions in the target that records go to."""
+        numbers = [cut.partition for cut in self.partitions] if self.spread is None else range(self.spread.partitions)
+        return [TopicPartition(self.name, number) for number in numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +134,7 @@ class RestorePlan:
             "from_ms": request.from_ms,
             "order": request.order,
             "topics": {topic.source: topic.name for topic in self.topics},
+            **({"partitions": dict(request.partitions), "partitioner": request.partitioner} if request.partitions else {}),
         }
 
     def splits_of(self, source: Source, topic: TopicCut, cut: PartitionCut) -> list[Split]:
@@ -235,12 +245,13 @@ def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
         if other != name:
             text = f"topics {other!r} and {name!r} would get the same name"
             raise InvalidArgumentError(text, path=request.backup, found=request.name_of(name))
-    for name in (*request.topics, *request.renames):
+    for name in (*request.topics, *request.renames, *request.partitions):
         if not has_magic(name) and name not in known:
             raise NotFoundError(f"no topic {name!r} in the backup{near_topics(name, known)}", path=request.backup)
-    for name in request.renames:
+    for name in (*request.renames, *request.partitions):
         if not request.wants(name):
-            raise InvalidArgumentError(f"topic {name!r} gets a new name, and is not restored", found=", ".join(request.topics))
+            what = "a new name" if name in request.renames else "other partitions"
+            raise InvalidArgumentError(f"topic {name!r} gets {what}, and is not restored", found=", ".join(request.topics))
 
 
 class _Cuts:
@@ -286,7 +297,8 @@ class _Cuts:
             cuts.append(PartitionCut(key.partition, start, ends[key], late.get(key, 0), committed, left_out))
         settings = {**(topic.settings or {}), **({} if is_own else request.settings)}
         address = point_address(request.backup, point.sequence)
-        return TopicCut(topic, entry, name, address, point.sequence, tuple(cuts), settings)
+        spread = request.spread_of(topic.name)
+        return TopicCut(topic, entry, name, address, point.sequence, tuple(cuts), settings, spread)
 
     def _found(self, source: Source, ends: Mapping[TopicPartition, int], time_ms: int) -> dict[TopicPartition, int]:
         """Return the first offset at or after a time, the end where there is none."""

@@ -7,7 +7,6 @@ Each column is a stream of its own: the bytes of all values, their lengths (-1 f
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -28,15 +27,22 @@ class Digest(NamedTuple):
     sha256: str
 
 
-def digest_of(splits: Iterable[Split], *, with_offsets: bool) -> Digest:
-    """Read splits of one partition, in order. Offsets are part of the digest only if asked for.
+class DigestTask(NamedTuple):
+    """What is read: splits of one partition, in order. Offsets are part of the digest only if asked for."""
+
+    splits: tuple[Split, ...]
+    with_offsets: bool
+
+
+def digest_of(task: DigestTask) -> Digest:
+    """Read a partition.
 
     Raises what reading them raises.
     """
     streams: dict[str, _Hash] = {}
     count = 0
-    columns = ("offset", *_COLUMNS) if with_offsets else _COLUMNS
-    for split in splits:
+    columns = ("offset", *_COLUMNS) if task.with_offsets else _COLUMNS
+    for split in task.splits:
         for batch in split.read(columns):
             count += batch.num_rows
             for name in columns:

@@ -11,6 +11,7 @@ knew.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -32,7 +33,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.topics.new_topic import NewTopic
 
 APPENDED_BYTES = 1 << 20
-"""About as much is appended at once."""
+"""At most so much is appended at once, or one batch."""
 
 _SPLIT_BYTES = 256 << 20
 
@@ -68,11 +69,11 @@ def _restore(
     records: int | None = 0
     size_bytes = 0
     latest = None
-    for data, rewritten in _pieces(source, key, cut, kept):
+    for data, rewritten in _pieces(source, key, cut, kept, min(APPENDED_BYTES, log.config.segment_bytes)):
         first = next(iter(rewritten))
         if log.log_end_offset == cut.start_offset and first.base_offset < cut.start_offset:
             log.truncate_fully_and_start_at(first.base_offset, cut.start_offset)
-        log.append_as_follower(data)
+        _append(log, data)
         counts = [header.record_count for header in rewritten if not header.is_control]
         records = None if records is None or min(counts, default=0) < 0 else records + sum(counts)
         size_bytes += len(data)
@@ -83,8 +84,21 @@ def _restore(
     return topic.result(cut, log.log_end_offset, records, size_bytes)
 
 
-def _pieces(source: Source, key: TopicPartition, cut: PartitionCut, kept: _Kept) -> Iterator[tuple[bytes, list[BatchHeader]]]:
-    """Yield what is kept of the batches, in pieces of about `APPENDED_BYTES`, each with its batches."""
+def _append(log: PartitionLog, data: bytes) -> None:
+    """Append batches. A log refuses what is larger than a segment; a batch from before `segment.bytes` was lowered gets one."""
+    config = log.config
+    if len(data) <= config.segment_bytes:
+        log.append_as_follower(data)
+        return
+    log.update_config(replace(config, segment_bytes=len(data)))
+    log.append_as_follower(data)
+    log.update_config(config)
+
+
+def _pieces(
+    source: Source, key: TopicPartition, cut: PartitionCut, kept: _Kept, limit_bytes: int
+) -> Iterator[tuple[bytes, list[BatchHeader]]]:
+    """Yield what is kept of the batches, in pieces of at most `limit_bytes`, or of one batch, each with its batches."""
     if not cut.size:
         return
     piece, headers = bytearray(), list[BatchHeader]()
@@ -96,6 +110,9 @@ def _pieces(source: Source, key: TopicPartition, cut: PartitionCut, kept: _Kept)
                 if header.base_offset >= cut.end_offset or header.last_offset < cut.start_offset:
                     continue
                 batch = buffer[index : index + header.size]
+                if piece and len(piece) + len(batch) > limit_bytes:
+                    yield bytes(piece), headers
+                    piece, headers = bytearray(), []
                 if kept.is_whole(header):
                     piece += batch
                     headers.append(header)
@@ -103,9 +120,6 @@ def _pieces(source: Source, key: TopicPartition, cut: PartitionCut, kept: _Kept)
                     result = filter_to(batch, kept, path=split.place)
                     piece += result.data
                     headers += result.headers()
-                if len(piece) >= APPENDED_BYTES:
-                    yield bytes(piece), headers
-                    piece, headers = bytearray(), []
     if piece:
         yield bytes(piece), headers
 

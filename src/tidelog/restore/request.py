@@ -18,9 +18,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal
 
+from tidelog.copying.spreading import Partitioner, Spread
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_path import folder_path
 from tidelog.model import is_hidden, is_topic_name
+from tidelog.sources.opening import kind_of
 from tidelog.times import format_time
 
 Order = Literal["append", "time"]
@@ -45,6 +47,9 @@ class RestoreRequest:
     renames: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the restored topics that are others than in the backup."""
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """New numbers of partitions, by the topics' names in the backup. Clusters only."""
+    partitioner: Partitioner = "murmur2"
     groups: tuple[str, ...] | None = None
     """The groups whose positions are restored; None for all."""
     into_existing: bool = False
@@ -54,6 +59,12 @@ class RestoreRequest:
         for old, new in self.renames.items():
             if not is_topic_name(new):
                 raise InvalidArgumentError(f"topic {old!r} cannot get this name", found=repr(new))
+        for topic, count in self.partitions.items():
+            if count < 1:
+                raise InvalidArgumentError(f"topic {topic!r} cannot have so many partitions", found=count, expected="at least 1")
+        if self.partitions and not kind_of(self.target).is_cluster:
+            text = "a folder keeps offsets, so its topics have as many partitions as they had"
+            raise InvalidArgumentError(text, found=self.target, expected="a cluster, host:port")
         if len(set(self.renames.values())) < len(self.renames):
             raise InvalidArgumentError("two topics cannot get the same name", found=dict(self.renames))
         if self.from_ms is not None and self.until_ms is not None and self.from_ms >= self.until_ms:
@@ -74,6 +85,11 @@ class RestoreRequest:
             return not is_hidden(topic)
         return any(fnmatchcase(topic, one) for one in self.topics)
 
+    def spread_of(self, topic: str) -> Spread | None:
+        """Return how a topic's records are spread over another number of partitions, None if it has as many as it had."""
+        count = self.partitions.get(topic)
+        return None if count is None else Spread(count, self.partitioner)
+
     def name_of(self, topic: str) -> str:
         """Return a topic's name in the target."""
         return self.renames.get(topic, topic)
@@ -81,11 +97,11 @@ class RestoreRequest:
 
 def check_same(begun: Mapping[str, object], wanted: Mapping[str, object], path: Path) -> None:
     """Raise InvalidArgumentError, with what differs, if a folder holds another restore than the wanted one."""
-    names = [name for name in wanted if begun.get(name) != wanted[name]]
+    names = [name for name in {**begun, **wanted} if begun.get(name) != wanted.get(name)]
     if names:
         raise InvalidArgumentError(
             "the folder holds another restore: go on with the same options, or take another folder",
             path=path,
             found=", ".join(f"{name} {begun.get(name)}" for name in names),
-            expected=", ".join(f"{name} {wanted[name]}" for name in names),
+            expected=", ".join(f"{name} {wanted.get(name)}" for name in names),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,17 +18,20 @@ from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
 from tidelog.model import OFFSETS_TOPIC, READ_COMMITTED, TopicPartition
 from tidelog.restore import cluster_target
-from tidelog.restore.cuts import SPLIT_BYTES, RestorePlan
-from tidelog.restore.digest import Digest, digest_of
+from tidelog.restore.cuts import SPLIT_BYTES, RestorePlan, TopicCut
+from tidelog.restore.digest import Digest, DigestTask, digest_of
 from tidelog.restore.folder_groups import write_groups
 from tidelog.restore.folder_target import restore_topic
 from tidelog.restore.moment import Positions, positions_at
 from tidelog.restore.points import Points
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
+from tidelog.restore.runner import Runner, on_threads
+from tidelog.restore.unordered_digest import UnorderedDigest, unordered_digest_of
 from tidelog.sources.opening import kind_of, open_source
 from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.source import Source
+from tidelog.sources.split import Split
 from tidelog.storage.folder.data_folder import check_is_data_folder
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
@@ -70,9 +73,17 @@ def work_folder(plan: RestorePlan, state: Path) -> Path:
 
 
 def restore(
-    plan: RestorePlan, clock: Clock, *, work: Path, progress: Progress = lambda size_bytes: None, verify: bool = True
+    plan: RestorePlan,
+    clock: Clock,
+    *,
+    work: Path,
+    progress: Progress = lambda size_bytes: None,
+    verify: bool = True,
+    run: Runner = on_threads,
 ) -> RestoreReport:
     """Restore as planned. `work` is the folder of the maps of a restore into a cluster. May be called again after it was killed.
+
+    `run` copies and reads back the partitions of a cluster.
 
     Raises:
         TopicExistsError: a topic is there already. InvalidArgumentError: the target holds another restore.
@@ -80,7 +91,7 @@ def restore(
     """
     with Points() as points:
         if kind_of(plan.request.target).is_cluster:
-            return _into_cluster(plan, points, work, progress, verify)
+            return _into_cluster(plan, points, work, progress, verify, run)
         return _into_folder(plan, points, plan.request.folder, clock, progress, verify)
 
 
@@ -134,35 +145,62 @@ def _into_folder(
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
-            _compare(report, points, target, with_offsets=True)
+            _compare(report, points, target, on_threads)
     return report
+
+
+def refuse_target(plan: RestorePlan, work: Path) -> None:
+    """Raise what `restore` would raise about the target, without writing anything.
+
+    Raises TopicExistsError, InvalidArgumentError, StorageError, BrokerError, BrokerUnreachableError.
+    """
+    if kind_of(plan.request.target).is_cluster:
+        if not (work / cluster_target.FILE_NAME).exists():
+            with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
+                cluster.reach().refresh(None)
+                cluster_target.refuse_full(plan, cluster)
+        return
+    folder = plan.request.folder
+    _refuse_place(folder)
+    if folder.is_dir():
+        _there(plan, folder)
+
+
+def _there(plan: RestorePlan, folder: Path) -> tuple[dict[str, object], bool]:
+    """Return the ids of the topics that a folder has, and whether the restore into it has begun.
+
+    Raises TopicExistsError, InvalidArgumentError if the folder holds another restore.
+    """
+    there: dict[str, object] = {name: topic.topic_id for name, topic in read_topics(folder).items()}
+    known = read_json(folder / FILE_NAME, VERSION, _WHAT)
+    if known is not None:
+        check_same(known.get("restore") or {}, plan.identity, folder / FILE_NAME)
+        return there, True
+    existing = sorted(set(there) & {topic.name for topic in plan.topics})
+    if existing:
+        raise TopicExistsError(
+            f"topics are there already: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
+        )
+    return there, False
 
 
 def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
     """Note what is restored into the folder, and return the ids of the topics that it has."""
-    words = plan.identity
     make_folder(folder)
-    there = {name: topic.topic_id for name, topic in read_topics(folder).items()}
-    known = read_json(folder / FILE_NAME, VERSION, _WHAT)
-    if known is None:
-        existing = sorted(set(there) & {topic.name for topic in plan.topics})
-        if existing:
-            raise TopicExistsError(
-                f"topics are there already: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
-            )
-        write_new_json(folder / FILE_NAME, VERSION, {"restore": words}, indent=1)
-    else:
-        check_same(known.get("restore") or {}, words, folder / FILE_NAME)
-    return dict(there)
+    there, is_begun = _there(plan, folder)
+    if not is_begun:
+        write_new_json(folder / FILE_NAME, VERSION, {"restore": plan.identity}, indent=1)
+    return there
 
 
-def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progress, verify: bool) -> RestoreReport:
+def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progress, verify: bool, run: Runner) -> RestoreReport:
     report = RestoreReport(plan)
     _refuse_damaged(plan)
     with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
         cluster.reach().refresh(None)
         begun = cluster_target.begin(plan, cluster, work)
-        report.partitions += sorted(cluster_target.copy(plan, points, begun, work, progress), key=lambda one: one.target)
+        done = cluster_target.copy(plan, points, begun, work, progress, run)
+        report.partitions += sorted(done, key=lambda one: one.target)
         is_again = (work / DONE_FILE).exists()
         if is_again:
             report.notes.append("this restore was finished before: groups and settings are left as they are now")
@@ -173,10 +211,10 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
             else:
                 report.groups[group] = offsets
         if verify:
-            keys = [one.target for one in report.partitions]
+            keys = [key for topic in plan.topics for key in topic.targets]
             ranges = cluster_target.target_digest_ranges(cluster, begun, keys)
             with open_source(plan.request.target) as target:
-                _compare(report, points, target, with_offsets=False, ranges=ranges)
+                _compare(report, points, target, run, ranges)
         if not is_again:
             report.notes += cluster_target.settle_topics(plan, cluster, begun)
             write_new_json(work / DONE_FILE, VERSION, {}, indent=1)
@@ -204,24 +242,68 @@ def _compare(
     report: RestoreReport,
     points: Points,
     target: Source,
-    *,
-    with_offsets: bool,
+    run: Runner,
     ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
 ) -> None:
-    """Read back what was restored, and compare it with the backup."""
+    """Read back what was restored, and compare it with the backup. `ranges` are a cluster's; a folder has the same offsets."""
+    keys: list[TopicPartition] = []
+    tasks: list[DigestTask] = []
     for topic in report.plan.topics:
+        if topic.spread is not None:
+            assert ranges is not None
+            _compare_spread(report, points, target, topic, ranges)
+            continue
         for cut in topic.partitions:
             key = TopicPartition(topic.name, cut.partition)
-            wanted = digest_of(report.plan.splits_of(points.at(topic.address), topic, cut), with_offsets=with_offsets)
-            start, end = _bounds(target, key) if ranges is None else ranges[key]
-            splits = target.splits({key: (start, end)}, ALL_TIMES, READ_COMMITTED, split_bytes=SPLIT_BYTES) if start < end else ()
-            found = digest_of(splits, with_offsets=with_offsets)
-            if found == wanted:
-                report.digests[key] = found
-            else:
-                text = f"{found.records:,} records, {wanted.records:,} expected"
-                same = "other content in as many records" if found.records == wanted.records else text
-                report.differences.append(f"{key.topic}-{key.partition}: {same}")
+            span = _bounds(target, key) if ranges is None else ranges[key]
+            wanted = report.plan.splits_of(points.at(topic.address), topic, cut)
+            keys.append(key)
+            tasks += [DigestTask(tuple(wanted), ranges is None), DigestTask(tuple(_splits(target, key, span)), ranges is None)]
+    digests = iter(run(digest_of, tasks))
+    for key, wanted_one, found in zip(keys, digests, digests, strict=True):
+        if found == wanted_one:
+            report.digests[key] = found
+        else:
+            text = f"{found.records:,} records, {wanted_one.records:,} expected"
+            same = "other content in as many records" if found.records == wanted_one.records else text
+            report.differences.append(f"{key.topic}-{key.partition}: {same}")
+
+
+def _compare_spread(
+    report: RestoreReport,
+    points: Points,
+    target: Source,
+    topic: TopicCut,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+) -> None:
+    """Compare a topic whose records are in other partitions now: all of them together, and each in the partition of its key."""
+    wanted = {
+        TopicPartition(topic.name, cut.partition): unordered_digest_of(
+            report.plan.splits_of(points.at(topic.address), topic, cut)
+        )
+        for cut in topic.partitions
+    }
+    found = UnorderedDigest()
+    for key in topic.targets:
+        one = unordered_digest_of(_splits(target, key, ranges[key]), topic.spread)
+        odd = one.places.keys() - {key.partition}
+        if odd:
+            report.differences.append(f"{key.topic}-{key.partition}: has records of partitions {sorted(odd)}")
+        found.add(one)
+    whole = UnorderedDigest()
+    for one in wanted.values():
+        whole.add(one)
+    if found.sums == whole.sums:
+        report.digests |= {key: one.digest() for key, one in wanted.items()}
+    else:
+        counts = f"{found.records:,} records, {whole.records:,} expected"
+        same = "other content in as many records" if found.records == whole.records else counts
+        report.differences.append(f"{topic.name}: {same}")
+
+
+def _splits(target: Source, key: TopicPartition, span: tuple[int, int]) -> Sequence[Split]:
+    start, end = span
+    return target.splits({key: span}, ALL_TIMES, READ_COMMITTED, split_bytes=SPLIT_BYTES) if start < end else ()
 
 
 def _bounds(target: Source, key: TopicPartition) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import click
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.manifest import PartitionManifest
+from tidelog.cli.backup.rights import rights_fields, rights_lines
 from tidelog.cli.backup.take import point_fields
 from tidelog.cli.backup.target import backup_argument
 from tidelog.cli.options import json_option
@@ -24,12 +25,14 @@ _RIGHTS = {"acls": "ACLs", "scram_users": "SCRAM users"}
 @click.option("--point", metavar="N|TIME", help="A point's number, or the last point at or before a time. [default: the newest]")
 @json_option
 def command(backup: Backup, point: str | None, as_json: bool) -> None:
-    """Show what a point has: each partition's offsets, and the records that were removed before they were read.
+    """Show what a point has: each partition's offsets, ACLs, quotas and SCRAM users, and the records that were removed before
+    they were read.
 
     Records from `cut` to `end` are there, but a transaction among them may be undecided, or decided in some partitions only.
     """
     found = backup.point_named(point, SystemClock())
     catalog = backup.catalog(found)
+    rights = backup.rights(found) or {}
     if as_json:
         print_lines([json_line({"type": "point", **point_fields(found)})])
         for entry in catalog.values():
@@ -38,6 +41,7 @@ def command(backup: Backup, point: str | None, as_json: bool) -> None:
             print_lines([json_line({**fields, "replication_factor": topic.replication_factor})])
             for partition in backup.partitions(topic).values():
                 print_lines([json_line(_fields(partition))])
+        print_lines(map(json_line, rights_fields(rights)))
         return
     rows = [
         [
@@ -49,11 +53,11 @@ def command(backup: Backup, point: str | None, as_json: bool) -> None:
     ]
     notices.print_line(f"point {found.sequence} of {show_time(found.taken_ms)}, from {found.source}")
     print_lines(table(_HEADER, rows, spare=("topic id",)))
+    print_lines(rights_lines(rights))
     for text in found.incomplete:
         notices.note(f"not backed up: {text}")
     if not found.is_cut_consistent:
         notices.note("it is not proven that each transaction is decided in all of its partitions at the cut")
-    rights = backup.rights(found) or {}
     for what, reason in (rights.get("not_described") or {}).items():
         notices.note(f"{_RIGHTS.get(what, what)} are not in the backup: {reason}")
     for entry in catalog.values():

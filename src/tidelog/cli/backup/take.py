@@ -17,7 +17,7 @@ from tidelog.capture.figures import Figures
 from tidelog.capture.following import follow
 from tidelog.cli.backup.spans import parse_span
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import json_option, source_argument
+from tidelog.cli.options import Decorated, json_option, source_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_bytes_size, show_time
 from tidelog.cli.printing.output import print_lines
@@ -31,18 +31,41 @@ from tidelog.sources.opening import kind_of, open_source
 TIMEOUT_MS = 30_000
 
 
+_SELECTION = (
+    click.option(
+        "--topics", "patterns", multiple=True, metavar="NAME", help="Only these topics: names, or patterns; may be repeated."
+    ),
+    click.option("--internal", is_flag=True, help="Also Kafka's other internal topics, such as __transaction_state."),
+    click.option("--no-groups", is_flag=True, help="Leave out __consumer_offsets, which has the groups' positions."),
+    click.option(
+        "--target-config", metavar="FILE", type=LocalPath(), help="A properties file with the options of TARGET's bucket."
+    ),
+)
+
+
+def selection_options(function: Decorated) -> Decorated:
+    """Add the options that say what is backed up, and how the target is reached."""
+    for option in reversed(_SELECTION):
+        function = option(function)
+    return function
+
+
+def selection_of(
+    source: str, target: str, patterns: tuple[str, ...], internal: bool, no_groups: bool, target_config: str | None
+) -> tuple[Target, Selection]:
+    """Return the target, and what is backed up. Raises UsageError for a target within the source."""
+    place = open_target(_with_options(target, target_config))
+    _refuse_inside(source, place)
+    return place, Selection([name for one in patterns for name in one.split(",") if name], internal, not no_groups)
+
+
 @click.command("take")
 @source_argument
 @click.argument("target", metavar="TARGET")
-@click.option(
-    "--topics", "patterns", multiple=True, metavar="NAME", help="Only these topics: names, or patterns; may be repeated."
-)
-@click.option("--internal", is_flag=True, help="Also Kafka's other internal topics, such as __transaction_state.")
-@click.option("--no-groups", is_flag=True, help="Leave out __consumer_offsets, which has the groups' positions.")
+@selection_options
 @click.option("--follow", "follows", is_flag=True, help="Take one point after the other, until it is interrupted.")
 @click.option("--every", metavar="TIME", default="60s", show_default=True, help="With --follow: the time from point to point.")
 @click.option("--metrics-file", metavar="FILE", type=LocalPath(), help="Write figures for Prometheus to FILE after each point.")
-@click.option("--target-config", metavar="FILE", type=LocalPath(), help="A properties file with the options of TARGET's bucket.")
 @json_option
 def command(
     source: str,
@@ -65,9 +88,7 @@ def command(
     every_ms = parse_span("--every", every)
     if every_ms < 1:
         raise click.UsageError(f"--every {every} is not positive: 30s, 5m.")
-    place = open_target(_with_options(target, target_config))
-    _refuse_inside(source, place)
-    selection = Selection([name for one in patterns for name in one.split(",") if name], internal, not no_groups)
+    place, selection = selection_of(source, target, patterns, internal, no_groups, target_config)
     figures = Figures(None if metrics_file is None else Path(metrics_file))
     clock = SystemClock()
     complete = True
@@ -80,7 +101,7 @@ def command(
             points = iter([figures.taken(capture.take(), clock.now_ms())])
         for point in points:
             bar.hide()
-            _report(point, as_json)
+            report_point(point, as_json)
             complete = not point.gaps and not point.incomplete
     if not complete:
         raise click.exceptions.Exit(notices.INCOMPLETE)
@@ -131,7 +152,8 @@ class _NoBar(ProgressBar):
         self.done_bytes += done_bytes
 
 
-def _report(point: Point, as_json: bool) -> None:
+def report_point(point: Point, as_json: bool) -> None:
+    """Print a point that was taken."""
     for text in point.incomplete:
         notices.note(f"not backed up in point {point.sequence}: {text}")
     if point.gaps:

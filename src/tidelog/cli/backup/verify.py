@@ -10,7 +10,7 @@ import click
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.target import open_target
-from tidelog.backup.verify import verify_backup
+from tidelog.backup.verify import BackupReport, verify_backup
 from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import bucket_options, reached
 from tidelog.cli.options import json_option
@@ -41,16 +41,7 @@ def command(address: str, report_file: str | None, sign_key: str | None, as_json
     written = report_of(report_file, sign_key)
     with ProgressBar("verify", _size(address), answer_on_stdout=False) as bar:
         report = verify_backup(target, bar.advance)
-    if as_json:
-        print_lines(json_line({"type": "finding", **dataclasses.asdict(one)}) for one in report.findings)
-        sums = {"points": report.points, "files": report.files, "bytes": report.size_bytes, "is_sound": not report.findings}
-        print_lines([json_line({"type": "backup", **sums})])
-    else:
-        print_lines(one_line(str(one)) for one in report.findings)
-    for (topic, partition), gaps in report.gaps.items():
-        for gap in gaps:
-            span = f"offsets {gap.start_offset} to {gap.end_offset}"
-            notices.note(f"{names.log_dir_name(topic, partition)}: {span}: {gap.reason}, before {show_time(gap.noticed_ms)}")
+    print_findings(report, as_json)
     if written is not None:
         partitions: list[dict[str, Any]] = []
         facts: dict[str, Any] = {"at": format_time(SystemClock().now_ms()), "backup": str(target), "backup_id": None}
@@ -62,6 +53,20 @@ def command(address: str, report_file: str | None, sign_key: str | None, as_json
         raise click.exceptions.Exit(notices.INCOMPLETE)
     if not as_json:
         print_lines([f"whole: {report.points:,} points, {report.files:,} files, {show_bytes_size(report.size_bytes)}"])
+
+
+def print_findings(report: BackupReport, as_json: bool) -> None:
+    """Print what is damaged, and notes of the records that were never read."""
+    if as_json:
+        print_lines(json_line({"type": "finding", **dataclasses.asdict(one)}) for one in report.findings)
+        sums = {"points": report.points, "files": report.files, "bytes": report.size_bytes, "is_sound": not report.findings}
+        print_lines([json_line({"type": "backup", **sums})])
+    else:
+        print_lines(one_line(str(one)) for one in report.findings)
+    for (topic, partition), gaps in report.gaps.items():
+        for gap in gaps:
+            span = f"offsets {gap.start_offset} to {gap.end_offset}"
+            notices.note(f"{names.log_dir_name(topic, partition)}: {span}: {gap.reason}, before {show_time(gap.noticed_ms)}")
 
 
 def _describe(backup: Backup, facts: dict[str, Any]) -> list[dict[str, Any]]:

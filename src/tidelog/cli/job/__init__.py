@@ -30,6 +30,9 @@ JOBS = {
     "replay": Entry(f"{__name__}.replay", "Copy a time window into another topic or cluster."),
     "bootstrap": Entry(f"{__name__}.bootstrap", "Cut topics in two: a history to reprocess, a stream after it."),
     "mirror": Entry(f"{__name__}.mirror", "Copy topics to another cluster, and keep them up to date."),
+    "backup": Entry(f"{__name__}.backup", "Take a point of a cluster's backup."),
+    "restore": Entry(f"{__name__}.restore", "Restore a backup into a cluster."),
+    "verify-backup": Entry(f"{__name__}.verify_backup", "Check that a backup is whole."),
     "failover": Entry(f"{__name__}.failover", "Find where a group continues in a mirror."),
 }
 """The jobs in the order of `tidelog job --help`."""

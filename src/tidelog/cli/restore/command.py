@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import bucket_options, config_option, reached, reached_by
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import json_option
+from tidelog.cli.options import Decorated, json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_count, table
 from tidelog.cli.printing.output import print_lines
@@ -22,6 +23,7 @@ from tidelog.times import format_time
 from tidelog.user_folders import state_folder
 
 if TYPE_CHECKING:
+    from tidelog.copying.spreading import Partitioner
     from tidelog.restore.cuts import RestorePlan
     from tidelog.restore.restoring import RestoreReport
     from tidelog.restore.result import RestoredPartition
@@ -35,47 +37,88 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return {old: new for old, _, new in pairs}
 
 
-@click.command()
-@click.argument("backup", metavar="BACKUP", callback=reached)
-@config_option("to")
-@click.option("--to", "target", metavar="DIR|HOST:PORT", required=True, callback=reached_by("to"), help="Where to restore.")
-@click.option("--until", "until", type=TimeType(), help="The moment, exclusive. [default: all of the point]")
-@click.option("--from", "start", type=TimeType(), help="Leave out what is older. [default: nothing]")
-@time_zone_option
-@click.option(
-    "--by",
-    "order",
-    type=click.Choice(["append", "time"]),
-    default="append",
-    show_default=True,
-    help="append: a partition ends before its first record at or after --until. time: every older record, also late ones.",
+def _counts(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    pairs = _pairs(ctx, param, values)
+    for topic, count in pairs.items():
+        if not (count.isascii() and count.isdigit() and 0 < int(count) < 2**31):
+            raise click.BadParameter(f"{count!r} is no number of partitions for {topic}.", ctx, param)
+    return {topic: int(count) for topic, count in pairs.items()}
+
+
+_REQUEST = (
+    bucket_options,
+    click.argument("backup", metavar="BACKUP", callback=reached),
+    config_option("to"),
+    click.option("--to", "target", metavar="DIR|HOST:PORT", required=True, callback=reached_by("to"), help="Where to restore."),
+    click.option("--until", "until", type=TimeType(), help="The moment, exclusive. [default: all of the point]"),
+    click.option("--from", "start", type=TimeType(), help="Leave out what is older. [default: nothing]"),
+    time_zone_option,
+    click.option(
+        "--by",
+        "order",
+        type=click.Choice(["append", "time"]),
+        default="append",
+        show_default=True,
+        help="append: a partition ends before its first record at or after --until. time: every older record, also late ones.",
+    ),
+    click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]"),
+    click.option(
+        "--topics", multiple=True, metavar="TOPIC", help="Names, or patterns as order*; may be repeated. [default: all]"
+    ),
+    click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_pairs, help="May be repeated."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_pairs,
+        help="A setting of the restored topics, e.g. retention.ms=-1; may be repeated.",
+    ),
+    click.option(
+        "--partitions",
+        multiple=True,
+        metavar="TOPIC=N",
+        callback=_counts,
+        help="Another number of partitions, chosen by the records' keys; may be repeated. Clusters only.",
+    ),
+    click.option(
+        "--partitioner",
+        type=click.Choice(["murmur2", "crc32"]),
+        default="murmur2",
+        show_default=True,
+        help="With --partitions: murmur2 as Kafka's Java producers, crc32 as librdkafka.",
+    ),
+    click.option("--groups", multiple=True, metavar="GROUP", help="Restore only these groups' positions. [default: all]"),
+    click.option("--no-groups", is_flag=True, help="Restore no group's positions."),
+    click.option("--into-existing", is_flag=True, help="Append to topics of the cluster that have records."),
+    click.option("--no-verify", is_flag=True, help="Do not read back what was written."),
+    click.option(
+        "--work",
+        metavar="DIR",
+        type=LocalPath(),
+        help="Folder of the offset maps of a restore into a cluster. [default: in the home]",
+    ),
 )
-@click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]")
-@click.option("--topics", multiple=True, metavar="TOPIC", help="Names, or patterns as order*; may be repeated. [default: all]")
-@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_pairs, help="May be repeated.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=_pairs,
-    help="A setting of the restored topics, e.g. retention.ms=-1; may be repeated.",
-)
-@click.option("--groups", multiple=True, metavar="GROUP", help="Restore only these groups' positions. [default: all]")
-@click.option("--no-groups", is_flag=True, help="Restore no group's positions.")
-@click.option("--into-existing", is_flag=True, help="Append to topics of the cluster that have records.")
-@click.option("--no-verify", is_flag=True, help="Do not read back what was written.")
-@click.option(
-    "--work",
-    metavar="DIR",
-    type=LocalPath(),
-    help="Folder of the offset maps of a restore into a cluster. [default: in the home]",
-)
-@report_options
-@click.option("--dry-run", is_flag=True, help="Show what would be restored.")
-@bucket_options
-@json_option
-def command(
+
+
+def request_options(function: Decorated) -> Decorated:
+    """Add what says what is restored, where to, and how."""
+    for option in reversed(_REQUEST):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A planned restore, and the options of carrying it out."""
+
+    plan: RestorePlan
+    work: Path
+    verify: bool
+
+
+def planned(
+    *,
     backup: str,
     target: str,
     until: Moment | None,
@@ -85,30 +128,22 @@ def command(
     topics: tuple[str, ...],
     renames: dict[str, str],
     settings: dict[str, str],
+    partitions: dict[str, int],
+    partitioner: Partitioner,
     groups: tuple[str, ...],
     no_groups: bool,
     into_existing: bool,
     no_verify: bool,
     work: str | None,
-    report_file: str | None,
-    sign_key: str | None,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Restore a backup as it was at a moment, into a data folder that Kafka opens, or into a running cluster.
-
-    A folder gets the same offsets, leader epochs and producers. A cluster gives new offsets; groups are set through a map to
-    where they were. Transactions that were open at the moment are left out. Topics that are there already are refused.
-
-    After a crash, run the same command again: nothing is restored twice. Exit code 3: what was read back differs from the backup.
-    """
+) -> Wanted:
+    """Plan what the options of `request_options` say, and print the plan's notes. Raises UsageError, and as `plan_restore`."""
     if no_groups and groups:
         raise click.UsageError("--groups and --no-groups exclude each other.")
     echo_moment(start)
     echo_moment(until)
     from tidelog.restore.cuts import plan_restore
     from tidelog.restore.request import RestoreRequest
-    from tidelog.restore.restoring import restore, work_folder
+    from tidelog.restore.restoring import work_folder
     from tidelog.restore.retention import soon_removed
 
     request = RestoreRequest(
@@ -121,23 +156,50 @@ def command(
         topics=topics,
         renames=renames,
         settings=settings,
+        partitions=partitions,
+        partitioner=partitioner,
         groups=() if no_groups else groups or None,
         into_existing=into_existing,
     )
-    written = report_of(report_file, sign_key)
     plan = plan_restore(request)
     for text in (*plan.notes, *soon_removed(plan, SystemClock().now_ms())):
         notices.note(text)
+    return Wanted(plan, Path(work) if work is not None else work_folder(plan, state_folder() / "restore"), not no_verify)
+
+
+@click.command()
+@request_options
+@report_options
+@click.option("--dry-run", is_flag=True, help="Show what would be restored, and whether the target would take it.")
+@json_option
+def command(report_file: str | None, sign_key: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Restore a backup as it was at a moment, into a data folder that Kafka opens, or into a running cluster.
+
+    A folder gets the same offsets, leader epochs and producers. A cluster gives new offsets; groups are set through a map to
+    where they were. Transactions that were open at the moment are left out. Topics that are there already are refused.
+
+    After a crash, run the same command again: nothing is restored twice. Exit code 3: what was read back differs from the backup.
+    """
+    from tidelog.restore.restoring import refuse_target, restore
+
+    written = report_of(report_file, sign_key)
+    wanted = planned(**options)
+    plan = wanted.plan
     if dry_run:
+        refuse_target(plan, wanted.work)
         print_lines(_plan_json(plan) if as_json else _plan_lines(plan))
         return
     run_clock(click.get_current_context())
-    folder = Path(work) if work is not None else work_folder(plan, state_folder() / "restore")
     total = sum(cut.size for topic in plan.topics for cut in topic.partitions)
     with ProgressBar("restoring", total, answer_on_stdout=False) as bar:
-        report = restore(plan, SystemClock(), work=folder, progress=bar.advance, verify=not no_verify)
+        report = restore(plan, SystemClock(), work=wanted.work, progress=bar.advance, verify=wanted.verify)
     if written is not None:
         written.write("restore", _facts(plan, report), [_fields(report, one) for one in report.partitions], report.differences)
+    print_restored(report, as_json)
+
+
+def print_restored(report: RestoreReport, as_json: bool) -> None:
+    """Print what was restored. Exit code 3 if what was read back differs."""
     for group, why in report.left_alone.items():
         notices.note(f"group {group}: {why}")
     for text in report.notes:
@@ -193,7 +255,7 @@ def _report_lines(report: RestoreReport) -> Iterator[str]:
             one.target.topic,
             one.target.partition,
             "-" if (count := _records(report, one)) is None else show_count(count),
-            one.end_offset,
+            "-" if one.end_offset is None else one.end_offset,
             show_count(one.late_records),
             "as in the backup" if one.target in report.digests else "-",
         )

@@ -45,7 +45,7 @@ _HOMES = {
     "rows.gathering": ("gather", "gather_headers", "sizes", "starts_inside_characters", "timestamp_validity", "views"),
     "rows.message_encode": ("encode_messages", "messages_bytes"),
     "rows.message_scan": ("last_message_offset", "scan_messages"),
-    "rows.partitioning": ("murmur2", "murmur2_partitions"),
+    "rows.partitioning": ("crc32_partitions", "murmur2", "murmur2_partitions"),
     "rows.record_check": ("check_records_v2",),
     "rows.record_encode": ("encode_records_v2", "size_records_v2"),
     "rows.record_scan": ("scan_plain_batches", "scan_records_v2"),

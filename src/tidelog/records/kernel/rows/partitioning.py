@@ -1,4 +1,4 @@
-"""murmur2, the hash with which Kafka's producers choose partitions."""
+"""The hashes with which producers choose partitions: murmur2 in Kafka's, CRC-32 in librdkafka's."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ else:
 build_stamp.check(__name__, __file__)
 
 _MASK32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_CRC32_POLYNOMIAL = cython.declare(cython.ulonglong, 0xEDB88320)
 _MURMUR_M = cython.declare(cython.ulonglong, 0x5BD1E995)
 _MURMUR_SEED = cython.declare(cython.ulonglong, 0x9747B28C)
 
@@ -56,6 +57,34 @@ def _murmur2(
 def murmur2(data: cython.const[cython.uchar][::1]) -> int:
     """Return Kafka's 32-bit murmur2 of `data`, unsigned."""
     return _murmur2(buffers.input_bytes(data), 0, len(data))
+
+
+def crc32_partitions(keys: BinaryColumn, partitions: cython.int) -> array:
+    """Return each key's partition (int32) by librdkafka's default partitioner, CRC-32 mod partitions; -1 for null and empty keys,
+    which it assigns at random.
+    """
+    if partitions < 1:
+        raise ValueError(f"{partitions} partitions")
+    out = array("i", bytes(4 * keys.length))
+    target: cython.p_int = buffers.ints(out)
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    length: cython.longlong
+    bit: cython.int
+    crc: cython.ulonglong
+    with cython.nogil:
+        for row in range(keys.length):
+            length = buffers.entry_length(keys.offsets, keys.validity, keys.has_validity, keys.first + row)
+            if length <= 0:
+                target[row] = -1
+                continue
+            crc = _MASK32
+            for at in range(keys.offsets[keys.first + row], keys.offsets[keys.first + row] + length):
+                crc ^= keys.data[at]
+                for bit in range(8):
+                    crc = crc >> 1 ^ (_CRC32_POLYNOMIAL if crc & 1 else 0)
+            target[row] = (crc ^ _MASK32) % partitions
+    return out
 
 
 def murmur2_partitions(keys: BinaryColumn, partitions: cython.int) -> array:

@@ -1,0 +1,45 @@
+"""Copies into a topic with another number of partitions: each record goes where the chosen partitioner sends its key.
+
+| partitioner | is the default of | keys | without a key |
+|---|---|---|---|
+| murmur2 | Kafka's Java producers | murmur2 | in turn |
+| crc32 | librdkafka: confluent-kafka, kcat | CRC-32; empty ones are like none | in turn |
+
+All records of a source partition with the same key stay in order, as they come from one copier. Records without a key change
+their partition from one group of rebuilt batches to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.ingest.arrow_columns import rows_by_place
+from tidelog.records.kernel import BinaryColumn, crc32_partitions, murmur2_partitions
+
+Partitioner = Literal["murmur2", "crc32"]
+
+PARTITIONERS: Final[Mapping[str, Callable[[BinaryColumn, int], object]]] = {
+    "murmur2": murmur2_partitions,
+    "crc32": crc32_partitions,
+}
+
+
+class Spread(NamedTuple):
+    """A number of partitions, and the partitioner that chooses among them."""
+
+    partitions: int
+    partitioner: Partitioner = "murmur2"
+
+    def places(self, keys: BinaryColumn, rows: int) -> pa.Array:
+        """Return each row's partition (int32), null if its key does not choose one."""
+        chosen = PARTITIONERS[self.partitioner](keys, self.partitions)
+        places = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(chosen)], 0)
+        return pc.replace_with_mask(places, pc.less(places, 0), pa.scalar(None, pa.int32()))
+
+    def rows(self, keys: BinaryColumn, rows: int, turn: int) -> Iterator[tuple[int, pa.Int32Array]]:
+        """Yield each partition that gets rows, with the numbers of these; `turn` chooses the one for rows without a key."""
+        return rows_by_place(pc.fill_null(self.places(keys, rows), turn % self.partitions))
