@@ -7,6 +7,7 @@ UNSUPPORTED_VERSION. It is on with ``group.coordinator.rebalance.protocols=class
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -78,11 +79,7 @@ def _answer(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request
         group = groups.get_or_create(message.group_id) if message.member_epoch == JOINING else groups.get(message.group_id)
         if group is None or (group.consumer is None and message.member_epoch != JOINING):
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {message.group_id!r}")
-        permissions = node.permissions
-        may_describe = None
-        if permissions is not None:
-            may_describe = partial(permissions.may, request, Operation.DESCRIBE, ResourceType.TOPIC, log_denied=False)
-        result = groups.consumers.heartbeat(group, _heartbeat(message, request), may_describe)
+        result = groups.consumers.heartbeat(group, _heartbeat(message, request), may_describe(node, request))
     except RefusedError as error:
         return _refused(error.code, str(error))
     member = result.member
@@ -93,6 +90,13 @@ def _answer(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request
         heartbeat_interval_ms=0 if message.member_epoch < 0 else groups.consumers.heartbeat_interval_ms(message.group_id),
         assignment=_assignment(member.assigned) if result.sends_assignment else None,
     )
+
+
+def may_describe(node: Node, request: Request) -> Callable[[str], bool] | None:
+    """Return what tells which topics a client may see; None: all of them."""
+    if node.permissions is None:
+        return None
+    return partial(node.permissions.may, request, Operation.DESCRIBE, ResourceType.TOPIC, log_denied=False)
 
 
 def _check(message: ConsumerGroupHeartbeatRequest, version: int) -> None:
