@@ -168,7 +168,7 @@ def advanced(group: ConsumerGroup, around: Surroundings, update: Update, *, is_f
     subscribed = None
     if updated.subscription != member.subscription:
         subscribed = {topics[name].topic_id for name in names_of(updated.subscription, regexes) if name in topics}
-    reconciled = reconcile(updated, target_epoch, target, group.owners, owned, subscribed=subscribed)
+    reconciled = reconcile(updated, target_epoch, target, group.owners, owned, subscribed=subscribed, replaced=replaced)
     if reconciled != updated:
         changes.append(current_record(group_id, reconciled))
     return Result(changes, reconciled, is_full or reconciled.assigned != member.assigned, replaced, needs_assignment)

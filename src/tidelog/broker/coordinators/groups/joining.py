@@ -110,6 +110,8 @@ def join(groups: Groups, group_id: str, joining: Joining) -> JoinResult | None:
     if group.consumer is not None:
         if not group.is_empty:
             return classic_requests.join(groups.consumers, group, joining)
+        if not is_new:
+            return JoinResult(joining.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         code = groups.consumers.end_for_classic(group)
         if code:
             return JoinResult(joining.member_id, code)
