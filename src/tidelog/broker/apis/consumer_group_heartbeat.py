@@ -55,8 +55,28 @@ def _gate(asker: Asker, message: ConsumerGroupHeartbeatRequest) -> ConsumerGroup
 ACCESS = Access("READ on GROUP (group_id), DESCRIBE on each TOPIC (subscribed_topic_names): patterns match no other topic", _gate)
 
 
-def handle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> Work:
-    """Answer a member's heartbeat."""
+def handle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> ConsumerGroupHeartbeatResponse | Work:
+    """Answer a member's heartbeat. Most of them change nothing, and are answered at once."""
+    return _answer_idle(node, message, request) or _work(node, message, request)
+
+
+def _answer_idle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> ConsumerGroupHeartbeatResponse | None:
+    consumers = node.groups.consumers
+    if message.topic_partitions is not None or message.member_epoch <= JOINING or not consumers.is_enabled:
+        return None
+    group_id = message.group_id
+    if node.groups.code_for(group_id):
+        return None
+    group = node.groups.get(group_id)
+    member = None if group is None else consumers.stays(group, _heartbeat(message, request))
+    if member is None:
+        return None
+    return ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id, member_epoch=member.epoch, heartbeat_interval_ms=consumers.heartbeat_interval_ms(group_id)
+    )
+
+
+def _work(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> Work:
     try:
         if node.groups.consumers.is_enabled:
             yield from node.groups.consumers.matching_elsewhere(message.group_id, message.subscribed_topic_regex)

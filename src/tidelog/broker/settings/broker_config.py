@@ -72,6 +72,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,7 @@ class BrokerConfig:
         """Whether consumer groups (KIP-848) are on."""
         return "consumer" in self.group_coordinator_rebalance_protocols
 
-    @property
+    @cached_property
     def consumer_groups(self) -> ConsumerGroupSettings:
         """The settings that a consumer group can have itself."""
         return {

@@ -122,7 +122,7 @@ def must_rejoin(group: ConsumerGroup, member: ConsumerMember, epoch: int) -> boo
 
 
 def must_rejoin_first(member: ConsumerMember, epoch: int) -> bool:
-    """Whether a SyncGroup is answered with REBALANCE_IN_PROGRESS. A member that must revoke needs its smaller assignment first."""
+    """Whether a SyncGroup is answered with REBALANCE_IN_PROGRESS. One that must revoke needs its smaller assignment first."""
     return member.epoch < epoch and member.state is not MemberState.UNREVOKED_PARTITIONS
 
 

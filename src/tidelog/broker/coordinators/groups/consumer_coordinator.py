@@ -2,12 +2,14 @@
 the members' sessions.
 
 A large group's assignment is made on another thread. Until it is there, members keep the previous one, as in Kafka 4.3, and all
-members that join meanwhile are in the next one. Heartbeats of members that nothing changes for write nothing.
+members that join meanwhile are in the next one. That thread shares the interpreter with the loop, so it rests for several times
+as long as it has worked before it makes the group's next assignment.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from functools import partial
@@ -26,6 +28,7 @@ from tidelog.broker.coordinators.consumer_groups.heartbeats import (
     Heartbeat,
     Result,
     heartbeat,
+    is_idle,
     known,
     leave,
     plan_of,
@@ -57,6 +60,11 @@ logger = logging.getLogger("tidelog.broker")
 LARGE = 500
 """From this many members and partitions together, an assignment is made on another thread."""
 
+REST = 4
+"""How many times as long as it has worked the other thread rests before a group's next assignment."""
+
+LONGEST_REST_MS = 1000
+
 MANY_TOPICS = 200
 """More topics than this are matched with a pattern on another thread."""
 
@@ -70,6 +78,8 @@ class _Made(NamedTuple):
     assignments: Assignments
     changes: list[Change]
     entries: list[Entry]
+    worked_s: float
+    """The processor time that it took, in seconds."""
 
 
 class ConsumerCoordinator:
@@ -118,8 +128,9 @@ class ConsumerCoordinator:
 
     def _setting(self, group_id: str, name: str) -> int:
         image = self._core.manager.image if self._core.plane is None else self._core.plane.image
-        own = image.configs.get((GROUP_RESOURCE, group_id), {}).get(name, "")
-        return int(own) if own.isdecimal() else self._core.config.consumer_groups[name].default
+        own = image.configs.get((GROUP_RESOURCE, group_id))
+        text = own.get(name, "") if own else ""
+        return int(text) if text.isdecimal() else self._core.config.consumer_groups[name].default
 
     def matching_elsewhere(self, group_id: str, regex: str | None) -> Generator[Elsewhere, Any, None]:
         """Match many topics on another thread, before a heartbeat needs the result. Raises RefusedError."""
@@ -165,6 +176,20 @@ class ConsumerCoordinator:
         if result.needs_assignment:
             self.assign(group, consumer)
         return result
+
+    def stays(self, group: Group, beat: Heartbeat) -> ConsumerMember | None:
+        """Return the member if a heartbeat only keeps its session; None if it changes anything, or is refused."""
+        consumer = group.consumer
+        member = None if consumer is None else consumer.members.get(beat.member_id)
+        if consumer is None or member is None or consumer.topics_seen != self._topics.generation:
+            return None
+        awaited = consumer.assignment_epoch
+        if consumer.epoch != awaited and consumer not in self._assigning:
+            return None
+        if not member.is_reconciled_to(awaited) or not is_idle(beat, member):
+            return None
+        self.sessions.touch(group, beat.member_id, self.session_timeout_ms(group.group_id))
+        return member
 
     def around(self, may_describe: Callable[[str], bool] | None = None) -> _Surroundings:
         """Return what the rules need to know of the broker. `may_describe` as for `heartbeat`."""
@@ -300,17 +325,33 @@ class ConsumerCoordinator:
     # --- assignments of large groups
 
     def assign(self, group: Group, consumer: ConsumerGroup) -> None:
-        if consumer in self._assigning:
-            return
-        self._assigning.add(consumer)
+        """Have another thread make the target assignment, unless it is at it, or rests."""
+        if consumer not in self._assigning:
+            self._assigning.add(consumer)
+            self._plan(group, consumer)
+
+    def _plan(self, group: Group, consumer: ConsumerGroup) -> None:
         plan = plan_of(consumer, self.around())
         self._core.heavy.run(partial(_made, group.group_id, plan), partial(self._assigned, group, consumer, plan))
 
+    def _rest(self, group: Group, consumer: ConsumerGroup, worked_s: float) -> None:
+        """Make the next assignment after a pause, if the group has changed by then."""
+
+        def go_on() -> None:
+            if group.consumer is consumer and consumer.epoch > consumer.assignment_epoch:
+                self._plan(group, consumer)
+            else:
+                self._assigning.discard(consumer)
+
+        # A clock that stands still must not hold up a group.
+        self._core.delays.call_at_last(min(int(worked_s * REST * 1000), LONGEST_REST_MS), go_on, "assignment")
+
     def _assigned(self, group: Group, consumer: ConsumerGroup, plan: Planned, made: _Made | BaseException) -> None:
-        self._assigning.discard(consumer)
         if isinstance(made, BaseException):
+            self._assigning.discard(consumer)
             logger.error("group %r: no assignment for epoch %d: %s", group.group_id, plan.epoch, made)
             return
+        self._rest(group, consumer, made.worked_s)
         if group.consumer is not consumer or group.state is GroupState.DEAD or plan.epoch <= consumer.assignment_epoch:
             return
         changes, entries = made.changes, made.entries
@@ -357,10 +398,12 @@ class _Surroundings:
 
 
 def _made(group_id: str, plan: Planned) -> _Made:
+    began = time.thread_time()
     assignments = plan.run()
     before = {member_id: one.had for member_id, one in plan.assigning.members.items() if one.had}
     changes = target_changes(group_id, before, assignments, plan.epoch)
-    return _Made(assignments, changes, list(map(entry, changes)))
+    entries = list(map(entry, changes))
+    return _Made(assignments, changes, entries, time.thread_time() - began)
 
 
 def entry(change: Change) -> Entry:
