@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from tests.broker.raw import RawClient
 from tests.examples import IS_SOAK
 from tests.interop.consumer_history import History, WireGroup
+from tests.interop.mixed_history import MixedGroup, MixedHistory
 from tests.interop.peers import Peer, served
 from tests.interop.test_metadata_rounds import Kafka420
 from tests.interop.test_modern_groups import GROUPS
@@ -40,6 +41,11 @@ PROPERTIES = {
     "group.consumer.heartbeat.interval.ms": "300",
     "group.consumer.min.heartbeat.interval.ms": "300",
     "group.consumer.session.timeout.ms": "45000",
+    "group.consumer.migration.policy": "bidirectional",
+    "group.consumer.assignors": ",".join(
+        f"org.apache.kafka.coordinator.group.assignor.{one}Assignor" for one in ("Range", "Uniform")
+    ),
+    "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
 }
 NEW: dict[str, Any] = {"protocol": "consumer", "assignors": ["uniform"]}
@@ -99,6 +105,39 @@ def test_clients_share_a_group(peer: Peer, java: JavaClients) -> None:
     assert committed(peer.bootstrap, group) == dict.fromkeys(places(topic), rows)
 
 
+def test_a_group_changes_its_protocol(peer: Peer, java: JavaClients) -> None:
+    """Clients go over to the new protocol one by one, and back, while they read: no record is lost or read twice."""
+    topic = group = "migrated"
+    peer.create_topics({topic: {}}, PARTITIONS)
+    classic: dict[str, Any] = {"assignors": ["cooperative-sticky"]}
+    steps = (
+        lambda: java.member("3.9.1", peer.bootstrap, group, [topic], **classic),
+        lambda: LibrdkafkaMember(peer.bootstrap, group, [topic], **classic),
+        lambda: LibrdkafkaMember(peer.bootstrap, group, [topic], **NEW),
+        lambda: java.member("4.4.0", peer.bootstrap, group, [topic], **NEW),
+        lambda: LibrdkafkaMember(peer.bootstrap, group, [topic], **classic),
+        lambda: java.member("4.4.0", peer.bootstrap, group, [topic], **classic),
+    )
+    kinds = []
+    admin = AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 0})
+    with ExitStack() as opened:
+        members: list[Member] = []
+        for number, made in enumerate(steps):
+            members.append(opened.enter_context(made()))
+            if number > 1:
+                members[number - 2].close()
+            fill(peer, topic, 2, start=2 * number)
+            wait_until_settled(members[-2:], places(topic), PATIENCE_S)
+            wait_until(lambda: all(member.assigned for member in members[-2:]) or len(members) < 2, "shares", PATIENCE_S)
+            listed = admin.list_consumer_groups().result(PATIENCE_S).valid
+            kinds += [one.type.name for one in listed if one.group_id == group]
+        check_once(members, topic, 2 * len(steps))
+        for member in members[-2:]:
+            member.close()
+    assert kinds == ["CLASSIC", "CLASSIC", "CONSUMER", "CONSUMER", "CONSUMER", "CLASSIC"]
+    assert committed(peer.bootstrap, group) == dict.fromkeys(places(topic), 2 * len(steps))
+
+
 def topic_ids(bootstrap: str) -> dict[str, uuid.UUID]:
     """Create the topics of a history, if they are missing, and return their ids."""
     with RawClient(address(bootstrap)) as client:
@@ -116,7 +155,9 @@ def address(bootstrap: str) -> tuple[str, int]:
 
 
 def test_the_same_answers_as_kafka(peer: Peer, tmp_path: Path) -> None:
-    """The same histories of joins, heartbeats, lost answers, leaves and subscriptions, step by step, with Kafka 4.2."""
+    """The same histories of joins, heartbeats, lost answers, leaves and subscriptions, step by step, with Kafka 4.2. In half of
+    them members of the classic protocol are in the group, which changes to that protocol and back.
+    """
     with Kafka420(tmp_path, PROPERTIES | {"offsets.topic.replication.factor": "1"}) as kafka:
         brokers = {broker.bootstrap: topic_ids(broker.bootstrap) for broker in (kafka, peer)}
         for seed in range(HISTORIES):
@@ -126,6 +167,12 @@ def test_the_same_answers_as_kafka(peer: Peer, tmp_path: Path) -> None:
                     told.append(History(seed, tuple(SIZES)).run(group, 60))
             theirs, ours = told
             assert ours == theirs, f"seed {seed}"
+            told = []
+            for bootstrap, ids in brokers.items():
+                with MixedGroup(address(bootstrap), f"mixed-{seed}", ids) as group:
+                    told.append(MixedHistory(seed, SIZES).run(group, 80))
+            theirs, ours = told
+            assert ours == theirs, f"seed {seed}, with classic members"
 
 
 @pytest.mark.thorough(

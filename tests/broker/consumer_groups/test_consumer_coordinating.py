@@ -306,16 +306,20 @@ def test_commits_name_the_epoch(coordinator: Coordinator, name: str) -> None:
 
 
 def test_the_other_protocol(coordinator: Coordinator, name: str) -> None:
-    """A group has members of one protocol. An empty one takes those of the other, and keeps its offsets."""
+    """A group without members takes those of the other protocol, and keeps its offsets. By default, a classic one with members
+    does not.
+    """
     one = Consumer(coordinator, name, "t").beat()
     one.commit(7)
     classic = coordinator.member(name)
-    classic.join()
-    assert classic.joined().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
     (group,) = one.client.ask(DescribeGroupsRequest([name]), 5).groups
     assert group.group_state == "Dead"
     one.ask(member_epoch=-1)
+    classic.join(member_id="unknown")
+    assert classic.joined().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert not one.described().error_code, "nobody has joined"
+    classic.member_id = ""
     classic.enter()
     assert not classic.joined().error_code
     assert one.described().error_code == ErrorCode.GROUP_ID_NOT_FOUND

@@ -7,6 +7,7 @@ UNSUPPORTED_VERSION. It is on with ``group.coordinator.rebalance.protocols=class
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -54,8 +55,28 @@ def _gate(asker: Asker, message: ConsumerGroupHeartbeatRequest) -> ConsumerGroup
 ACCESS = Access("READ on GROUP (group_id), DESCRIBE on each TOPIC (subscribed_topic_names): patterns match no other topic", _gate)
 
 
-def handle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> Work:
-    """Answer a member's heartbeat."""
+def handle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> ConsumerGroupHeartbeatResponse | Work:
+    """Answer a member's heartbeat. Most of them change nothing, and are answered at once."""
+    return _answer_idle(node, message, request) or _work(node, message, request)
+
+
+def _answer_idle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> ConsumerGroupHeartbeatResponse | None:
+    consumers = node.groups.consumers
+    if message.topic_partitions is not None or message.member_epoch <= JOINING or not consumers.is_enabled:
+        return None
+    group_id = message.group_id
+    if node.groups.code_for(group_id):
+        return None
+    group = node.groups.get(group_id)
+    member = None if group is None else consumers.stays(group, _heartbeat(message, request))
+    if member is None:
+        return None
+    return ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id, member_epoch=member.epoch, heartbeat_interval_ms=consumers.heartbeat_interval_ms(group_id)
+    )
+
+
+def _work(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> Work:
     try:
         if node.groups.consumers.is_enabled:
             yield from node.groups.consumers.matching_elsewhere(message.group_id, message.subscribed_topic_regex)
@@ -78,11 +99,7 @@ def _answer(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request
         group = groups.get_or_create(message.group_id) if message.member_epoch == JOINING else groups.get(message.group_id)
         if group is None or (group.consumer is None and message.member_epoch != JOINING):
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {message.group_id!r}")
-        permissions = node.permissions
-        may_describe = None
-        if permissions is not None:
-            may_describe = partial(permissions.may, request, Operation.DESCRIBE, ResourceType.TOPIC, log_denied=False)
-        result = groups.consumers.heartbeat(group, _heartbeat(message, request), may_describe)
+        result = groups.consumers.heartbeat(group, _heartbeat(message, request), may_describe(node, request))
     except RefusedError as error:
         return _refused(error.code, str(error))
     member = result.member
@@ -93,6 +110,13 @@ def _answer(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request
         heartbeat_interval_ms=0 if message.member_epoch < 0 else groups.consumers.heartbeat_interval_ms(message.group_id),
         assignment=_assignment(member.assigned) if result.sends_assignment else None,
     )
+
+
+def may_describe(node: Node, request: Request) -> Callable[[str], bool] | None:
+    """Return what tells which topics a client may see; None: all of them."""
+    if node.permissions is None:
+        return None
+    return partial(node.permissions.may, request, Operation.DESCRIBE, ResourceType.TOPIC, log_denied=False)
 
 
 def _check(message: ConsumerGroupHeartbeatRequest, version: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.apis.consumer_group_heartbeat import may_describe
 from tidelog.broker.coordinators.groups.delayed_response import DelayedResponse
 from tidelog.broker.coordinators.groups.group import JoinResult
 from tidelog.broker.coordinators.groups.joining import Joining, join
@@ -77,6 +78,7 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
         is_member_id_required=version >= _FIRST_WITH_MEMBER_ID and message.group_instance_id is None,
         can_skip_assignment=version >= _FIRST_WITH_SKIPPING,
         answer=waiting.answer,
+        may_describe=may_describe(node, request),
     )
     result = join(node.groups, message.group_id, joining)
     return waiting.later() if result is None else _response(version, result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.broker.coordinators.groups.classic_requests import leave as leave_consumer_group
 from tidelog.broker.coordinators.groups.group import GroupState
 from tidelog.broker.coordinators.groups.joining import Leaving, leave
 from tidelog.broker.handling.access import Right, at_top, whole
@@ -36,8 +37,14 @@ def handle(node: Node, message: LeaveGroupRequest, request: Request) -> Work:
     if group is not None and group.state is GroupState.DEAD:
         return LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     is_batched = request.api_version >= _FIRST_BATCHED
+    named = message.members if is_batched else [MemberIdentity(message.member_id)]
     answers = []
-    for count, one in enumerate(message.members if is_batched else [MemberIdentity(message.member_id)]):
+    if group is not None and group.consumer is not None:
+        leaving = [Leaving(one.member_id, one.group_instance_id, one.reason or "no reason given") for one in named]
+        codes = leave_consumer_group(node.groups.consumers, group, leaving)
+        answers = [MemberResponse(one.member_id, one.group_instance_id, code) for one, code in zip(named, codes, strict=True)]
+        named = []
+    for count, one in enumerate(named):
         if count % 16 == 15:
             yield None
             group = node.groups.get(message.group_id)

@@ -37,6 +37,7 @@ group.max.size                         2147483647  the most members of a group
 offset.metadata.max.bytes              4096        the longest metadata of a committed offset
 group.coordinator.rebalance.protocols  classic     classic, or classic,consumer: consumer groups (KIP-848) too
 group.consumer.assignors               both        server-side assignors, uniform and range; the first one is the default
+group.consumer.migration.policy        disabled    upgrade, downgrade, bidirectional: groups with members change protocol
 group.consumer.max.size                2147483647  the most members of a consumer group
 group.consumer.session.timeout.ms      45000       how long a member of a consumer group may be silent
 group.consumer.min.session...          45000       the least that a group's own setting may be
@@ -71,6 +72,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,7 @@ from tidelog.broker.requests.listeners import LISTENER_PROPERTIES, Listener, loo
 from tidelog.broker.settings.authorizer_properties import check_authorizer, super_users
 from tidelog.broker.settings.broker_property import (
     BrokerProperty,
+    choice,
     counts,
     flag,
     integer,
@@ -92,6 +95,7 @@ from tidelog.broker.settings.group_settings import (
     ASSIGNORS,
     DEFAULT_ASSIGNORS,
     HEARTBEAT_INTERVAL,
+    MIGRATIONS,
     PROTOCOLS,
     SESSION_TIMEOUT,
     ConsumerGroupSettings,
@@ -160,6 +164,7 @@ class BrokerConfig:
         "group.coordinator.rebalance.protocols", "classic", PROTOCOLS, needs="classic"
     )
     group_consumer_assignors: tuple[str, ...] = listed("group.consumer.assignors", DEFAULT_ASSIGNORS, ASSIGNORS)
+    group_consumer_migration_policy: str = choice("group.consumer.migration.policy", "disabled", MIGRATIONS)
     group_consumer_max_size: int = integer("group.consumer.max.size", INT32_MAX, 1)
     group_consumer_session_timeout_ms: int = integer("group.consumer.session.timeout.ms", 45_000, 1)
     group_consumer_min_session_timeout_ms: int = integer("group.consumer.min.session.timeout.ms", 45_000, 1)
@@ -235,7 +240,7 @@ class BrokerConfig:
         """Whether consumer groups (KIP-848) are on."""
         return "consumer" in self.group_coordinator_rebalance_protocols
 
-    @property
+    @cached_property
     def consumer_groups(self) -> ConsumerGroupSettings:
         """The settings that a consumer group can have itself."""
         return {

@@ -58,6 +58,18 @@ def text(name: str, default: str | None = None) -> Any:
     )
 
 
+def choice(name: str, default: str, known: tuple[str, ...]) -> Any:
+    """Return a field for one of several words, in any case."""
+
+    def parse(value: PropertyValue) -> str:
+        word = str(value).strip().lower()
+        if word not in known:
+            raise InvalidArgumentError(f"{name} is unknown", found=repr(value), expected=" or ".join(known))
+        return word
+
+    return field(default=default, metadata={"property": BrokerProperty(name, "STRING", parse, default)})
+
+
 def counts(name: str) -> Any:
     """Return a field for `host:count`, or several separated by commas."""
 

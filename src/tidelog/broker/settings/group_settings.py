@@ -16,6 +16,10 @@ from typing import Final, NamedTuple
 from tidelog.errors import InvalidArgumentError
 
 _PACKAGE: Final = "org.apache.kafka.coordinator.group.assignor"
+MIGRATIONS: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
+"""The values of ``group.consumer.migration.policy``: whether groups with members change to the other protocol."""
+UPGRADES: Final = ("bidirectional", "upgrade")
+DOWNGRADES: Final = ("bidirectional", "downgrade")
 PROTOCOLS: Final = {"classic": "classic", "consumer": "consumer"}
 ASSIGNORS: Final = {
     "uniform": "uniform",

@@ -19,7 +19,7 @@ controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controll
 create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
 delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
-fetch.purgatory.purge.interval.requests group.consumer.migration.policy group.coordinator.append.linger.ms
+fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
 group.coordinator.new.enable group.coordinator.threads group.share.delivery.count.limit group.share.enable
 group.share.heartbeat.interval.ms group.share.max.groups group.share.max.heartbeat.interval.ms
 group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.size

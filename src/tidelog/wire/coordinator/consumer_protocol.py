@@ -41,6 +41,11 @@ class ConsumerProtocolAssignment(Message, versions="0-3"):
     user_data: bytes | None = data(nullable="0+", default=None)
 
 
+def read_subscription(data: Bytes) -> ConsumerProtocolSubscription:
+    """Decode a member's subscription. Raises ProtocolError for invalid bytes."""
+    return _read(ConsumerProtocolSubscription, data)
+
+
 def read_assignment(data: Bytes) -> ConsumerProtocolAssignment:
     """Decode a member's assignment. Raises ProtocolError for invalid bytes, which includes empty ones."""
     return _read(ConsumerProtocolAssignment, data)

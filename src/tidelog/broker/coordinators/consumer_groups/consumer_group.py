@@ -118,7 +118,7 @@ class ConsumerMember(NamedTuple):
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: records.ClassicMemberMetadata | None = None
-    """Set by Kafka for members of the classic protocol in this group; here it is only kept."""
+    """What a member of the classic protocol sent in its JoinGroup; None for one of the new protocol."""
     state: MemberState = MemberState.STABLE
     epoch: int = 0
     previous_epoch: int = -1

@@ -106,22 +106,52 @@ class Result(NamedTuple):
 
 def heartbeat(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Result:
     """Return what a heartbeat changes. Raises RefusedError."""
-    group_id = group.group_id
-    if len(group.members) >= around.max_size and beat.member_id not in group.members:
-        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {len(group.members)} members, the most allowed")
+    check_room(group, beat.member_id, around)
     if beat.server_assignor is not None and beat.server_assignor not in around.assignors:
         known = ", ".join(around.assignors)
         raise RefusedError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"no assignor {beat.server_assignor!r}: this broker has {known}")
     member, replaced = _member(group, beat)
-    changes: list[Change] = []
-    if replaced is not None:
-        changes += [
-            *removal(group_id, replaced),
-            subscription_record(group_id, member),
-            target_record(group_id, member.member_id, group.targets.get(replaced, NOTHING)),
-            current_record(group_id, member),
-        ]
-    updated = _updated(member, beat)
+    return advanced(group, around, Update(member, _updated(member, beat), replaced, beat.owned), is_full=beat.is_full)
+
+
+def is_idle(beat: Heartbeat, member: ConsumerMember) -> bool:
+    """Whether a heartbeat says nothing that is new of a member that has what it should."""
+    return (
+        beat.member_epoch == member.epoch
+        and beat.owned is None
+        and beat.names is None
+        and beat.regex is None
+        and beat.server_assignor is None
+        and beat.rebalance_timeout_ms == -1
+        and beat.rack_id is None
+        and member.classic is None
+        and beat.instance_id == member.instance_id
+        and beat.client_id == member.client_id
+        and beat.client_host == member.client_host
+    )
+
+
+def check_room(group: ConsumerGroup, member_id: str, around: Surroundings) -> None:
+    """Raise RefusedError (GROUP_MAX_SIZE_REACHED) if the group is full and the member is not in it."""
+    if len(group.members) >= around.max_size and member_id not in group.members:
+        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {len(group.members)} members, the most allowed")
+
+
+class Update(NamedTuple):
+    """A member before and after a request, without what the request changes in its assignment."""
+
+    before: ConsumerMember
+    after: ConsumerMember
+    replaced: str | None
+    """The id of the static member whose place it takes."""
+    owned: Owned
+
+
+def advanced(group: ConsumerGroup, around: Surroundings, update: Update, *, is_full: bool = False) -> Result:
+    """Return what an update of a member changes: its group's epoch, the target assignment, and the member's own assignment."""
+    group_id = group.group_id
+    member, updated, replaced, owned = update
+    changes = replacement(group, member, replaced)
     if updated != member:
         changes.append(subscription_record(group_id, updated))
     has_changed = updated.subscription != member.subscription or not group.epoch
@@ -139,11 +169,12 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Re
     target = group.targets.get(replaced or member.member_id, NOTHING)
     needs_assignment = False
     if epoch > group.assignment_epoch:
-        members = {**group.members, updated.member_id: updated}
+        members = dict(group.members)
         targets: Mapping[str, Assignment] = group.targets
         if replaced is not None:
             del members[replaced]
             targets = {**targets, updated.member_id: target}
+        members[updated.member_id] = updated
         if group.assignment_epoch and around.is_large(len(members), sum(one.partitions for one in topics.values())):
             needs_assignment = True
         else:
@@ -154,19 +185,27 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Re
     subscribed = None
     if updated.subscription != member.subscription:
         subscribed = {topics[name].topic_id for name in names_of(updated.subscription, regexes) if name in topics}
-    reconciled = reconcile(updated, target_epoch, target, group.owners, beat.owned, subscribed=subscribed)
+    reconciled = reconcile(updated, target_epoch, target, group.owners, owned, subscribed=subscribed, replaced=replaced)
     if reconciled != updated:
         changes.append(current_record(group_id, reconciled))
-    sends_assignment = beat.is_full or reconciled.assigned != member.assigned
-    return Result(changes, reconciled, sends_assignment, replaced, needs_assignment)
+    return Result(changes, reconciled, is_full or reconciled.assigned != member.assigned, replaced, needs_assignment)
+
+
+def replacement(group: ConsumerGroup, member: ConsumerMember, replaced: str | None) -> list[Change]:
+    """Return the records that put a member in the place of another one; none if it replaces nobody."""
+    if replaced is None:
+        return []
+    return [
+        *removal(group.group_id, replaced),
+        subscription_record(group.group_id, member),
+        target_record(group.group_id, member.member_id, group.targets.get(replaced, NOTHING)),
+        current_record(group.group_id, member),
+    ]
 
 
 def leave(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Result:
     """Return what changes if a member leaves: -1 or -2 as its epoch. Raises RefusedError."""
-    if beat.instance_id is None:
-        member = _known(group, beat.member_id)
-    else:
-        member = _static(group, beat.instance_id, beat.member_id)
+    member = known(group, beat.member_id, beat.instance_id)
     if beat.member_epoch == LEAVING_FOR_NOW:
         left = member._replace(epoch=LEAVING_FOR_NOW, pending=NOTHING)
         return Result([current_record(group.group_id, left)], left)
@@ -193,14 +232,13 @@ def plan_of(group: ConsumerGroup, around: Surroundings) -> Planned:
 # --- members
 
 
-def _known(group: ConsumerGroup, member_id: str) -> ConsumerMember:
-    member = group.members.get(member_id)
-    if member is None:
-        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member of the group")
-    return member
-
-
-def _static(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
+def known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """Return the member that a request names. Raises RefusedError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+    if instance_id is None:
+        member = group.members.get(member_id)
+        if member is None:
+            raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member of the group")
+        return member
     current = group.static_members.get(instance_id)
     if current is None:
         raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id!r}")
@@ -211,27 +249,24 @@ def _static(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerM
 
 def _member(group: ConsumerGroup, beat: Heartbeat) -> tuple[ConsumerMember, str | None]:
     """Return the member before the heartbeat, perhaps a new one, and the id of the static member that it replaces."""
-    is_joining = beat.member_epoch == JOINING
-    if beat.instance_id is None:
-        member = group.members.get(beat.member_id) if is_joining else _known(group, beat.member_id)
-        if member is None:
-            return ConsumerMember(beat.member_id), None
-        if not is_joining:
-            _check_epoch(member, beat)
-        return member, None
-    if not is_joining:
-        member = _static(group, beat.instance_id, beat.member_id)
+    if beat.member_epoch != JOINING:
+        member = known(group, beat.member_id, beat.instance_id)
         _check_epoch(member, beat)
         return member, None
-    current = group.static_members.get(beat.instance_id)
-    if current is None:
-        return group.members.get(beat.member_id) or ConsumerMember(beat.member_id), None
-    member = group.members[current]
-    if member.epoch != LEAVING_FOR_NOW:
+    member, replaced = joining_member(group, beat.member_id, beat.instance_id)
+    if replaced is not None and group.members[replaced].epoch != LEAVING_FOR_NOW and member.classic is None:
         raise RefusedError(
-            ErrorCode.UNRELEASED_INSTANCE_ID, f"the instance id {beat.instance_id!r} still belongs to the member {current!r}"
+            ErrorCode.UNRELEASED_INSTANCE_ID, f"the instance id {beat.instance_id!r} still belongs to the member {replaced!r}"
         )
-    return member._replace(member_id=beat.member_id, epoch=0, previous_epoch=0), current
+    return member, replaced
+
+
+def joining_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[ConsumerMember, str | None]:
+    """Return the member that joins, as it is before, and the id of the static member whose place it takes."""
+    current = None if instance_id is None else group.static_members.get(instance_id)
+    if current is None:
+        return group.members.get(member_id) or ConsumerMember(member_id), None
+    return group.members[current]._replace(member_id=member_id, epoch=0, previous_epoch=0), current
 
 
 def _check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:

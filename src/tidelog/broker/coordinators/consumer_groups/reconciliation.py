@@ -27,10 +27,12 @@ def reconcile(
     owned: Owned,
     *,
     subscribed: Container[uuid.UUID] | None = None,
+    replaced: str | None = None,
 ) -> ConsumerMember:
     """Return the member after a heartbeat that reports `owned`, perhaps unchanged. `owners` has the member of each partition.
 
     `subscribed` are the ids of its topics if its subscription has changed: it loses all others, whatever the target assignment.
+    `replaced` is the id of the static member whose place it takes, and whose partitions are its own.
     Raises RefusedError (FENCED_MEMBER_EPOCH) if the member's state is unknown and it has partitions.
     """
     is_waiting = member.state is MemberState.UNREVOKED_PARTITIONS and _has_any(owned, member.pending)
@@ -53,9 +55,10 @@ def reconcile(
         return member.reconciled(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept or NOTHING, revoked)
     assigned = dict(kept)
     must_wait = False
+    own = (None, member.member_id, replaced)
     for topic_id, wanted in target.items():
         missing = wanted - kept.get(topic_id, frozenset())
-        free = frozenset(one for one in missing if owners.get((topic_id, one)) in (None, member.member_id))
+        free = frozenset(one for one in missing if owners.get((topic_id, one)) in own)
         must_wait = must_wait or len(free) < len(missing)
         if free:
             assigned[topic_id] = kept.get(topic_id, frozenset()) | free

@@ -2,13 +2,16 @@
 the members' sessions.
 
 A large group's assignment is made on another thread. Until it is there, members keep the previous one, as in Kafka 4.3, and all
-members that join meanwhile are in the next one. Heartbeats of members that nothing changes for write nothing.
+members that join meanwhile are in the next one. That thread shares the interpreter with the loop, so it rests for several times
+as long as it has worked before it makes the group's next assignment.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+import time
+import uuid
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,11 +24,23 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     ConsumerMember,
     TopicFacts,
 )
-from tidelog.broker.coordinators.consumer_groups.heartbeats import Heartbeat, Result, heartbeat, leave, plan_of, removed
+from tidelog.broker.coordinators.consumer_groups.heartbeats import (
+    Heartbeat,
+    Result,
+    heartbeat,
+    is_idle,
+    known,
+    leave,
+    plan_of,
+    removed,
+)
 from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.consumer_groups.target_assignment import Planned, renamed, target_changes
 from tidelog.broker.coordinators.groups.consumer_sessions import ConsumerSessions, forget_session
 from tidelog.broker.coordinators.groups.group import Group, GroupState
+from tidelog.broker.coordinators.groups.group_records import group_entry
+from tidelog.broker.coordinators.groups.migration import check_upgrade, downgraded, drop_classic_members, may_downgrade, upgraded
+from tidelog.broker.coordinators.groups.rebalance import Rebalance, stop_waiting
 from tidelog.broker.coordinators.groups.topic_patterns import PatternMatches, matching
 from tidelog.broker.requests.slices import Elsewhere
 from tidelog.broker.settings.group_settings import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
@@ -37,12 +52,18 @@ from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.core import Core
+    from tidelog.broker.settings.broker_config import BrokerConfig
     from tidelog.broker.topics.topics import Topics
 
 logger = logging.getLogger("tidelog.broker")
 
 LARGE = 500
 """From this many members and partitions together, an assignment is made on another thread."""
+
+REST = 4
+"""How many times as long as it has worked the other thread rests before a group's next assignment."""
+
+LONGEST_REST_MS = 1000
 
 MANY_TOPICS = 200
 """More topics than this are matched with a pattern on another thread."""
@@ -57,17 +78,29 @@ class _Made(NamedTuple):
     assignments: Assignments
     changes: list[Change]
     entries: list[Entry]
+    worked_s: float
+    """The processor time that it took, in seconds."""
 
 
 class ConsumerCoordinator:
-    """The consumer groups of `Groups`, whose `get` and `write` it uses."""
+    """The consumer groups of `Groups`, whose `get`, `write` and `rebalance` it uses."""
 
-    def __init__(self, core: Core, topics: Topics, get: Callable[[str], Group | None], write: Write) -> None:
+    def __init__(
+        self,
+        core: Core,
+        topics: Topics,
+        get: Callable[[str], Group | None],
+        write: Write,
+        rebalance: Rebalance,
+        group_version: int,
+    ) -> None:
         self._get = get
         self._core = core
         self._topics = topics
         self._write = write
-        self._sessions = ConsumerSessions(core, self._end)
+        self._rebalance = rebalance
+        self._group_version = group_version
+        self.sessions = ConsumerSessions(core, self._end)
         self._assigning: set[ConsumerGroup] = set()
         self._patterns = PatternMatches()
 
@@ -75,6 +108,11 @@ class ConsumerCoordinator:
     def is_enabled(self) -> bool:
         """Whether the protocol is on: ``group.coordinator.rebalance.protocols`` has "consumer"."""
         return self._core.config.has_consumer_groups
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's configuration."""
+        return self._core.config
 
     @property
     def _assignors(self) -> tuple[str, ...]:
@@ -90,8 +128,9 @@ class ConsumerCoordinator:
 
     def _setting(self, group_id: str, name: str) -> int:
         image = self._core.manager.image if self._core.plane is None else self._core.plane.image
-        own = image.configs.get((GROUP_RESOURCE, group_id), {}).get(name, "")
-        return int(own) if own.isdecimal() else self._core.config.consumer_groups[name].default
+        own = image.configs.get((GROUP_RESOURCE, group_id))
+        text = own.get(name, "") if own else ""
+        return int(text) if text.isdecimal() else self._core.config.consumer_groups[name].default
 
     def matching_elsewhere(self, group_id: str, regex: str | None) -> Generator[Elsewhere, Any, None]:
         """Match many topics on another thread, before a heartbeat needs the result. Raises RefusedError."""
@@ -116,60 +155,146 @@ class ConsumerCoordinator:
         Raises RefusedError. Then nothing has changed.
         """
         consumer, before = self._converted(group)
-        around = _Surroundings(self._core, self._topics, self._assignors, self._topics.generation, self._patterns, may_describe)
-        if beat.member_epoch in (LEAVING, LEAVING_FOR_NOW):
+        around = self.around(may_describe)
+        if beat.member_epoch == LEAVING:
+            member = known(consumer, beat.member_id, beat.instance_id)
+            self.remove(group, consumer, [member], "it has left")
+            return Result([], member._replace(epoch=LEAVING))
+        if beat.member_epoch == LEAVING_FOR_NOW:
             result = leave(consumer, beat, around)
         else:
             result = heartbeat(consumer, beat, around)
         has_changed = consumer.members.get(beat.member_id) != result.member
-        self._commit(group, consumer, result.changes, before)
-        if beat.member_epoch == LEAVING:
-            forget_session(group, beat.member_id)
-            logger.info("group %r: member %r has left", group.group_id, beat.member_id)
-            return result
+        self.commit(group, consumer, result.changes, before)
         consumer.topics_seen = around.topics_seen
         if result.replaced is not None and result.replaced != beat.member_id:
             forget_session(group, result.replaced)
         if beat.member_epoch != LEAVING_FOR_NOW:
-            self._sessions.touch(group, beat.member_id, self.session_timeout_ms(group.group_id))
+            self.sessions.touch(group, beat.member_id, self.session_timeout_ms(group.group_id))
         if has_changed and beat.member_id in group.sessions:
-            self._sessions.reconciled(group, result.member)
+            self.sessions.reconciled(group, result.member)
         if result.needs_assignment:
-            self._assign(group, consumer)
+            self.assign(group, consumer)
         return result
 
+    def stays(self, group: Group, beat: Heartbeat) -> ConsumerMember | None:
+        """Return the member if a heartbeat only keeps its session; None if it changes anything, or is refused."""
+        consumer = group.consumer
+        member = None if consumer is None else consumer.members.get(beat.member_id)
+        if consumer is None or member is None or consumer.topics_seen != self._topics.generation:
+            return None
+        awaited = consumer.assignment_epoch
+        if consumer.epoch != awaited and consumer not in self._assigning:
+            return None
+        if not member.is_reconciled_to(awaited) or not is_idle(beat, member):
+            return None
+        self.sessions.touch(group, beat.member_id, self.session_timeout_ms(group.group_id))
+        return member
+
+    def around(self, may_describe: Callable[[str], bool] | None = None) -> _Surroundings:
+        """Return what the rules need to know of the broker. `may_describe` as for `heartbeat`."""
+        return _Surroundings(self._core, self._topics, self._assignors, self._topics.generation, self._patterns, may_describe)
+
     def _converted(self, group: Group) -> tuple[ConsumerGroup, list[Entry]]:
-        """Return the consumer group of an existing one, and the records that end an empty classic group."""
+        """Return the consumer group of an existing one, and the records that make it one of a classic group."""
         if group.consumer is not None:
             return group.consumer, []
+        consumer = ConsumerGroup(group.group_id)
+        entries: list[Entry] = [(group_key(group.group_id), None)] if group.generation_id else []
         if group.state is not GroupState.EMPTY:
-            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {group.group_id!r} has members of the classic protocol")
-        return ConsumerGroup(group.group_id), [(group_key(group.group_id), None)] if group.generation_id else []
-
-    def _commit(self, group: Group, consumer: ConsumerGroup, changes: Sequence[Change], before: Iterable[Entry] = ()) -> None:
-        if changes:
-            code = self._write(group.group_id, [*before, *map(entry, changes)])
-            if code:
-                raise RefusedError(code, "the group's records cannot be written")
-            if group.consumer is None:
-                group.generation_id = 0
-                group.protocol_type = group.protocol_name = group.leader_id = None
-            epoch = consumer.epoch
+            check_upgrade(group, self.config)
+            changes = upgraded(group, self.id_of)
             consumer.apply(changes)
-            group.consumer = consumer
-            self._core.metrics.counters.group_rebalances += consumer.epoch - epoch
+            entries += map(entry, changes)
+        return consumer, entries
+
+    def commit(self, group: Group, consumer: ConsumerGroup, changes: Sequence[Change], before: Iterable[Entry] = ()) -> None:
+        """Write changes, and apply them. Raises RefusedError if they cannot be written; then nothing has changed."""
+        if not changes:
+            return
+        code = self._write(group.group_id, [*before, *map(entry, changes)])
+        if code:
+            raise RefusedError(code, "the group's records cannot be written")
+        epoch = consumer.epoch
+        consumer.apply(changes)
+        if group.consumer is None:
+            self._upgrade(group, consumer)
+        self._core.metrics.counters.group_rebalances += consumer.epoch - epoch
+
+    def _upgrade(self, group: Group, consumer: ConsumerGroup) -> None:
+        """Make a classic group a consumer group, once its records are written."""
+        if group.state is not GroupState.EMPTY:
+            logger.info("group %r: %d classic members are in a consumer group now", group.group_id, len(group.members))
+            group.move(GroupState.EMPTY, self._core.clock.now_ms())
+        stop_waiting(group)
+        drop_classic_members(group)
+        group.generation_id = 0
+        group.protocol_type = group.protocol_name = group.leader_id = None
+        group.consumer = consumer
+        self.resume(group)
+
+    # --- the end of members
+
+    def remove(self, group: Group, consumer: ConsumerGroup, members: Sequence[ConsumerMember], reason: str) -> None:
+        """Remove members. If only classic ones are left, and that is allowed, the group becomes a classic one.
+
+        Raises RefusedError if the records cannot be written; then nothing has changed.
+        """
+        going = {one.member_id for one in members}
+        if may_downgrade(consumer, going, self.config):
+            self.downgrade(group, consumer, going, f"no member of the new protocol is left: {reason}")
+        else:
+            around = self.around()
+            around.topics_seen = consumer.topics_seen  # Patterns are looked at again for a member that may see what they match.
+            self.commit(group, consumer, removed(consumer, members, around))
+        for member_id in going:
+            forget_session(group, member_id)
+            logger.info("group %r: member %r is removed: %s", group.group_id, member_id, reason)
+
+    def downgrade(self, group: Group, consumer: ConsumerGroup, leaving: Collection[str], reason: str | None) -> None:
+        """Make a consumer group a classic one, without some members. Rebalance it for a reason, if there is one.
+
+        Raises RefusedError if the records cannot be written; then nothing has changed.
+        """
+        made = downgraded(consumer, leaving, self.name_of, self._core.clock.now_ms())
+        code = self._write(group.group_id, [*self.tombstones(group), group_entry(made, self._group_version)])
+        if code:
+            raise RefusedError(code, "the group's records cannot be written")
+        for member_id in list(group.sessions):
+            forget_session(group, member_id)
+        group.consumer = None
+        for name in ("generation_id", "protocol_type", "protocol_name", "leader_id", "members", "static_members"):
+            setattr(group, name, getattr(made, name))
+        group.protocol_counts = None
+        group.move(GroupState.STABLE, self._core.clock.now_ms())
+        self._rebalance.resume(group)
+        if reason is not None:
+            self._rebalance.may_prepare(group, reason)
+
+    def epoch_of(self, consumer: ConsumerGroup) -> int:
+        """Return the epoch that classic members should reach. While an assignment is made on another thread, that is the previous
+        one: nobody would get anything by joining again before.
+        """
+        return consumer.assignment_epoch if consumer in self._assigning else consumer.epoch
+
+    def id_of(self, topic: str) -> uuid.UUID | None:
+        """Return a topic's id, None if it does not exist."""
+        view = self._topics.get(topic)
+        return None if view is None else view.topic_id
+
+    def name_of(self, topic_id: uuid.UUID) -> str | None:
+        """Return a topic's name, None if it does not exist."""
+        view = self._topics.by_id(topic_id)
+        return None if view is None else view.name
 
     def _end(self, group: Group, member: ConsumerMember, reason: str) -> bool:
         consumer = group.consumer
         assert consumer is not None
-        around = _Surroundings(self._core, self._topics, self._assignors, consumer.topics_seen, self._patterns, None)
         try:
-            self._commit(group, consumer, removed(consumer, [member], around))
+            self.remove(group, consumer, [member], reason)
         except RefusedError as error:
             logger.info("group %r: member %r cannot be removed yet: %s", group.group_id, member.member_id, error)
             return False
-        forget_session(group, member.member_id)
-        logger.info("group %r: member %r is removed: %s", group.group_id, member.member_id, reason)
         return True
 
     # --- loading
@@ -177,9 +302,11 @@ class ConsumerCoordinator:
     def resume(self, group: Group) -> None:
         """Restart the sessions of a group that was just loaded."""
         assert group.consumer is not None
+        timeout_ms = self.session_timeout_ms(group.group_id)
         for member in group.consumer.members.values():
-            self._sessions.touch(group, member.member_id, self.session_timeout_ms(group.group_id))
-            self._sessions.reconciled(group, member)
+            own_ms = timeout_ms if member.classic is None else member.classic.session_timeout_ms
+            self.sessions.touch(group, member.member_id, own_ms)
+            self.sessions.reconciled(group, member)
 
     def end_for_classic(self, group: Group) -> ErrorCode:
         """Delete an empty consumer group's records, because a classic member joins; its offsets stay. Return NONE or an error
@@ -197,19 +324,34 @@ class ConsumerCoordinator:
 
     # --- assignments of large groups
 
-    def _assign(self, group: Group, consumer: ConsumerGroup) -> None:
-        if consumer in self._assigning:
-            return
-        self._assigning.add(consumer)
-        around = _Surroundings(self._core, self._topics, self._assignors, consumer.topics_seen, self._patterns, None)
-        plan = plan_of(consumer, around)
+    def assign(self, group: Group, consumer: ConsumerGroup) -> None:
+        """Have another thread make the target assignment, unless it is at it, or rests."""
+        if consumer not in self._assigning:
+            self._assigning.add(consumer)
+            self._plan(group, consumer)
+
+    def _plan(self, group: Group, consumer: ConsumerGroup) -> None:
+        plan = plan_of(consumer, self.around())
         self._core.heavy.run(partial(_made, group.group_id, plan), partial(self._assigned, group, consumer, plan))
 
+    def _rest(self, group: Group, consumer: ConsumerGroup, worked_s: float) -> None:
+        """Make the next assignment after a pause, if the group has changed by then."""
+
+        def go_on() -> None:
+            if group.consumer is consumer and consumer.epoch > consumer.assignment_epoch:
+                self._plan(group, consumer)
+            else:
+                self._assigning.discard(consumer)
+
+        # A clock that stands still must not hold up a group.
+        self._core.delays.call_at_last(min(int(worked_s * REST * 1000), LONGEST_REST_MS), go_on, "assignment")
+
     def _assigned(self, group: Group, consumer: ConsumerGroup, plan: Planned, made: _Made | BaseException) -> None:
-        self._assigning.discard(consumer)
         if isinstance(made, BaseException):
+            self._assigning.discard(consumer)
             logger.error("group %r: no assignment for epoch %d: %s", group.group_id, plan.epoch, made)
             return
+        self._rest(group, consumer, made.worked_s)
         if group.consumer is not consumer or group.state is GroupState.DEAD or plan.epoch <= consumer.assignment_epoch:
             return
         changes, entries = made.changes, made.entries
@@ -256,10 +398,12 @@ class _Surroundings:
 
 
 def _made(group_id: str, plan: Planned) -> _Made:
+    began = time.thread_time()
     assignments = plan.run()
     before = {member_id: one.had for member_id, one in plan.assigning.members.items() if one.had}
     changes = target_changes(group_id, before, assignments, plan.epoch)
-    return _Made(assignments, changes, list(map(entry, changes)))
+    entries = list(map(entry, changes))
+    return _Made(assignments, changes, entries, time.thread_time() - began)
 
 
 def entry(change: Change) -> Entry:

@@ -4,6 +4,7 @@
 |---|---|---|
 | session | with each heartbeat, and when the group is loaded | the member's removal |
 | rebalance | when the member must revoke partitions, and when the group is loaded | the same, if the member has not done so |
+| ... of a classic member | when it is told to join again, or has joined and must ask for its assignment | the same |
 
 Heartbeats move the session's deadline; its single timer checks the deadline when it fires.
 """
@@ -60,12 +61,35 @@ class ConsumerSessions:
 
     def reconciled(self, group: Group, member: ConsumerMember) -> None:
         """Start a member's rebalance timer, or stop it, after a change of its state."""
+        self.stop_awaiting(group, member.member_id)
+        is_waiting = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch != LEAVING_FOR_NOW
+        if is_waiting and member.classic is None:
+            self._await_revocation(group, member, member.rebalance_timeout_ms)
+
+    def await_request(self, group: Group, member: ConsumerMember, reason: str, *, restarts: bool = False) -> None:
+        """Give a classic member its rebalance timeout for its next JoinGroup or SyncGroup, unless it has one already."""
         session = group.sessions[member.member_id]
+        if restarts:
+            self.stop_awaiting(group, member.member_id)
+        if session.rebalance is None:
+            self._await(group, member.member_id, reason, member.rebalance_timeout_ms)
+
+    def stop_awaiting(self, group: Group, member_id: str) -> None:
+        """Stop a member's rebalance timer."""
+        session = group.sessions[member_id]
         if session.rebalance is not None:
             session.rebalance.cancel()
             session.rebalance = None
-        if member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch != LEAVING_FOR_NOW:
-            self._await_revocation(group, member, member.rebalance_timeout_ms)
+
+    def _await(self, group: Group, member_id: str, reason: str, wait_ms: int) -> None:
+        def late() -> None:
+            session = group.sessions.get(member_id)
+            if session is not None:
+                session.rebalance = None
+                if not self._ends(group, member_id, reason) and member_id in group.sessions:
+                    self._await(group, member_id, reason, AGAIN_MS)
+
+        group.sessions[member_id].rebalance = self._core.delays.call_later(wait_ms, late, "classic member")
 
     def _await_revocation(self, group: Group, member: ConsumerMember, wait_ms: int) -> None:
         late = partial(self._late, group, member)

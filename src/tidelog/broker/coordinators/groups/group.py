@@ -47,20 +47,23 @@ TRANSITIONS: Final[Transitions[GroupState | None]] = {
     },
     GroupState.EMPTY: {
         GroupState.PREPARING_REBALANCE: "a member joins",
+        GroupState.STABLE: "it was a consumer group, and only classic members are left",
         GroupState.DEAD: "it or its last offset is deleted; its partition of `__consumer_offsets` moves away",
     },
     GroupState.PREPARING_REBALANCE: {
         GroupState.COMPLETING_REBALANCE: "all members have rejoined, or the rebalance timeout has passed",
-        GroupState.EMPTY: "the same, and no member is left",
+        GroupState.EMPTY: "the same, and no member is left; a member of the new protocol joins",
         GroupState.DEAD: "its partition of `__consumer_offsets` moves away",
     },
     GroupState.COMPLETING_REBALANCE: {
         GroupState.STABLE: "the leader's assignment is stored",
         GroupState.PREPARING_REBALANCE: "a member joins, leaves or times out; no assignment arrives, or it cannot be stored",
+        GroupState.EMPTY: "a member of the new protocol joins: the others go on in the consumer group",
         GroupState.DEAD: "its partition of `__consumer_offsets` moves away",
     },
     GroupState.STABLE: {
         GroupState.PREPARING_REBALANCE: "a member joins, leaves, times out or changes its metadata",
+        GroupState.EMPTY: "a member of the new protocol joins: the others go on in the consumer group",
         GroupState.DEAD: "its partition of `__consumer_offsets` moves away",
     },
     GroupState.DEAD: {},
@@ -226,7 +229,7 @@ class Group:
         """The number of members that support each protocol; None until it is needed (`membership`)."""
         self.offsets = GroupOffsets()
         self.consumer: ConsumerGroup | None = None
-        """The group, if it uses the new protocol (KIP-848). It then has no classic members, and the classic state EMPTY."""
+        """The group, if it uses the new protocol (KIP-848). All members are in it, and the classic state is EMPTY."""
         self.sessions: dict[str, Session] = {}
         """The timers of `consumer`'s members, by member id."""
 

@@ -79,7 +79,7 @@ class Groups:
         self.offset_version = OFFSET_VALUE_VERSION if protocol is None else protocol.offset_value
         """The versions of the record values to write: all brokers of the cluster can read them."""
         self.rebalance = Rebalance(core, self.store, self.store_aside)
-        self.consumers = ConsumerCoordinator(core, topics, self.get, self._append)
+        self.consumers = ConsumerCoordinator(core, topics, self.get, self._append, self.rebalance, self.group_version)
         self._core = core
         self._groups: dict[str, Group] = {}
         self._kept_in: dict[int, set[str]] = {}

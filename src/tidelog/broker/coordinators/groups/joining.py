@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.broker.coordinators.groups import classic_requests
 from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, GroupState, JoinResult, Member, SyncResult
 from tidelog.broker.coordinators.groups.membership import (
     add,
@@ -41,6 +42,7 @@ from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.coordinators.groups.groups import Groups
+    from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
 
 
 # --- requests of members
@@ -64,6 +66,10 @@ class Joining(NamedTuple):
     """Whether a returning leader understands that it need not send assignments (KIP-814)."""
     answer: Callable[[JoinResult], None]
     """The function that sends the response if it has to wait."""
+    subscription: ConsumerProtocolSubscription | None = None
+    """What the first protocol's metadata says, if it is read already."""
+    may_describe: Callable[[str], bool] | None = None
+    """Tells which topics the client may see; None: all of them."""
 
 
 class Syncing(NamedTuple):
@@ -102,8 +108,11 @@ def join(groups: Groups, group_id: str, joining: Joining) -> JoinResult | None:
         return JoinResult(joining.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     result: JoinResult | None
     if group.consumer is not None:
-        # Kafka lets classic members join a consumer group, and serves both protocols in it. That is not done here.
-        code = groups.consumers.end_for_classic(group) if group.is_empty else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if not group.is_empty:
+            return classic_requests.join(groups.consumers, group, joining)
+        if not is_new:
+            return JoinResult(joining.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        code = groups.consumers.end_for_classic(group)
         if code:
             return JoinResult(joining.member_id, code)
     if not _has_room(group, joining.member_id, config.group_max_size):
@@ -226,6 +235,8 @@ def sync(groups: Groups, group: Group, syncing: Syncing) -> SyncResult | None:
     """Return a member's assignment; a leader's request sets all assignments. Return None if `syncing.answer` is called with
     the result, now or later.
     """
+    if group.consumer is not None:
+        return classic_requests.sync(groups.consumers, group, syncing)
     code = _check_sync(group, syncing)
     if code:
         return SyncResult(code)
@@ -271,6 +282,8 @@ def heartbeat(groups: Groups, group: Group, member_id: str, group_instance_id: s
     """Restart the member's session timeout. Return NONE or an error code; REBALANCE_IN_PROGRESS means that the member must
     rejoin.
     """
+    if group.consumer is not None:
+        return classic_requests.heartbeat(groups.consumers, group, member_id, group_instance_id, generation_id)
     code = check_generation(group, member_id, group_instance_id, generation_id)
     if code:
         return code

@@ -211,7 +211,7 @@ def _consumer_refusal(consumer: ConsumerGroup, committer: Committer, *, is_trans
     code = check_epoch(consumer, member_id, epoch)
     if is_transactional:
         return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
-    if version < FIRST_WITH_EPOCHS and code is not ErrorCode.UNKNOWN_MEMBER_ID:
+    if version < FIRST_WITH_EPOCHS and code is not ErrorCode.UNKNOWN_MEMBER_ID and consumer.members[member_id].classic is None:
         return ErrorCode.UNSUPPORTED_VERSION
     return code
 
@@ -221,7 +221,9 @@ def check_epoch(consumer: ConsumerGroup, member_id: str, epoch: int) -> ErrorCod
     member = consumer.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+    if member.epoch == epoch:
+        return ErrorCode.NONE
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
 def _kept(

@@ -286,12 +286,18 @@ def _stop_awaiting_syncs(group: Group) -> None:
         group.sync_timeout = None
 
 
-def give_up(group: Group) -> None:
-    """Drop a group that this broker no longer coordinates because its topic is gone. Pending requests get NOT_COORDINATOR."""
+def stop_waiting(group: Group) -> None:
+    """Stop the timers of a group's rebalance."""
     _stop_awaiting_syncs(group)
+    group.waits_for_more = group.is_joined_by_more = False
     if group.rebalance is not None:
         group.rebalance.cancel()
         group.rebalance = None
+
+
+def give_up(group: Group) -> None:
+    """Drop a group that this broker no longer coordinates because its topic is gone. Pending requests get NOT_COORDINATOR."""
+    stop_waiting(group)
     group.move(GroupState.DEAD, group.state_timestamp_ms)
     for member in list(group.members.values()):
         answer_join(group, member, JoinResult(member.member_id, ErrorCode.NOT_COORDINATOR))
