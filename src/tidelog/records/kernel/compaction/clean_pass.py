@@ -47,7 +47,6 @@ class CleanPass(Pass):
     max_timestamp = cython.declare(cython.longlong, visibility="public")
     offset_of_max_timestamp = cython.declare(cython.longlong, visibility="public")
     written = cython.declare(cython.Py_ssize_t, visibility="public")
-    fault_position = cython.declare(cython.Py_ssize_t, visibility="public")
     has_tombstones = cython.declare(cython.bint, visibility="public")
     last_retained_offset = cython.declare(cython.longlong, visibility="public")
     base_timestamp = cython.declare(cython.longlong, visibility="public")
@@ -77,7 +76,6 @@ class CleanPass(Pass):
         self.max_timestamp = -1
         self.offset_of_max_timestamp = -1
         self.written = 0
-        self.fault_position = 0
         self.has_tombstones = False
         self.last_retained_offset = -1
         self.base_timestamp = -1
@@ -314,11 +312,13 @@ class CleanPass(Pass):
         pos: cython.Py_ssize_t = start
         after: cython.longlong
         i: cython.longlong = 0
+        j: cython.longlong
+        at: cython.Py_ssize_t
+        block: cython.longlong
         offset: cython.longlong
         retained: cython.longlong = 0
         stays: cython.bint
         latest: cython.longlong = self.table.latest_offset
-        fields: cython.p_longlong = self.fields
         fault: cython.int = check_count(start, end, count)
         self.fault_position = start
         self.has_tombstones = False
@@ -326,31 +326,32 @@ class CleanPass(Pass):
         if fault < 0:
             return fault
         while i < count:
-            self.fault_position = pos
-            if pos == end:
-                return faults.TOO_FEW
-            after = read_record(p, pos, end, last_offset - base_offset, fields)
+            block = min(count - i, layout.BLOCK_RECORDS)
+            after = self.read_block(self.table, p, pos, end, block, base_offset, last_offset, 0)
             if after < 0:
                 return after
-            offset = base_offset + fields[layout.OFFSET_DELTA]
-            if offset > latest:
-                stays = True
-            elif fields[layout.KEY_LENGTH] < 0:
-                self.without_key += 1
-                stays = False
-            elif fields[layout.VALUE_LENGTH] < 0 and not retain_tombstones:
-                stays = False
-            else:
-                stays = offset >= self.table.get_entry(p, fields[layout.KEY_POSITION], fields[layout.KEY_LENGTH])
-            marks[i] = 1 if stays else 0
-            if stays:
-                retained += 1
-                if fields[layout.VALUE_LENGTH] < 0:
-                    self.has_tombstones = True
-                if offset > self.last_retained_offset:
-                    self.last_retained_offset = offset
+            at = 0
+            for j in range(block):
+                offset = self.block[at + layout.RECORD_OFFSET]
+                if offset > latest:
+                    stays = True
+                elif not self.block[at + layout.HAS_KEY]:
+                    self.without_key += 1
+                    stays = False
+                elif self.block[at + layout.IS_TOMBSTONE] and not retain_tombstones:
+                    stays = False
+                else:
+                    stays = offset >= self.table.get_hashed(self.block[at + layout.HASH_LOW], self.block[at + layout.HASH_HIGH])
+                marks[i + j] = 1 if stays else 0
+                if stays:
+                    retained += 1
+                    if self.block[at + layout.IS_TOMBSTONE]:
+                        self.has_tombstones = True
+                    if offset > self.last_retained_offset:
+                        self.last_retained_offset = offset
+                at += layout.BLOCK_FIELDS
             pos = after
-            i += 1
+            i += block
         if pos != end:
             self.fault_position = pos
             return faults.TRAILING

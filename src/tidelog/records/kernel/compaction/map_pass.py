@@ -6,11 +6,11 @@ import cython
 
 if cython.compiled:
     from cython.cimports.tidelog.records.kernel.compaction.offset_table import OffsetTable
-    from cython.cimports.tidelog.records.kernel.compaction.record_pass import Pass, check_count, plain_batch_end, read_record
+    from cython.cimports.tidelog.records.kernel.compaction.record_pass import Pass, check_count, plain_batch_end
     from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout
 else:
     from tidelog.records.kernel.compaction.offset_table import OffsetTable
-    from tidelog.records.kernel.compaction.record_pass import Pass, check_count, plain_batch_end, read_record
+    from tidelog.records.kernel.compaction.record_pass import Pass, check_count, plain_batch_end
     from tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout
 
 build_stamp.check(__name__, __file__)
@@ -25,7 +25,6 @@ class MapPass(Pass):
 
     messages_read = cython.declare(cython.longlong, visibility="public")
     is_full = cython.declare(cython.bint, visibility="public")
-    fault_position = cython.declare(cython.Py_ssize_t, visibility="public")
 
     table: OffsetTable
     min_offset: cython.longlong
@@ -38,7 +37,6 @@ class MapPass(Pass):
         self.max_entries = max_entries
         self.messages_read = 0
         self.is_full = False
-        self.fault_position = 0
 
     def add_records(
         self,
@@ -110,28 +108,31 @@ class MapPass(Pass):
         pos: cython.Py_ssize_t = start
         after: cython.longlong
         i: cython.longlong = 0
+        j: cython.longlong
+        at: cython.Py_ssize_t
+        block: cython.longlong
         offset: cython.longlong
-        fields: cython.p_longlong = self.fields
         fault: cython.int = check_count(start, end, count)
         self.fault_position = start
         if fault < 0:
             return fault
         while i < count:
-            self.fault_position = pos
-            if pos == end:
-                return faults.TOO_FEW
-            after = read_record(p, pos, end, last_offset - base_offset, fields)
+            block = min(count - i, layout.BLOCK_RECORDS)
+            after = self.read_block(self.table, p, pos, end, block, base_offset, last_offset, self.min_offset)
             if after < 0:
                 return after
-            offset = base_offset + fields[layout.OFFSET_DELTA]
-            if fields[layout.KEY_LENGTH] >= 0 and offset >= self.min_offset:
-                if self.table.size >= self.max_entries:
-                    self.is_full = True
-                    return 0
-                self.table.put_entry(p, fields[layout.KEY_POSITION], fields[layout.KEY_LENGTH], offset)
-            self.messages_read += 1
+            at = 0
+            for j in range(block):
+                offset = self.block[at + layout.RECORD_OFFSET]
+                if self.block[at + layout.HAS_KEY] and offset >= self.min_offset:
+                    if self.table.size >= self.max_entries:
+                        self.is_full = True
+                        return 0
+                    self.table.put_hashed(self.block[at + layout.HASH_LOW], self.block[at + layout.HASH_HIGH], offset)
+                self.messages_read += 1
+                at += layout.BLOCK_FIELDS
             pos = after
-            i += 1
+            i += block
         if pos != end:
             self.fault_position = pos
             return faults.TRAILING

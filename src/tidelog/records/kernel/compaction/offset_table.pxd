@@ -14,5 +14,7 @@ cdef class OffsetTable:
 
     cdef bint put_entry(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t length, long long offset) noexcept nogil
     cdef long long get_entry(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t length) noexcept nogil
-    cdef Py_ssize_t find(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t length) noexcept nogil
+    cdef bint put_hashed(self, unsigned long long low, unsigned long long high, long long offset) noexcept nogil
+    cdef long long get_hashed(self, unsigned long long low, unsigned long long high) noexcept nogil
+    cdef Py_ssize_t find(self, unsigned long long low, unsigned long long high) noexcept nogil
     cdef void hash_key(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t length) noexcept nogil

@@ -87,12 +87,16 @@ class OffsetTable:
         length: cython.Py_ssize_t,
         offset: cython.longlong,
     ) -> cython.bint:
-        slot: cython.Py_ssize_t = self.find(p, at, length)
+        self.hash_key(p, at, length)
+        return self.put_hashed(self.hash_low, self.hash_high, offset)
+
+    def put_hashed(self, low: cython.ulonglong, high: cython.ulonglong, offset: cython.longlong) -> cython.bint:
+        slot: cython.Py_ssize_t = self.find(low, high)
         if slot < 0:
             return False
         if self.words[slot + 2] == 0:
-            self.words[slot] = self.hash_low
-            self.words[slot + 1] = self.hash_high
+            self.words[slot] = low
+            self.words[slot + 1] = high
             self.size += 1
         self.words[slot + 2] = offset + 1
         self.latest_offset = offset
@@ -101,33 +105,34 @@ class OffsetTable:
     def get_entry(
         self, p: cython.pointer(cython.const[cython.uchar]), at: cython.Py_ssize_t, length: cython.Py_ssize_t
     ) -> cython.longlong:
-        slot: cython.Py_ssize_t = self.find(p, at, length)
+        self.hash_key(p, at, length)
+        return self.get_hashed(self.hash_low, self.hash_high)
+
+    def get_hashed(self, low: cython.ulonglong, high: cython.ulonglong) -> cython.longlong:
+        slot: cython.Py_ssize_t = self.find(low, high)
         found: cython.longlong
         if slot < 0:
             return -1
         found = self.words[slot + 2]
         return found - 1
 
-    def find(
-        self, p: cython.pointer(cython.const[cython.uchar]), at: cython.Py_ssize_t, length: cython.Py_ssize_t
-    ) -> cython.Py_ssize_t:
-        """Return the index in `words` of the key's slot, or of the empty slot for it; -1 if there is neither.
+    def find(self, low: cython.ulonglong, high: cython.ulonglong) -> cython.Py_ssize_t:
+        """Return the index in `words` of a hash's slot, or of the empty slot for it; -1 if there is neither.
 
         The first few probes are far apart, so that a nearly full table needs few; then all slots are probed in turn.
         """
-        self.hash_key(p, at, length)
         slots: cython.Py_ssize_t = self.slots
-        slot: cython.Py_ssize_t = self.hash_low % cython.cast(cython.ulonglong, slots)
+        slot: cython.Py_ssize_t = low % cython.cast(cython.ulonglong, slots)
         step: cython.Py_ssize_t = 0
         probes: cython.Py_ssize_t = 0
         while probes < slots + _HASHED_PROBES:
             if self.words[3 * slot + 2] == 0:
                 return 3 * slot
-            if self.words[3 * slot] == self.hash_low and self.words[3 * slot + 1] == self.hash_high:
+            if self.words[3 * slot] == low and self.words[3 * slot + 1] == high:
                 return 3 * slot
             probes += 1
             if probes == 1:
-                step = self.hash_high % cython.cast(cython.ulonglong, slots)
+                step = high % cython.cast(cython.ulonglong, slots)
             if step == 0 or probes == _HASHED_PROBES:
                 step = 1
             slot += step
@@ -138,7 +143,9 @@ class OffsetTable:
     def hash_key(
         self, p: cython.pointer(cython.const[cython.uchar]), at: cython.Py_ssize_t, length: cython.Py_ssize_t
     ) -> cython.void:
-        """Store the key's 128-bit hash in `hash_low` and `hash_high`."""
+        """Store the key's 128-bit hash in `hash_low` and `hash_high`, and ask the processor for its slot: most slots are in no
+        cache, and the caller has other keys to hash meanwhile.
+        """
         if cython.compiled:
             v0: cython.ulonglong = self.salt_low ^ _SIP_0
             v1: cython.ulonglong = self.salt_high ^ _SIP_1 ^ 0xEE
@@ -179,6 +186,7 @@ class OffsetTable:
                     v2 = v2 << 32 | v2 >> 32
                 v0 ^= word
             self.hash_high = v0 ^ v1 ^ v2 ^ v3
+            buffers.prefetch(self.words, 3 * (self.hash_low % cython.cast(cython.ulonglong, self.slots)))
         else:
             digest = blake2b(bytes(p[at : at + length]), digest_size=16, key=self.salt).digest()
             self.hash_low = int.from_bytes(digest[:8], "little")

@@ -15,6 +15,7 @@ from array import array
 import cython
 
 if cython.compiled:
+    from cython.cimports.tidelog.records.kernel.compaction.offset_table import OffsetTable
     from cython.cimports.tidelog.records.kernel.primitives import (
         buffers,
         build_stamp,
@@ -25,6 +26,7 @@ if cython.compiled:
         varints,
     )
 else:
+    from tidelog.records.kernel.compaction.offset_table import OffsetTable
     from tidelog.records.kernel.primitives import buffers, build_stamp, crc, faults, layout, record_headers, varints
 
 build_stamp.check(__name__, __file__)
@@ -160,12 +162,54 @@ class Pass:
         self.noted_count = 0
         self.fields_store = array("q", bytes(8 * layout.RECORD_FIELDS))
         self.fields = buffers.longs(self.fields_store)
+        self.block_store = array("Q", bytes(8 * layout.BLOCK_FIELDS * layout.BLOCK_RECORDS))
+        self.block = buffers.words(self.block_store)
+        self.fault_position = 0
 
     def take_producers(self) -> array:
         """Return the ids noted since the last call."""
         found = self.noted_store[: self.noted_count]
         self.noted_count = 0
         return found
+
+    def read_block(
+        self,
+        table: OffsetTable,
+        p: cython.pointer(cython.const[cython.uchar]),
+        pos: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        count: cython.longlong,
+        base_offset: cython.longlong,
+        last_offset: cython.longlong,
+        min_offset: cython.longlong,
+    ) -> cython.longlong:
+        """Read `count` records from `pos` on into `block`; return the position after them, or a fault code.
+
+        Keys of records at or above `min_offset` are hashed. Sets `fault_position` to the record that is at fault.
+        """
+        i: cython.longlong
+        after: cython.longlong
+        offset: cython.longlong
+        at: cython.Py_ssize_t = 0
+        fields: cython.p_longlong = self.fields
+        for i in range(count):
+            self.fault_position = pos
+            if pos == end:
+                return faults.TOO_FEW
+            after = read_record(p, pos, end, last_offset - base_offset, fields)
+            if after < 0:
+                return after
+            offset = base_offset + fields[layout.OFFSET_DELTA]
+            self.block[at + layout.RECORD_OFFSET] = offset
+            self.block[at + layout.HAS_KEY] = fields[layout.KEY_LENGTH] >= 0
+            self.block[at + layout.IS_TOMBSTONE] = fields[layout.VALUE_LENGTH] < 0
+            if fields[layout.KEY_LENGTH] >= 0 and offset >= min_offset:
+                table.hash_key(p, fields[layout.KEY_POSITION], fields[layout.KEY_LENGTH])
+                self.block[at + layout.HASH_LOW] = table.hash_low
+                self.block[at + layout.HASH_HIGH] = table.hash_high
+            at += layout.BLOCK_FIELDS
+            pos = after
+        return pos
 
     def note(self, p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t) -> cython.bint:
         """Note the producer of the batch at `pos` if the batch is transactional; return False if there is no room."""

@@ -47,6 +47,14 @@ cdef inline signed char *signed_bytes(signed char[::1] view) noexcept:
         return &view[0]
 
 
+cdef extern from *:
+    void _prefetch "__builtin_prefetch"(const void *address) noexcept nogil
+
+
+cdef inline void prefetch(const unsigned long long *words, Py_ssize_t at) noexcept nogil:
+    _prefetch(words + at)
+
+
 cdef inline bytearray new_bytes(Py_ssize_t size):
     return PyByteArray_FromStringAndSize(NULL, size)
 

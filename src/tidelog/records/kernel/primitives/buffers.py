@@ -19,6 +19,10 @@ input_ints = input_longs = output = longs = words = ints = signed_bytes = input_
 """The same for numbers of other sizes, and for writing."""
 
 
+def prefetch(words: Any, at: int) -> None:
+    """Ask the processor to fetch `words[at]` into its cache: a hint."""
+
+
 def new_bytes(size: int) -> bytearray:
     """Return `size` bytes to be overwritten: not zeroed, if possible."""
     return bytearray(size)

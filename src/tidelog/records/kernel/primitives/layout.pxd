@@ -22,6 +22,14 @@ cdef enum:
     VALUE_LENGTH = 5
     RECORD_FIELDS = 6
 
+    HASH_LOW = 0
+    HASH_HIGH = 1
+    RECORD_OFFSET = 2
+    HAS_KEY = 3
+    IS_TOMBSTONE = 4
+    BLOCK_FIELDS = 5
+    BLOCK_RECORDS = 32
+
 cdef extern from *:
     """
     #define TIDELOG_NO_LIMIT (1LL << 62)

@@ -27,6 +27,16 @@ VALUE_LENGTH = 5
 RECORD_FIELDS = 6
 """The fields that `record_pass.read_record` stores, by index, and their number."""
 
+HASH_LOW = 0
+HASH_HIGH = 1
+RECORD_OFFSET = 2
+HAS_KEY = 3
+IS_TOMBSTONE = 4
+BLOCK_FIELDS = 5
+"""What compaction keeps of a hashed record, by index, and their number."""
+BLOCK_RECORDS = 32
+"""How many records compaction hashes before it looks up the first one: meanwhile the processor fetches their slots from memory."""
+
 NO_LIMIT = 2**62
 """No limit on the number of rows."""
 MAX_INT32 = 2**31 - 1
