@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from typing import Any
+from unittest import mock
 
 import fastavro
 import msgpack
@@ -20,6 +21,7 @@ from tidelog.decoding.msgpack_values import MsgpackDecoder
 from tidelog.decoding.plain import HexDecoder, Utf8Decoder
 from tidelog.decoding.prefixed import PrefixedDecoder
 from tidelog.decoding.registry import Schema
+from tidelog.decoding.schemaful import protobuf_rows
 from tidelog.decoding.schemaful.avro_schema import AvroSchema
 from tidelog.decoding.schemaful.avro_values import AvroDecoder
 from tidelog.decoding.schemaful.json_schema import json_schema_type
@@ -105,6 +107,21 @@ def test_protobuf_is_read_back(proto: ProtobufDecoder, values: list[dict[str, An
     decoded = proto.decode(column(*(proto.message_class(**one).SerializeToString() for one in kept)))
     rows = [{**row, "tags": dict(row["tags"])} for row in decoded.column.to_pylist()]
     assert rows == [{"note": None, "parent": None, "empties": [], **one} for one in kept]
+
+
+@given(
+    st.lists(
+        st.none() | st.binary(max_size=4) | ORDERS.map(lambda one: one["raw"]) | st.sampled_from([b"", b"\x08\x01", b"\x78\x01"])
+    )
+)
+def test_protobuf_messages_together_and_alone(values: list[bytes | None]) -> None:
+    """Parsed in one call or one by one: the same values, failures, and unknown fields (b"\\x78\\x01" is one)."""
+    file = ProtobufFile(compiled(PROTO))
+    together, alone = (ProtobufDecoder(file.by_name("Order")) for _ in range(2))
+    one = together.decode(column(*values))
+    with mock.patch.object(protobuf_rows, "MAX_BYTES", -1):
+        assert alone.decode(column(*values)) == one
+    assert alone.notices() == together.notices()
 
 
 JSONS = st.recursive(

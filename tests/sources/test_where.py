@@ -70,7 +70,11 @@ def test_records_for_which_it_fails_are_counted(folder: Path, caplog: pytest.Log
     with caplog.at_level(logging.WARNING, "tidelog"):
         assert offsets(folder, "(value->>'$.id')::int > 0") == [0, 3, 4]
         assert offsets(folder, "timestamp > 'yesterdy'") == []
+        assert offsets(folder, "key like 'k%' and (value || chr(27) || repeat('x', 1000))::int > 0") == []
     assert "1 record was left out because where cannot be evaluated: Invalid Input Error" in caplog.text
+    assert "4 records were left out" in caplog.text, "null is no error"
+    assert "\x1b" not in caplog.text
+    assert max(map(len, caplog.messages)) < 400
     assert "5 records were left out because where cannot be evaluated: Conversion Error" in caplog.text
 
 

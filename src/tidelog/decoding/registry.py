@@ -212,7 +212,11 @@ class SchemaRegistry:
         except (OSError, ValueError, http.client.HTTPException) as error:
             # Some of urllib's errors contain the whole request.
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+            if TimeoutError in (type(error), type(reason)):
+                reason = f"no answer within {TIMEOUT_S:.0f} seconds"
             raise self._error(place, f"cannot be reached: {reason}") from None
+        if len(body) > MAX_ANSWER_BYTES:
+            raise self._error(place, f"answers with more than {MAX_ANSWER_BYTES >> 20} MiB")
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
@@ -228,10 +232,8 @@ class SchemaRegistry:
         end = time.monotonic() + TIMEOUT_S
         body = bytearray()
         with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-            while piece := answer.read1(1 << 16):
+            while len(body) <= MAX_ANSWER_BYTES and (piece := answer.read1(1 << 16)):
                 body += piece
-                if len(body) > MAX_ANSWER_BYTES:
-                    raise ValueError(f"an answer of more than {MAX_ANSWER_BYTES >> 20} MiB")
                 if time.monotonic() > end:
                     raise TimeoutError("timed out")
         return bytes(body)

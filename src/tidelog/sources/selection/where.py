@@ -37,8 +37,11 @@ READ_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "he
 
 EXPECTED = (
     "SQL over key, value, headers['name'], topic, partition, offset, timestamp; a JSON path: value->>'$.carrier' = 'UA', "
-    "(value->>'$.delay')::int > 60"
+    "(value->>'$.delay')::int > 60; with decoded values: value.amount > 3"
 )
+
+MAX_REASON = 200
+"""The most characters of DuckDB's messages that are shown."""
 
 _QUOTED_OR_OFFSET = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\boffset\b""", re.IGNORECASE)
 
@@ -117,7 +120,9 @@ class Where:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]
+    """Return the beginning of DuckDB's message. It may contain a whole value, with any characters."""
+    line = str(error)[:MAX_REASON].split("\n", 1)[0]
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
 
 
 def with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
