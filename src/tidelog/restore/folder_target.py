@@ -16,7 +16,7 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.config import INT64_MAX
 from tidelog.model import READ_UNCOMMITTED, TopicPartition
-from tidelog.records.batch import BatchHeader
+from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.filter import BatchDecision, BatchRetention, RecordFilter, filter_to
@@ -102,7 +102,7 @@ def _pieces(source: Source, key: TopicPartition, cut: PartitionCut, kept: _Kept)
                 else:
                     result = filter_to(batch, kept, path=split.place)
                     piece += result.data
-                    headers += result.headers()
+                    headers += iter_headers(result.data)
                 if len(piece) >= APPENDED_BYTES:
                     yield bytes(piece), headers
                     piece, headers = bytearray(), []
