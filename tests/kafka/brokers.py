@@ -84,6 +84,8 @@ class _Broker(abc.ABC):
         self.properties = dict(properties or {})
         self.heap_mb = heap_mb
         self.java_options = java_options
+        self.has_session = True
+        """Whether it starts in a session of its own."""
         self.port = free_port()
         self.process: JavaProcess | None = None
         self.topics: dict[str, int] = {}  # name -> partitions, as created here
@@ -243,6 +245,7 @@ class Kafka391(_Broker):
             output=self.folder / "broker.out",
             heap_mb=self.heap_mb,
             options=self.java_options,
+            has_session=self.has_session,
         )
         self.process.wait_ready(self._serves)
 

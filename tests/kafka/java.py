@@ -163,14 +163,23 @@ class JavaProcess:
         output: Path,
         heap_mb: int,
         options: Sequence[str] = (),
+        has_session: bool = True,
     ) -> None:
         self.main = main
         self.output = output
         options = [*options, *shared_classes(classpath)]
         command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=options)
         with output.open("ab") as sink:
-            # A session of its own: a Ctrl-C in the terminal reaches the test run, which then stops the process in order.
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True)
+            # A session, or at least a group of its own: a Ctrl-C in the terminal reaches the test run, which then stops the
+            # process in order.
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=has_session,
+                process_group=None if has_session else 0,
+            )
         orphans.watch(self.process)
         outputs.note(output)
         atexit.register(self.kill)

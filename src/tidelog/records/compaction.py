@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, PathLike, check_crc
-from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES
+from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Scratch
 from tidelog.records.filter import FilterResult, OpenBatch, RecordFilter, Selected, open_batch, raise_fault
 from tidelog.records.kernel import OffsetTable
 from tidelog.records.records import Record, iter_records
@@ -38,6 +38,7 @@ class KeyMapper:
         self._max_entries = max_entries
         self._pass = kernel.MapPass(table, min_offset, max_entries)
         self._messages_read = 0
+        self._scratch = Scratch()
 
     @property
     def is_full(self) -> bool:
@@ -76,7 +77,7 @@ class KeyMapper:
         if header.magic < 2:
             self._add_messages(header, iter_records(header, batch, check_crc=False, path=path, limit_bytes=limit_bytes))
             return
-        opened = open_batch(header, batch, path, limit_bytes)
+        opened = open_batch(header, batch, path, limit_bytes, self._scratch)
         fault = self._pass.add_records(
             opened.data, opened.start, opened.end, header.record_count, header.base_offset, header.last_offset
         )

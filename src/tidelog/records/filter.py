@@ -37,7 +37,15 @@ from tidelog.model import NO_TIMESTAMP
 from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, PathLike, check_crc, iter_headers
 from tidelog.records.builder import Producer, build_empty_batch_v2, pack_header_v2
-from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes, Codec, compress, decompress
+from tidelog.records.compression import (
+    DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+    SCRATCH_BYTES,
+    Bytes,
+    Codec,
+    Scratch,
+    compress,
+    decompress,
+)
 from tidelog.records.conversion import Target, rebuild
 from tidelog.records.legacy import split_messages
 from tidelog.records.records import Record, iter_records
@@ -108,10 +116,6 @@ class FilterResult:
     def bytes_retained(self) -> int:
         return len(self.data)
 
-    def headers(self) -> list[BatchHeader]:
-        """Return the headers of the batches in `data`, with positions relative to its start."""
-        return list(iter_headers(self.data))
-
     def add(self, data: Bytes, retained: int, max_offset: int, max_timestamp: int, shallow_offset: int) -> None:
         """Append a batch that is kept."""
         self.data += data
@@ -127,12 +131,30 @@ class FilterResult:
             self.shallow_offset_of_max_timestamp = shallow_offset
 
 
+class Workspace:
+    """What is reused for each batch, because it costs more to create than to use: buffers, and the kernel that rebuilds."""
+
+    def __init__(self) -> None:
+        self.scratch = Scratch()
+        self.rebuilding = kernel.CleanPass(None, 0, -1, _NO_OFFSETS)
+        self._section = bytearray()
+
+    def section(self, size: int) -> bytearray:
+        """Return at least `size` bytes. As with `Scratch`, a large buffer is not kept."""
+        if size > SCRATCH_BYTES:
+            return bytearray(size)
+        if size > len(self._section):
+            self._section = bytearray(size)
+        return self._section
+
+
 class RecordFilter:
     """Decides what is kept. A batch that needs a delete horizon gets `now_ms` + `delete_retention_ms`."""
 
     def __init__(self, now_ms: int, delete_retention_ms: int) -> None:
         self.now_ms = now_ms
         self.delete_retention_ms = delete_retention_ms
+        self.workspace = Workspace()
 
     @property
     def new_delete_horizon_ms(self) -> int | None:
@@ -222,7 +244,8 @@ def _filter_batch(
         if retention is BatchRetention.RETAIN_EMPTY:
             raise UnsupportedForMessageFormatError(f"message format v{header.magic} has no batches without records", path=path)
         return
-    opened = open_batch(header, batch, path, limit_bytes)
+    workspace = record_filter.workspace
+    opened = open_batch(header, batch, path, limit_bytes, workspace.scratch)
     keep = bytearray(max(header.record_count, 0))
     selected = record_filter.select(opened, keep, path)
     result.messages_read += len(keep)
@@ -235,28 +258,31 @@ def _filter_batch(
         if selected.retained == len(keep) and not needs_horizon:
             result.add(batch, selected.retained, header.last_offset, header.max_timestamp, header.last_offset)
         else:
-            rebuilt, max_timestamp = _rebuild(opened, keep, selected.retained, horizon_ms, path)
+            rebuilt, max_timestamp = _rebuild(opened, keep, selected.retained, horizon_ms, workspace, path)
             result.add(rebuilt, selected.retained, selected.max_offset, max_timestamp, header.last_offset)
     elif retention is BatchRetention.RETAIN_EMPTY:
         result.add(_emptied(header), 0, header.last_offset, header.max_timestamp, header.last_offset)
 
 
-def open_batch(header: BatchHeader, batch: memoryview, path: PathLike, limit_bytes: int) -> OpenBatch:
-    """Decompress the records of a v2 batch. Raises CorruptBatchError, DecompressionError."""
+def open_batch(
+    header: BatchHeader, batch: memoryview, path: PathLike, limit_bytes: int, scratch: Scratch | None = None
+) -> OpenBatch:
+    """Decompress the records of a v2 batch, into `scratch` if given. Raises CorruptBatchError, DecompressionError."""
     records = batch[HEADER_BYTES:]
     if not header.is_compressed or (header.record_count == 0 and not records):
         return OpenBatch(header, batch, batch, HEADER_BYTES, len(batch))
-    data = decompress(header.codec, records, limit_bytes=limit_bytes, path=path, position=header.position)
+    data = decompress(header.codec, records, limit_bytes=limit_bytes, scratch=scratch, path=path, position=header.position)
     return OpenBatch(header, batch, data, 0, len(data))
 
 
-def _rebuild(opened: OpenBatch, keep: bytearray, count: int, horizon_ms: int | None, path: PathLike) -> tuple[bytearray, int]:
+def _rebuild(
+    opened: OpenBatch, keep: bytearray, count: int, horizon_ms: int | None, workspace: Workspace, path: PathLike
+) -> tuple[bytearray, int]:
     """Return a v2 batch with the records marked in `keep`, and its largest timestamp."""
     header = opened.header
     is_append_time = header.timestamp_type == LOG_APPEND_TIME
-    room = opened.end - opened.start + kernel.GROWTH_BYTES * len(keep)
-    section = bytearray(room)
-    rebuilding = kernel.CleanPass(None, 0, -1, _NO_OFFSETS)
+    section = workspace.section(opened.end - opened.start + kernel.GROWTH_BYTES * len(keep))
+    rebuilding = workspace.rebuilding
     size = rebuilding.rebuild(
         opened.data,
         opened.start,
@@ -270,7 +296,7 @@ def _rebuild(opened: OpenBatch, keep: bytearray, count: int, horizon_ms: int | N
     )
     if size < 0:
         raise_fault(size, rebuilding.fault_position, opened, path)
-    records = compress(header.codec, bytes(memoryview(section)[:size])) if header.is_compressed else memoryview(section)[:size]
+    records = compress(header.codec, memoryview(section)[:size])
     built = bytearray(HEADER_BYTES)
     built += records
     pack_header_v2(

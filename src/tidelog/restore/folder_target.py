@@ -17,7 +17,7 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.config import INT64_MAX
 from tidelog.model import READ_UNCOMMITTED, TopicPartition
-from tidelog.records.batch import BatchHeader
+from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.filter import BatchDecision, BatchRetention, RecordFilter, filter_to
@@ -119,7 +119,7 @@ def _pieces(
                 else:
                     result = filter_to(batch, kept, path=split.place)
                     piece += result.data
-                    headers += result.headers()
+                    headers += iter_headers(result.data)
     if piece:
         yield bytes(piece), headers
 

@@ -7,7 +7,7 @@ use, and `__init__.pyi` has the types. Cython's own types appear only inside `ke
 
 ==============  ======================================================================================================
 `rows`          records of a batch to columns (`Rows`), into Arrow's layouts, and from columns (`BinaryColumn`) to a batch
-`batches`       checksums, the walk over a segment (`SegmentScan`), times for time maps
+`batches`       checksums, the walk over a segment (`SegmentScan`), times for time maps, which batches get an index entry
 `compaction`    the latest offset of each key (`OffsetTable`), and the two passes of the cleaner
 `messages`      usual requests and responses, as lists of their fields, by a plan
 `fast_paths`    the common cases of appends, coordinators' writes, searches by time, fetches by 0.9.0 clients from 0.10.0 logs
@@ -27,6 +27,7 @@ from __future__ import annotations
 from tidelog.lazy_exports import lazy_exports
 
 _HOMES = {
+    "batches.append_spans": ("append_spans",),
     "batches.checksums": ("CRC32C", "crc32", "crc32c", "crc32c_by_table", "digest_batches"),
     "batches.segment_scan": ("SegmentScan",),
     "batches.time_mapping": ("map_batches", "note_timestamps", "time_bounds"),

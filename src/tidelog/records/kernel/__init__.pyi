@@ -14,6 +14,7 @@ def first_match(data: Bytes, entry_offset: int, offset: int, timestamp: int, min
 def walk_times(
     fd: int, position: int, end_position: int, min_offset: int, latest: int, ends: array[int], times: array[int]
 ) -> tuple[int, int]: ...
+def append_spans(data: Bytes, since: int, interval: int) -> tuple[array[int], int]: ...
 def take_plain_batch(
     data: bytearray | memoryview,
     base_offset: int,

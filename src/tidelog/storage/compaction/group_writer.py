@@ -17,6 +17,7 @@ from tidelog.storage.compaction.cleaner_stats import CleanerStats
 from tidelog.storage.compaction.cleaning_filter import CleaningFilter
 from tidelog.storage.compaction.source_reader import read_batches, take_share
 from tidelog.storage.partition.flush_job import sync_files
+from tidelog.storage.segment.append_spans import append_spans
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.log_segment import LogSegment
 
@@ -107,8 +108,9 @@ class GroupWriter:
         result = filter_to(view, self._filter, position=position, path=source.path, max_batch_bytes=self._max_batch_bytes)
         self._transactions.write_noted()
         if result.data:
-            headers = result.headers()
-            self.cleaned.append(headers[-1].last_offset, headers, result.data)
+            cleaned = self.cleaned
+            spans, last = append_spans(result.data, cleaned.bytes_since_last_index_entry, cleaned.index_interval_bytes)
+            cleaned.append(last, spans, result.data)
         stats = self._stats
         stats.bytes_read += result.bytes_read
         stats.messages_read += result.messages_read

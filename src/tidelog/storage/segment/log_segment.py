@@ -48,6 +48,7 @@ from tidelog.formats.txn_index import AbortedTxn
 from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Bytes
+from tidelog.storage.segment.append_spans import AppendSpan
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.segment_reader import (
     UP_TO_SIZE,
@@ -230,10 +231,10 @@ class LogSegment(SegmentReader):
 
     # --- appends
 
-    def append(self, largest_offset: int, headers: Sequence[BatchHeader], data: Bytes) -> None:
-        """Write whole batches, `data`, with their `headers` in order; `largest_offset` is that of the last.
+    def append(self, largest_offset: int, headers: Sequence[BatchHeader | AppendSpan], data: Bytes) -> None:
+        """Write whole batches, `data`, with their `headers` (or spans) in order; `largest_offset` is that of the last batch.
 
-        Only sizes, last offsets and largest timestamps of the headers are used; the caller has checked the checksums. Raises
+        The caller has checked the checksums. Raises
         OffsetOverflowError before anything is written, InvalidOffsetError for an offset at or below an index entry's, and
         StorageError if the disk fails. Then nothing was appended, or the message says that the file could not be truncated.
         """
@@ -264,7 +265,7 @@ class LogSegment(SegmentReader):
         self.bytes_since_last_index_entry = since
 
     def _add_entries(
-        self, headers: Sequence[BatchHeader], position: int, max_timestamp: int, offset_of_max: int
+        self, headers: Sequence[BatchHeader | AppendSpan], position: int, max_timestamp: int, offset_of_max: int
     ) -> tuple[int, int, int]:
         """Add the index entries of batches written at `position`: all, or none with an error.
 

@@ -35,7 +35,7 @@ IS_TOMBSTONE = 4
 BLOCK_FIELDS = 5
 """What compaction keeps of a hashed record, by index, and their number."""
 BLOCK_RECORDS = 32
-"""How many records compaction hashes before it looks up the first one: meanwhile the processor fetches their slots from memory."""
+"""How many records compaction hashes before it looks up the first one. Meanwhile the processor fetches their slots."""
 
 NO_LIMIT = 2**62
 """No limit on the number of rows."""
