@@ -43,14 +43,14 @@ def main(way: str, source: str, options: str, full: str, config: str) -> None:
         found: dict[str, Any] = {"start_s": time.perf_counter() - began, "first_s": seconds(options)}
         reads = [seconds(full) for _ in range(WARM_UPS + ROUNDS)] if source == "tidelog" else []
         found["read_s"] = statistics.median(reads[WARM_UPS:]) if reads else None
-        executed: Any = load(options)._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+        executed: Any = load(options)._jdf.queryExecution().executedPlan()
         found["has_columns"] = "ColumnarToRow" in str(executed.toString())
     finally:
         spark.stop()
     print(json.dumps(found))
 
 
-def start(way: str, config: dict[str, str]) -> SparkSession:
+def start(way: str, config: dict[str, Any]) -> SparkSession:
     from tidelog.spark import columns_jar, ensure_java, session
 
     if way == "registered":

@@ -108,20 +108,17 @@ def test_a_task_that_is_killed_once_it_has_sent(spark: SparkSession, bootstrap: 
                         time.sleep(0.01)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    stream = spark.readStream.schema("value string").parquet(str(tmp_path / "in"))
     # A task writes to a partition of its own.
-    wide = stream.mapInArrow(dies, "value string").selectExpr(
-        "value",
-        "spark_partition_id() partition",
-        "array(named_struct('key', 'h', 'value', cast(repeat('x', 1000) as binary))) headers",
+    frame = (
+        spark.read.parquet(str(tmp_path / "in"))
+        .mapInArrow(dies, "value string")
+        .selectExpr(
+            "value",
+            "spark_partition_id() partition",
+            "array(named_struct('key', 'h', 'value', cast(repeat('x', 1000) as binary))) headers",
+        )
     )
-    query = (
-        wide.writeStream.format("tidelog")
-        .options(topic=topic, checkpointLocation=str(tmp_path / "checkpoint"), **{"kafka.bootstrap.servers": bootstrap})
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(TIMEOUT_S)
+    write(frame, bootstrap, topic=topic, deliveryGuarantee="exactly-once")
     assert numbers(read(bootstrap, topic)) == list(range(rows))
     assert len(read(bootstrap, topic, "read_uncommitted")[0]) > rows // 2
 

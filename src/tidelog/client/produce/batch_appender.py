@@ -164,8 +164,8 @@ class BatchAppender:
         self._pipeline.admitted.clear()
 
     def leave_open(self) -> Producer:
-        """Wait until everything is acknowledged, and leave the transaction to whoever ends it by its coordinator. Return the id
-        and epoch for that; this producer then needs a new `init`.
+        """Wait until everything is acknowledged, and leave the transaction open. Return the id and epoch with which another
+        process can end it; this producer then needs a new `init`.
         """
         self._check(is_begun=True)
         self._settle()
