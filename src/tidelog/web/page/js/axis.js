@@ -62,3 +62,15 @@ export function bucketsOf(axis) {
   const number = Math.max(1, Math.ceil((axis.to - start) / step));
   return { start, end: bounded(start + number * step), buckets: number };
 }
+
+/** How many of `total` records may be beyond the axis at either end: those of clocks that are wrong. */
+export const strays = (total) => (total < 20 ? 0 : Math.max(1, Math.floor(total / 1000)));
+
+/** The time without the strays at both ends, of the counts of an answer. */
+export function bulk({ start_ms: start, step_ms: step, counts }) {
+  const most = strays(counts.reduce((one, other) => one + other, 0));
+  let [first, last] = [0, counts.length - 1];
+  for (let left = most; first < last && counts[first] <= left; first++) left -= counts[first];
+  for (let left = most; last > first && counts[last] <= left; last--) left -= counts[last];
+  return { from: bounded(start + first * step), to: bounded(start + (last + 1) * step) };
+}
