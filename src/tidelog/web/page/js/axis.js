@@ -64,13 +64,14 @@ export function bucketsOf(axis) {
 }
 
 /** How many of `total` records may be beyond the axis at either end: those of clocks that are wrong. */
-export const strays = (total) => (total < 20 ? 0 : Math.max(1, Math.floor(total / 1000)));
+const strays = (total) => (total < 20 ? 0 : Math.max(1, Math.floor(total / 1000)));
 
-/** The time without the strays at both ends, of the counts of an answer. */
-export function bulk({ start_ms: start, step_ms: step, counts }) {
-  const most = strays(counts.reduce((one, other) => one + other, 0));
-  let [first, last] = [0, counts.length - 1];
-  for (let left = most; first < last && counts[first] <= left; first++) left -= counts[first];
-  for (let left = most; last > first && counts[last] <= left; last--) left -= counts[last];
-  return { from: bounded(start + first * step), to: bounded(start + (last + 1) * step) };
+/** The time of an answer's counts without the strays at both ends; `spare` is how many are left of an earlier call. */
+export function bulk({ start_ms: start, step_ms: step, counts }, spare) {
+  const total = counts.reduce((one, other) => one + other, 0);
+  let { before, after } = spare ?? { before: strays(total), after: strays(total) };
+  let [first, last] = [0, total ? counts.length - 1 : 0];
+  for (; first < last && counts[first] <= before; first++) before -= counts[first];
+  for (; last > first && counts[last] <= after; last--) after -= counts[last];
+  return { from: bounded(start + first * step), to: bounded(start + (total ? last + 1 : counts.length) * step), spare: { before, after } };
 }

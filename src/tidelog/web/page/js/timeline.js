@@ -19,6 +19,7 @@ export class Timeline {
     this.width = 0;
     this.drawn = "";
     this.beyond = null;
+    this.spare = null;
     this.counts = new Counts((answer) => this.narrow(answer));
     this.segments = new Segments(partitions, wanted);
     this.band = el("div", { class: "band", hidden: true, "aria-hidden": "true" });
@@ -53,11 +54,12 @@ export class Timeline {
   /** Leave out times that hardly a record has, far from all others: a few records of a wrong clock would shrink the rest to a line. */
   narrow(answer) {
     const { from, to, partitions } = this.params;
-    if (from !== undefined || to !== undefined || partitions !== undefined) return;
-    const found = bulk(answer);
+    if (from !== undefined || to !== undefined || partitions !== undefined || !answer.in_time) return;
+    const found = bulk(answer, this.spare);
     if ((found.to - found.from) * (this.beyond ? 2 : 20) >= this.axis.span) return;
     this.beyond ??= this.whole;
-    this.whole = found;
+    this.whole = { from: found.from, to: found.to };
+    this.spare = found.spare;
     put(this.strays, `A few records are outside of this time. All are from ${time(this.beyond.from, "minute")} to ${time(this.beyond.to - 1, "minute")}. `, el("button", { type: "button", onclick: () => change(this.beyond) }, "Show all times"));
     this.strays.hidden = false;
     this.update(this.params);
