@@ -19,7 +19,7 @@ PICTURES = {
     "ui-records": (f"topic?topic=orders&{RANGE}", "light", DESK),
     "ui-dark": (f"topic?topic=orders&{RANGE}&record=1:193", "dark", DESK),
     "ui-find": (f"topic?topic=orders&part=lookup&at={T + 14 * HOUR_MS}", "light", (1120, 1180)),
-    "ui-cut": (f"topic?topic=orders&part=cut&{RANGE}", "light", (1120, 640)),
+    "ui-cut": (f"topic?topic=orders&part=cut&{RANGE}", "light", (1120, 780)),
     "ui-phone": (f"topic?topic=orders&{RANGE}", "light", PHONE),
 }
 """By name: the view, the colour scheme, the window's size."""

@@ -70,6 +70,20 @@ def test_a_topic_is_found_and_a_dragged_range_has_the_records_that_cat_counts(vi
     assert page.locator("table.records td.time").first.inner_text() >= times[-1]
 
 
+def test_a_few_wrong_clocks_do_not_shrink_the_axis(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.open("topic?topic=strays")
+    chart = page.get_by_role("img", name="Records over time")
+    expect(chart).to_have_attribute(
+        "aria-label", re.compile("^Records over time: 51 records from 2026-11-19 00:00:00 to 2026-11-19 01")
+    )
+    expect(page.locator(".timeline")).to_contain_text("All are from 1970-01-01 00:00 to 2036-11-19 00:00.")
+    page.get_by_role("button", name="Show all times").click()
+    expect(chart).to_have_attribute("aria-label", re.compile("^Records over time: 53 records"))
+    page.get_by_role("button", name="All", exact=True).click()
+    expect(chart).to_have_attribute("aria-label", re.compile("^Records over time: 51 records"))
+
+
 def test_times_as_people_say_them_in_a_chosen_zone(visitor: Visitor) -> None:
     page = visitor.page
     visitor.open("topic?topic=orders&tz=Europe/Berlin")

@@ -88,6 +88,13 @@ def write_hostile(broker: tidelog.Broker) -> None:
     broker.produce("hostile", None, timestamp_ms=T + len(HOSTILE))
 
 
+def write_strays(broker: tidelog.Broker) -> None:
+    """Write the topic `strays`: 50 records of an hour, one of 1970, one ten years ahead."""
+    broker.create_topic("strays", 1)
+    for time in (0, *(T + number * MINUTE_MS for number in range(50)), T + 3_653 * 24 * HOUR_MS, T + HOUR_MS):
+        broker.produce("strays", "x", timestamp_ms=time)
+
+
 def commit(address: str) -> None:
     """Let a group be behind: it has read half of each partition of `orders`."""
     from confluent_kafka import Consumer, TopicPartition
@@ -104,6 +111,7 @@ def write_folder(folder: Path) -> None:
     with tidelog.Broker(folder, clock=clock, **{"log.retention.ms": -1, "message.max.bytes": 1 << 20}) as broker:
         write_orders(broker)
         write_hostile(broker)
+        write_strays(broker)
         for name in ("payments", "clicks", "sensor.readings-v2", *(f"service-{number:02}.events" for number in range(12))):
             broker.create_topic(name, 2)
             broker.produce(name, ["first", "second"], timestamp_ms=T)

@@ -10,8 +10,8 @@
 | a large range of a broker | from the offsets that the broker finds for the ends of the intervals | no |
 | any, with filters or read_committed | the range is read until the job's time is over | if it was read whole |
 
-`why` gives the reasons for inexact counts. With `exact=1`, everything that an exact count needs is read, until the job's time is
-over.
+`why` gives the reasons for inexact counts; without `in_time`, records may be missing from them. With `exact=1`, everything that
+an exact count needs is read, until the job's time is over.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def counts(context: Context, query: Query, job: Job) -> Answer:
         "exact": not grid.why,
         "read_bytes": plain(read_bytes),
         "why": sorted(grid.why),
+        "in_time": not job.is_late(),
     }
 
 

@@ -62,3 +62,16 @@ export function bucketsOf(axis) {
   const number = Math.max(1, Math.ceil((axis.to - start) / step));
   return { start, end: bounded(start + number * step), buckets: number };
 }
+
+/** How many of `total` records may be beyond the axis at either end: those of clocks that are wrong. */
+const strays = (total) => (total < 20 ? 0 : Math.max(1, Math.floor(total / 1000)));
+
+/** The time of an answer's counts without the strays at both ends; `spare` is how many are left of an earlier call. */
+export function bulk({ start_ms: start, step_ms: step, counts }, spare) {
+  const total = counts.reduce((one, other) => one + other, 0);
+  let { before, after } = spare ?? { before: strays(total), after: strays(total) };
+  let [first, last] = [0, total ? counts.length - 1 : 0];
+  for (; first < last && counts[first] <= before; first++) before -= counts[first];
+  for (; last > first && counts[last] <= after; last--) after -= counts[last];
+  return { from: bounded(start + first * step), to: bounded(start + (total ? last + 1 : counts.length) * step), spare: { before, after } };
+}

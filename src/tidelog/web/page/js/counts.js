@@ -24,7 +24,8 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 const short = new Intl.NumberFormat("en", { notation: "compact" });
 
 export class Counts {
-  constructor() {
+  constructor(answered) {
+    this.answered = answered;
     this.ask = asker();
     this.chart = null;
     this.answer = null;
@@ -51,6 +52,7 @@ export class Counts {
       if (this.answer) await this.draw(); // What is known, in the new width and time, until the answer comes.
       this.answer = await this.ask("counts", { ...wanted, ...bucketsOf(axis) });
       await this.draw();
+      this.answered(this.answer);
     } catch (error) {
       if (isAborted(error)) return;
       this.answer = null;

@@ -1,7 +1,7 @@
 // Counts and segments over one time axis, and the range that is dragged, typed, or moved by keys on it.
 
 import { el, onWidth, put } from "./dom.js";
-import { Axis, bounded, bucketsOf, moved, zoomed } from "./axis.js";
+import { Axis, bounded, bucketsOf, bulk, moved, zoomed } from "./axis.js";
 import { Counts } from "./counts.js";
 import { time } from "./format.js";
 import { described, Segments } from "./segments.js";
@@ -18,13 +18,16 @@ export class Timeline {
     this.params = {};
     this.width = 0;
     this.drawn = "";
-    this.counts = new Counts();
+    this.beyond = null;
+    this.spare = null;
+    this.counts = new Counts((answer) => this.narrow(answer));
     this.segments = new Segments(partitions, wanted);
     this.band = el("div", { class: "band", hidden: true, "aria-hidden": "true" });
     this.line = el("div", { class: "hover-line", hidden: true, "aria-hidden": "true" });
     this.words = el("p", { class: "quiet small hover-words" });
+    this.strays = el("p", { class: "quiet small", hidden: true });
     this.plots = el("div", { class: "plots", tabindex: 0, role: "group", "aria-label": "Time axis. Arrow keys move the range, Shift and arrow keys change its length, plus and minus zoom, Escape removes it.", onkeydown: (event) => this.key(event) }, this.counts.root, partitions.length > 0 && this.segments.root, this.band, this.line);
-    this.root = el("section", { class: "timeline", "aria-label": "Time" }, this.plots, this.words);
+    this.root = el("section", { class: "timeline", "aria-label": "Time" }, this.plots, this.words, this.strays);
     this.plots.addEventListener("pointerdown", (event) => this.down(event));
     this.plots.addEventListener("pointermove", (event) => this.hover(event));
     this.plots.addEventListener("pointerleave", () => this.rest());
@@ -43,8 +46,22 @@ export class Timeline {
 
   /** Draw more time than was known before. */
   widen(whole) {
-    if (whole.from >= this.whole.from && whole.to <= this.whole.to) return;
+    if (this.beyond || (whole.from >= this.whole.from && whole.to <= this.whole.to)) return;
     this.whole = { from: Math.min(whole.from, this.whole.from), to: Math.max(whole.to, this.whole.to) };
+    this.update(this.params);
+  }
+
+  /** Leave out times that hardly a record has, far from all others: a few records of a wrong clock would shrink the rest to a line. */
+  narrow(answer) {
+    const { from, to, partitions } = this.params;
+    if (from !== undefined || to !== undefined || partitions !== undefined || !answer.in_time) return;
+    const found = bulk(answer, this.spare);
+    if ((found.to - found.from) * (this.beyond ? 2 : 20) >= this.axis.span) return;
+    this.beyond ??= this.whole;
+    this.whole = { from: found.from, to: found.to };
+    this.spare = found.spare;
+    put(this.strays, `A few records are outside of this time. All are from ${time(this.beyond.from, "minute")} to ${time(this.beyond.to - 1, "minute")}. `, el("button", { type: "button", onclick: () => change(this.beyond) }, "Show all times"));
+    this.strays.hidden = false;
     this.update(this.params);
   }
 
