@@ -83,7 +83,8 @@ def whole_segment(segment: Segment, time: TimeRange, start_offset: int, end_offs
     facts = segment.facts
     if facts is None or facts.last_position < 0 or facts.first_offset != segment.base_offset:
         return None
-    is_in_time = (time.start_ms is None or facts.smallest >= time.start_ms) and (time.end_ms is None or facts.largest < time.end_ms)
+    is_late = time.start_ms is None or facts.smallest >= time.start_ms
+    is_in_time = is_late and (time.end_ms is None or facts.largest < time.end_ms)
     is_wanted = is_in_time and start_offset <= facts.first_offset and facts.next_offset <= end_offset
     return WholeSegment(facts) if is_wanted else None
 
