@@ -2,9 +2,9 @@
 
 S3Proxy serves the bucket, and a proxy before it delays each request by 20 ms, counts requests, and notes how many are in flight.
 The log is in segments of 64 MiB (`--segment-mib`) with time maps and a summary, as `tidelog index rebuild` leaves them.
-`pyarrow.fs` reads what the plan of Tidelog reads, in pieces of the same size by as many threads as Tidelog has requests in flight, and does nothing with
-them. Tidelog plans, reads, checks every batch, and makes Arrow batches. Both go through the same proxy, in turn; medians are
-compared.
+`pyarrow.fs` reads what the plan of Tidelog reads, in pieces of the same size by as many threads as Tidelog has requests in
+flight, and does nothing with them. Tidelog plans, reads, checks every batch, and makes Arrow batches. Both go through the same
+proxy, in turn; medians are compared.
 
 | row | target |
 |---|---|
