@@ -152,6 +152,10 @@ def test_whole_segments_are_planned_without_a_request(plain: Path) -> None:
             assert len(bucket.reads) <= most, bucket.reads
             read = [row for split in planned.splits for batch in split.read(["offset"]) for row in batch.column(0).to_pylist()]
             assert read == list(range(0 if time.start_ms is None or not time.start_ms else 1, seconds))
+        cut = source.plan(ScanRequest(topic="t", split_bytes=100_000)).splits
+        assert len(cut) == 2 * SEGMENTS
+        read = [row for split in cut for batch in split.read(["offset"]) for row in batch.column(0).to_pylist()]
+        assert read == list(range(seconds))
 
 
 def test_a_segment_that_is_not_that_of_the_summary_is_an_error_where_it_is_read(plain: Path) -> None:
