@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.conftest import run_ok
-from tests.spark.golden import GOLDEN, log_dir
+from tests.spark.golden import log_dir
 from tests.spark.plain_log import read_partition
 from tidelog.errors import CorruptBatchError, UnknownTopicOrPartitionError
 from tidelog.spark.jobs.latency import latency
@@ -113,18 +113,3 @@ def test_what_cannot_be_read_is_told_as_itself(spark: SparkSession, some_topics:
     first.write_bytes(data)
     with pytest.raises(CorruptBatchError, match="checksum"):
         latency(spark, str(tmp_path))
-
-
-def test_a_tier_and_several_folders(tmp_path: Path) -> None:
-    """The jobs that read a folder take `--tier`; lookup, too."""
-    golden = GOLDEN / "tiered" / "local"
-    replica = shutil.copytree(golden / "data", tmp_path / "replica")
-    given = (f"{golden / 'data'}:{replica}", "--tier", str(golden / "remote"), "--json")
-    rows = json.loads((golden / "expected.json").read_text())["orders"]["rows"]
-    lines = [json.loads(line) for line in run_ok("job", "latency", given[0], "orders", *given[1:]).stdout.splitlines()]
-    assert sum(line.get("records", 0) for line in lines) == len(rows)
-    questions = tmp_path / "questions.csv"
-    questions.write_text(f"topic,partition,timestamp\norders,0,{rows[0][1]}\n")
-    answers = tmp_path / "answers.json"
-    run_ok("job", "lookup", given[0], str(questions), *given[1:], "--rows", str(answers))
-    assert json.loads(answers.read_text())["offset"] == rows[0][0]
