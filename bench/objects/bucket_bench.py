@@ -1,10 +1,10 @@
 """Reading a bucket whose server takes its time: a time range of one partition, beside `pyarrow.fs` reading the same bytes.
 
 S3Proxy serves the bucket, and a proxy before it delays each request by 20 ms, counts requests, and notes how many are in flight.
-The log is in segments of 64 MiB (`--segment-mib`) with time maps and a summary, as `tidelog index rebuild` leaves them. `pyarrow.fs` reads what
-the plan of Tidelog reads, in pieces of the same size by as many threads as Tidelog has requests in flight, and does nothing with
-them. Tidelog plans, reads, checks every batch, and makes Arrow batches. Both go through the same proxy, in turn; medians are
-compared.
+The log is in segments of 64 MiB (`--segment-mib`) with time maps and a summary, as `tidelog index rebuild` leaves them.
+`pyarrow.fs` reads what the plan of Tidelog reads, in pieces of the same size by as many threads as Tidelog has requests in
+flight, and does nothing with them. Tidelog plans, reads, checks every batch, and makes Arrow batches. Both go through the same
+proxy, in turn; medians are compared.
 
 | row | target |
 |---|---|
@@ -152,7 +152,8 @@ def main(arguments: list[str] | None = None) -> int:
 def table(result: dict[str, Any]) -> str:
     return "\n".join(
         (
-            f"{result['mib']:,.0f} MiB of {BUCKET} in segments of {result['segment_mib']} MiB, {LATENCY_S * 1000:.0f} ms a request",
+            f"{result['mib']:,.0f} MiB of {BUCKET} in segments of {result['segment_mib']} MiB, "
+            f"{LATENCY_S * 1000:.0f} ms a request",
             *(f"  {who:12} {seconds:6.2f} s" for who, seconds in result["seconds"].items()),
             f"  rate of pyarrow.fs {result['rate']:.2f}, target {LEAST_RATE}",
             f"  in flight {result['in_flight']}, target {LEAST_IN_FLIGHT}",

@@ -18,10 +18,13 @@ from tidelog.capture import joining, piece_builder
 from tidelog.capture.capture import Capture
 from tidelog.check.folder_indexes import VerifyOptions
 from tidelog.check.folder_verify import verify_folder
+from tidelog.check.segment_facts import facts_of
 from tidelog.clock import ManualClock
 from tidelog.formats.files import read_whole
 from tidelog.formats.paths.file_path import FilePath
+from tidelog.formats.time_map_builder import TimeMapBuilder, add_batches
 from tidelog.model import TopicPartition
+from tidelog.reader.log import Log
 from tidelog.sources.opening import open_source
 
 
@@ -74,6 +77,18 @@ def test_a_point_answers_as_a_folder(tmp_path_factory: pytest.TempPathFactory, s
             targets = dict.fromkeys(keys, time)
             for isolation in ("read_uncommitted", "read_committed"):
                 assert backup.find(targets, isolation) == plain.find(targets, isolation)  # type: ignore[arg-type]
+    for key in keys:
+        name = f"{key.topic}-{key.partition}"
+        told = (point / name).segment_facts()  # type: ignore[attr-defined]
+        with Log.open(folder / name) as log:
+            for segment in log.segments:
+                builder = TimeMapBuilder(segment.base_offset)
+                add_batches(builder, segment.file, segment.size_bytes)
+                true = facts_of(segment, builder.build())
+                assert true is not None
+                if segment.size_bytes:  # What the manifests do not have is -1.
+                    facts = told[segment.base_offset]
+                    assert facts[:6] == true[:6]
     for topic in {key.topic for key in keys}:
         for isolation in ("read_uncommitted", "read_committed"):
             columns = ["partition", "offset", "timestamp", "value"]

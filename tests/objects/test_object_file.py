@@ -90,6 +90,34 @@ def test_what_was_told_is_read_once_and_nothing_else(monkeypatch: pytest.MonkeyP
     handle.close()
 
 
+def test_the_window_goes_on_into_the_next_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files that were announced share one window: its rest is the second one's, and no more is fetched than has room."""
+    monkeypatch.setattr(read_ahead, "PIECE_BYTES", 1_000_000)
+    monkeypatch.setattr(read_ahead, "IN_FLIGHT", 4)
+    store = Memory({f"p-0/{number}.log": DATA for number in range(3)})
+    folder = bucket(store) / "p-0"
+    first, second, third = ((folder / f"{number}.log").open_handle() for number in range(3))
+    window = folder.source.window
+    for handle in (first, second, third):
+        handle.will_read([(0, len(DATA))])
+
+    def begun() -> list[int]:
+        return [one.pieces for one in window._readers]
+
+    assert begun() == [3, 1, 0]
+    assert third.read(0, 100) == DATA[:100]  # Whoever reads gets at least one.
+    assert begun() == [3, 1, 1]
+    assert first.read(2_000_000, 100) == DATA[2_000_000:2_000_100]
+    assert begun() == [1, 2, 1]
+    first.close()
+    assert begun() == [3, 1]
+    for handle in (second, third):
+        assert handle.read(0, len(DATA)) == DATA
+        handle.close()
+    assert len(store.reads) == 9
+    assert not window._readers
+
+
 def test_the_cache_of_the_disk_answers_and_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDELOG_CACHE_DIR", str(tmp_path))
     store = Memory({"p-0/0.index": DATA[:100_000]})

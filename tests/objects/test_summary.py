@@ -15,6 +15,7 @@ from tests.cli.conftest import run
 from tests.objects.test_object_file import Memory
 from tests.reader.build import LogBuilder, batch, marker
 from tests.sources.logs import ROW_COLUMNS, rows_of
+from tidelog.errors import SegmentChangedError
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.partition_metadata import write_topic_id
@@ -25,7 +26,9 @@ from tidelog.objects.address import with_options
 from tidelog.objects.listing import ObjectFacts
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
+from tidelog.sources.bounds import TimeRange
 from tidelog.sources.opening import open_source
+from tidelog.sources.scan_plan import ScanRequest
 
 KEY = TopicPartition("t", 0)
 SEGMENTS = 40
@@ -136,6 +139,32 @@ def test_a_search_takes_few_requests_and_a_range_few_bytes(plain: Path, tmp_path
         # Blocks of 64 KiB and what is looked at around them weigh more in a log of 8 MB than in one of gigabytes.
         assert sum(end - start for _, start, end in bucket.reads) < 0.1 * logs
         assert len(bucket.reads) <= 10
+
+
+def test_whole_segments_are_planned_without_a_request(plain: Path) -> None:
+    """However many segments: the summary, and the end of the last one. Segments that a time range cuts are looked at."""
+    seconds = SEGMENTS * PER_SEGMENT
+    with served(plain) as bucket, open_source(address()) as source:
+        for time, most in ((TimeRange(None, None), 3), (TimeRange(0, seconds * 1000), 3), (TimeRange(500, None), 9)):
+            bucket.reads.clear()
+            planned = source.plan(ScanRequest(topic="t", time=time))
+            assert len(planned.splits) == SEGMENTS
+            assert len(bucket.reads) <= most, bucket.reads
+            read = [row for split in planned.splits for batch in split.read(["offset"]) for row in batch.column(0).to_pylist()]
+            assert read == list(range(0 if time.start_ms is None or not time.start_ms else 1, seconds))
+        cut = source.plan(ScanRequest(topic="t", split_bytes=100_000)).splits
+        assert len(cut) == 2 * SEGMENTS
+        read = [row for split in cut for batch in split.read(["offset"]) for row in batch.column(0).to_pylist()]
+        assert read == list(range(seconds))
+
+
+def test_a_segment_that_is_not_that_of_the_summary_is_an_error_where_it_is_read(plain: Path) -> None:
+    with served(plain) as bucket:
+        key = f"t-0/{names.SEGMENT_SUMMARY}"
+        facts = decode_summary(bucket.objects[key])
+        bucket.objects[key] = encode_summary([facts[0], facts[1]._replace(last_crc=1), *facts[2:]])
+        with pytest.raises(SegmentChangedError, match=r"not the one that segments\.summary is about: remove that file"):
+            rows(address(), 0, SEGMENTS * PER_SEGMENT * 1000)
 
 
 @pytest.mark.parametrize("change", ["grown", "newer", "replaced", "damaged", "absent"])

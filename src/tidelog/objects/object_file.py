@@ -35,6 +35,8 @@ class Source(Protocol):
     def cache(self) -> DiskCache: ...
     @property
     def window(self) -> Window: ...
+    @property
+    def small(self) -> dict[str, memoryview]: ...
     def prefetch(self, key: str, fetch: Callable[[], memoryview], size_bytes: int) -> None: ...
     def fetched(self, key: str) -> Future[memoryview] | None: ...
 
@@ -49,6 +51,9 @@ LARGE_BYTES = 256 * 1024
 """Reads of this size are made as they are."""
 WHOLE_BYTES = 64 * 1024
 """The size up to which any object is read whole."""
+SMALL_BYTES = 4 * 1024
+_MOST_SMALL = 256
+"""So many small objects are kept in memory: checkpoints are read by several that know nothing of each other."""
 WHOLE_INDEX_BYTES = 16 * 1024 * 1024
 """The size up to which anything but a log is read whole."""
 _NEAR_TAIL = 4
@@ -183,11 +188,19 @@ class ObjectFile:
         return f"{self._source}\n{self._object}\n{self._facts}\n{start}"
 
     def _cached(self, start: int, end: int, position: int = 0) -> memoryview:
-        kept = self._source.cache.get(self._key(start))
+        key = self._key(start)
+        known = self._source.small.get(key)
+        if known is not None:
+            return known
+        kept = self._source.cache.get(key)
         if kept is not None and len(kept) > position - start:
             return memoryview(kept)
         part = self._fetch(start, end)
-        self._source.cache.put(self._key(start), part)
+        self._source.cache.put(key, part)
+        if self._is_whole and self._size <= SMALL_BYTES:
+            if len(self._source.small) >= _MOST_SMALL:
+                self._source.small.clear()
+            self._source.small[key] = part
         return part
 
 

@@ -40,6 +40,8 @@ class ObjectSource:
         self.root: str | None = None
         """The folder of which everything was listed. None: folders are listed one by one."""
         self.window = Window()
+        self.small: dict[str, memoryview] = {}
+        """Small objects that were read, by address, facts and position."""
         self._store = store
         self._listings: dict[str, Listing] = {}
         self._waiting: dict[str, tuple[Future[memoryview] | None, int]] = {}

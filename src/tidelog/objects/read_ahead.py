@@ -50,7 +50,7 @@ class Window:
             room = IN_FLIGHT - sum(one.pieces for one in self._readers)
             for one in self._readers:
                 room -= one.begin(room)
-            if not is_done and not reader.pieces:
+            if not (is_new or is_done or reader.pieces):
                 reader.begin(1)
 
 

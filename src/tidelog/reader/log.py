@@ -86,6 +86,7 @@ class Log(LogSegments):
         path = as_path(directory)
         topic, partition = names.parse_topic_partition_name(path.name or path.absolute().name)
         notices = Notices()
+        prefetch((path / names.LEADER_EPOCH_CHECKPOINT, path / names.SEGMENT_SUMMARY))
         claims = claims or Claims(high_watermark=high_watermark, log_start_offset=log_start_offset)
         claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.
         listing = list_partition(path, lambda file: _swap_end(file, notices))

@@ -109,6 +109,12 @@ def test_every_record_is_read_as_kafka_served_it(golden: Golden, topic: str) -> 
     assert golden.rows(topic, isolation="read_committed") == [row for row in rows if row[0] in committed]
 
 
+def test_a_list_of_folders(golden: Golden, tmp_path: Path) -> None:
+    replica = shutil.copytree(golden.data, tmp_path / "replica")
+    found = tidelog.scan([golden.data, str(replica)], "orders", tier=golden.tier, tier_keys=golden.keys).read_all()
+    assert found.column("offset").to_pylist() == [row[0] for row in golden.expected["orders"]["rows"]]
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_ranges_of_time(golden: Golden, topic: str) -> None:
     rows = [tuple(row) for row in golden.expected[topic]["rows"]]

@@ -83,7 +83,8 @@ def whole_segment(segment: Segment, time: TimeRange, start_offset: int, end_offs
     facts = segment.facts
     if facts is None or facts.last_position < 0 or facts.first_offset != segment.base_offset:
         return None
-    is_in_time = (time.start_ms is None or facts.smallest >= time.start_ms) and (time.end_ms is None or facts.largest < time.end_ms)
+    is_late = time.start_ms is None or facts.smallest >= time.start_ms
+    is_in_time = is_late and (time.end_ms is None or facts.largest < time.end_ms)
     is_wanted = is_in_time and start_offset <= facts.first_offset and facts.next_offset <= end_offset
     return WholeSegment(facts) if is_wanted else None
 
@@ -146,26 +147,26 @@ def cut_runs(
 
     Raises CorruptBatchError, SegmentChangedError.
     """
-    is_whole = isinstance(runs[0], WholeSegment)
-    if target_bytes is None or (is_whole and round(runs[0].size_bytes / target_bytes) <= 1):
+    first = runs[0]
+    if target_bytes is None or (isinstance(first, WholeSegment) and round(first.size_bytes / target_bytes) <= 1):
         yield runs
         return
-    if is_whole:
-        found = extent_of(segment, segment.base_offset, MAX_OFFSET)
-        runs = () if found is None else (found,)
-    if len(runs) == 1:
-        yield from ((piece,) for piece in cut(segment, runs[0], target_bytes))
+    read = (extent_of(segment, segment.base_offset, MAX_OFFSET) if isinstance(run, WholeSegment) else run for run in runs)
+    extents = [extent for extent in read if extent is not None]
+    if len(extents) == 1:
+        yield from ((piece,) for piece in cut(segment, extents[0], target_bytes))
         return
     group: list[Extent] = []
     size_bytes = 0
-    for run in runs:
-        for piece in cut(segment, run, target_bytes):
+    for extent in extents:
+        for piece in cut(segment, extent, target_bytes):
             if group and size_bytes + piece.size_bytes > target_bytes:
                 yield group
                 group, size_bytes = [], 0
             group.append(piece)
             size_bytes += piece.size_bytes
-    yield group
+    if group:
+        yield group
 
 
 def _floor(segment: Segment, position: int) -> int:

@@ -89,7 +89,8 @@ def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
         return
     what = "segment was replaced while it was read"
     if mark.next_offset is not None:
-        what = f"segment is not the one that {names.SEGMENT_SUMMARY} is about: remove that file, or write it again (`index rebuild`)"
+        remedy = "remove that file, or write it again (`index rebuild`)"
+        what = f"segment is not the one that {names.SEGMENT_SUMMARY} is about: {remedy}"
     raise SegmentChangedError(what, path=path, position=mark.position)
 
 

@@ -25,7 +25,7 @@ start if there is a time bound: the left-out records must be counted, and the ti
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -126,9 +126,7 @@ class _Part:
                 end_offset=self.end_offset,
                 size_bytes=sum(piece.size_bytes for piece in pieces),
                 high_watermark=high_watermark,
-                aborted=tuple(
-                    txn for txn in self.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset
-                ),
+                aborted=tuple(txn for txn in self.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset),
             )
             splits.append(split)
         self.segment.close()
