@@ -30,7 +30,7 @@ from typing import Any
 
 from tests.broker.raw import RawClient
 from tests.interop.peers import served
-from tests.interop.test_metadata_rounds import Kafka420
+from tests.kafka import Kafka391
 from tests.kafka.clients import create_topics
 from tests.kafka.jars import why_not
 from tests.kafka.java import wait_until
@@ -61,6 +61,10 @@ PROPERTIES = {
 }
 
 Address = tuple[str, int]
+
+
+class Kafka420(Kafka391):
+    RELEASE = "4.2.0"
 
 
 def member_id(number: int) -> str:
@@ -122,9 +126,9 @@ def commit_for_ever(address: Address, topic: str) -> None:
     with RawClient(address, client_id="other") as client:
         print("ready", flush=True)
         sys.stdin.readline()
-        threading.Thread(target=lambda: (sys.stdin.read(), ended.append(True)), daemon=True).start()
-        ended: list[bool] = []
-        while not ended:
+        until_end = threading.Thread(target=sys.stdin.read, daemon=True)
+        until_end.start()
+        while until_end.is_alive():
             began = time.perf_counter()
             client.ask(commit_request(topic), 8)
             longest = max(longest, time.perf_counter() - began)
