@@ -1,4 +1,8 @@
-"""The records of consumer groups are Kafka's: these bytes are from the log of Kafka 3.9.1, with topic ids that can be read."""
+"""The records of consumer groups are Kafka's: these bytes are from the log of Kafka 3.9.1, with topic ids that can be read.
+
+Keys 3 to 8 of a group without patterns and without classic members are compared. `tests/interop/test_consumer_groups.py` has a
+folder that goes to Kafka and back.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
 """ConsumerGroupDescribe (69): describes consumer groups (KIP-848): members, subscriptions, assignments, and target assignments.
 
+As in Kafka 4, a group gets TOPIC_AUTHORIZATION_FAILED if its members have partitions of a topic that the client may not describe.
 A classic group, and an unknown one, get GROUP_ID_NOT_FOUND; admin clients then ask with DescribeGroups. While the protocol is off
 (`consumer_group_heartbeat`), every group gets UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
+from tidelog.broker.apis.consumer_group_heartbeat import may_describe
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.coordinators.consumer_groups.consumer_group import NOTHING, ConsumerMember
 from tidelog.broker.coordinators.consumer_groups.consumer_group import Assignment as Held
@@ -70,7 +72,7 @@ def handle(node: Node, message: ConsumerGroupDescribeRequest, request: Request) 
             refusal = no_room()
             described.append(DescribedGroup(error_code=refusal.code, error_message=refusal.reason, group_id=group_id))
         else:
-            one = yield from _described(node, group_id)
+            one = _visible((yield from _described(node, group_id)), may_describe(node, request))
             if message.include_authorized_operations and not one.error_code:
                 one.authorized_operations = operations_of(node, request, ResourceType.GROUP, group_id)
             described.append(one)
@@ -79,6 +81,16 @@ def handle(node: Node, message: ConsumerGroupDescribeRequest, request: Request) 
             yield None
     yield from discarded(message)
     return ConsumerGroupDescribeResponse(groups=described)
+
+
+def _visible(group: DescribedGroup, may_see: Callable[[str], bool] | None) -> DescribedGroup:
+    """Return a group, or TOPIC_AUTHORIZATION_FAILED if its members have partitions of a topic that the client may not see."""
+    held = (part for one in group.members for part in (one.assignment, one.target_assignment))
+    names = {topic.topic_name for part in held for topic in part.topic_partitions}
+    if may_see is None or all(map(may_see, names)):
+        return group
+    reason = "the group's members have partitions of topics that the client may not describe"
+    return DescribedGroup(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=reason, group_id=group.group_id)
 
 
 def _described(node: Node, group_id: str) -> Generator[None, None, DescribedGroup]:

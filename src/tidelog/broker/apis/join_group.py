@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from tidelog.broker.apis.consumer_group_heartbeat import may_describe
 from tidelog.broker.coordinators.groups.delayed_response import DelayedResponse
 from tidelog.broker.coordinators.groups.group import JoinResult
-from tidelog.broker.coordinators.groups.joining import Joining, join
+from tidelog.broker.coordinators.groups.joining import join
+from tidelog.broker.coordinators.groups.member_requests import Joining
 from tidelog.broker.handling.access import Access, Asker
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups

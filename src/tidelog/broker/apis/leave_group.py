@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.groups.classic_requests import leave as leave_consumer_group
 from tidelog.broker.coordinators.groups.group import GroupState
-from tidelog.broker.coordinators.groups.joining import Leaving, leave
+from tidelog.broker.coordinators.groups.joining import leave
+from tidelog.broker.coordinators.groups.member_requests import Leaving
 from tidelog.broker.handling.access import Right, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.groups.delayed_response import DelayedResponse
 from tidelog.broker.coordinators.groups.group import SyncResult
-from tidelog.broker.coordinators.groups.joining import Syncing, sync
+from tidelog.broker.coordinators.groups.joining import sync
+from tidelog.broker.coordinators.groups.member_requests import Syncing
 from tidelog.broker.handling.access import Right, at_top, whole
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.coordinator_handlers import by_groups

@@ -5,7 +5,7 @@
 | range | a range of each topic's partitions, in the order of instance ids, then member ids; the first ones one more | nothing |
 | uniform | the same number of partitions, or one more | all that the numbers allow |
 
-Where members are subscribed to different topics, no single partition could move to make `uniform` more even. As in Kafka 3.9 and
+Where members are subscribed to different topics, no assignment is more even than that of `uniform`. As in Kafka 3.9 and
 4.2, neither uses racks. Kafka's results depend on the order of Java's hash maps. So the numbers of partitions are Kafka's; which
 partitions move is not always the same, but never more than needed.
 """
@@ -121,6 +121,8 @@ def _share_by_subscription(assigning: Assigning, held: dict[str, list[Partition]
     # Each move makes the sum of the squares of the loads smaller, so this ends.
     while any(_even_out(of_topic[topic_id], subscribers[topic_id], load) for topic_id in order):
         pass
+    while _move_along(of_topic, subscribers, load):
+        pass
     for member_id in held:
         held[member_id] = [partition for topic_id in order for partition in of_topic[topic_id].get(member_id, ())]
 
@@ -151,6 +153,48 @@ def _even_out(owned: dict[str, list[Partition]], subscribers: list[str], load: d
             heapq.heappush(most, (-load[taker], taker))
             has_moved = True
     return has_moved
+
+
+def _move_along(
+    of_topic: Mapping[uuid.UUID, dict[str, list[Partition]]], subscribers: Mapping[uuid.UUID, list[str]], load: dict[str, int]
+) -> bool:
+    """Move one partition from each member of a chain to the next, if its first member has two more than its last; return whether
+    there is such a chain. Without one, no other assignment is more even.
+    """
+    owned: dict[str, list[uuid.UUID]] = defaultdict(list)
+    for topic_id, owners in of_topic.items():
+        for member_id, partitions in owners.items():
+            if partitions:
+                owned[member_id].append(topic_id)
+    seen: set[str] = set()
+    looked_at: set[uuid.UUID] = set()
+    # What a member with more partitions reaches in vain, those with fewer need not look at again.
+    for giver in sorted(load, key=lambda one: (-load[one], one)):
+        if giver in seen:
+            continue
+        seen.add(giver)
+        came_from: dict[str, tuple[str, uuid.UUID]] = {}
+        reached = [giver]
+        for member_id in reached:
+            for topic_id in owned[member_id]:
+                if topic_id in looked_at:
+                    continue
+                looked_at.add(topic_id)
+                for taker in subscribers[topic_id]:
+                    if taker in seen:
+                        continue
+                    seen.add(taker)
+                    reached.append(taker)
+                    came_from[taker] = (member_id, topic_id)
+                    if load[taker] <= load[giver] - 2:
+                        load[giver] -= 1
+                        load[taker] += 1
+                        while taker != giver:
+                            before, through = came_from[taker]
+                            of_topic[through][taker].append(of_topic[through][before].pop())
+                            taker = before
+                        return True
+    return False
 
 
 def _by_topic(partitions: list[Partition]) -> Assignment:

@@ -31,7 +31,7 @@ from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator
-    from tidelog.broker.coordinators.groups.joining import Joining, Leaving, Syncing
+    from tidelog.broker.coordinators.groups.member_requests import Joining, Leaving, Syncing
 
 
 def join(consumers: ConsumerCoordinator, group: Group, joining: Joining) -> JoinResult:

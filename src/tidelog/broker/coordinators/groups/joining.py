@@ -19,11 +19,11 @@ group would ignore. So before version 9 its response names its old member id as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidelog.broker.coordinators.groups import classic_requests
 from tidelog.broker.coordinators.groups.group import UNKNOWN_MEMBER, Group, GroupState, JoinResult, Member, SyncResult
+from tidelog.broker.coordinators.groups.member_requests import Joining, Leaving, Syncing
 from tidelog.broker.coordinators.groups.membership import (
     add,
     await_join,
@@ -42,54 +42,6 @@ from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.coordinators.groups.groups import Groups
-    from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
-
-
-# --- requests of members
-
-
-class Joining(NamedTuple):
-    """A JoinGroup request. Timeouts in ms; `protocols` maps names to metadata, in the member's order of preference."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    protocol_type: str
-    protocols: dict[str, bytes]
-    reason: str
-    is_member_id_required: bool
-    """Whether a new member gets an id and must rejoin with it (KIP-394)."""
-    can_skip_assignment: bool
-    """Whether a returning leader understands that it need not send assignments (KIP-814)."""
-    answer: Callable[[JoinResult], None]
-    """The function that sends the response if it has to wait."""
-    subscription: ConsumerProtocolSubscription | None = None
-    """What the first protocol's metadata says, if it is read already."""
-    may_describe: Callable[[str], bool] | None = None
-    """Tells which topics the client may see; None: all of them."""
-
-
-class Syncing(NamedTuple):
-    """A SyncGroup request. Only the leader sends `assignments`, by member id."""
-
-    member_id: str
-    group_instance_id: str | None
-    generation_id: int
-    protocol_type: str | None
-    protocol_name: str | None
-    assignments: dict[str, bytes]
-    answer: Callable[[SyncResult], None]
-
-
-class Leaving(NamedTuple):
-    """A member to remove, identified by its member id, its group instance id, or both."""
-
-    member_id: str
-    group_instance_id: str | None
-    reason: str
 
 
 # --- join

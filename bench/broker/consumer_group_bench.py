@@ -1,12 +1,13 @@
 """A large consumer group of the new protocol (KIP-848) compared with Apache Kafka 4.2: one run, one broker after the other.
 
-    python -m bench.consumer_group_bench [--members 1000] [--partitions 5000] [--runs 1]
+    python -m bench.broker.consumer_group_bench [--members 1000] [--partitions 5000] [--runs 1]
 
 | line | what is measured |
 |---|---|
 | stable | from the first member's join until each member has its part and the group is stable |
 | longest wait | of another group's commits meanwhile, one after the other from another process, in the same internal topic |
 | heartbeats | of the stable group, per second |
+| processor | the broker's time for one of them |
 
 Until the group is stable, one process sends a heartbeat of each member, then reads all answers, and so on. Clients by default
 send one heartbeat in five seconds. Needs Java, Maven and a C compiler.
@@ -15,6 +16,7 @@ send one heartbeat in five seconds. Needs Java, Maven and a C compiler.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -28,7 +30,7 @@ from typing import Any
 
 from tests.broker.raw import RawClient
 from tests.interop.peers import served
-from tests.interop.test_metadata_rounds import Kafka420
+from tests.kafka import Kafka391
 from tests.kafka.clients import create_topics
 from tests.kafka.jars import why_not
 from tests.kafka.java import wait_until
@@ -59,6 +61,10 @@ PROPERTIES = {
 }
 
 Address = tuple[str, int]
+
+
+class Kafka420(Kafka391):
+    RELEASE = "4.2.0"
 
 
 def member_id(number: int) -> str:
@@ -120,9 +126,9 @@ def commit_for_ever(address: Address, topic: str) -> None:
     with RawClient(address, client_id="other") as client:
         print("ready", flush=True)
         sys.stdin.readline()
-        threading.Thread(target=lambda: (sys.stdin.read(), ended.append(True)), daemon=True).start()
-        ended: list[bool] = []
-        while not ended:
+        until_end = threading.Thread(target=sys.stdin.read, daemon=True)
+        until_end.start()
+        while until_end.is_alive():
             began = time.perf_counter()
             client.ask(commit_request(topic), 8)
             longest = max(longest, time.perf_counter() - began)
@@ -133,7 +139,15 @@ def commit_for_ever(address: Address, topic: str) -> None:
 @contextmanager
 def others(address: Address, topic: str) -> Iterator[list[float]]:
     """Have another process commit meanwhile; afterwards the list has its longest wait in ms."""
-    command = [sys.executable, "-m", "bench.consumer_group_bench", "--commit", f"{address[0]}:{address[1]}", "--topic", topic]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.broker.consumer_group_bench",
+        "--commit",
+        f"{address[0]}:{address[1]}",
+        "--topic",
+        topic,
+    ]
     waits: list[float] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdin is not None
@@ -143,6 +157,13 @@ def others(address: Address, topic: str) -> Iterator[list[float]]:
         yield waits
         process.stdin.close()
         waits.append(float(process.stdout.readline()))
+
+
+def cpu_seconds() -> float:
+    """Return the processor time of this process's children that run: of the broker."""
+    pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def measured(broker: Any, run: int, members: int, partitions: int) -> dict[str, float]:
@@ -161,19 +182,20 @@ def measured(broker: Any, run: int, members: int, partitions: int) -> dict[str, 
         wait_until(is_there, "the topic and the coordinator", WAIT_S)
     one = Members(address, group, topic, members)
     with others(address, topic) as waits:
-        began, rounds = time.perf_counter(), 0
+        began = time.perf_counter()
         while not one.is_stable(partitions):
             one.beat()
-            rounds += 1
             if time.perf_counter() - began > WAIT_S:
                 raise RuntimeError(f"the group is not stable: it has {one.has()} partitions")
         stable_s = time.perf_counter() - began
     some = range(min(members, BEATING))
     frames = [frame(ConsumerGroupHeartbeatRequest(group, member_id(number), one.epochs[number]), 1) for number in some]
+    before = cpu_seconds()
     result = raw(address[1], frames, seconds=STEADY_S)
+    cpu_us = (cpu_seconds() - before) / result.requests * 1e6
     one.beat()  # Raises if anything has changed.
     one.close()
-    return {"stable": stable_s, "longest wait": waits[0], "heartbeats": result.requests / result.seconds, "rounds": rounds}
+    return {"stable": stable_s, "longest wait": waits[0], "heartbeats": result.requests / result.seconds, "processor": cpu_us}
 
 
 def main() -> int:
@@ -213,6 +235,7 @@ def report(found: Mapping[str, list[dict[str, float]]], members: int, partitions
         ("stable", "s", False, 2.0),
         ("longest wait", "ms", False, None),
         ("heartbeats", "req/s", True, 1.0),
+        ("processor", "µs/req", False, None),
     ):
         middle = {name: statistics.median(run[line] for run in runs) for name, runs in found.items()}
         ours, theirs = middle["tidelog"], middle.get("kafka")
