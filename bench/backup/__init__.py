@@ -1,1 +1,1 @@
-"""The bench of backups: `peer/` is a program of `kafka-backup-core`, which cargo compiles."""
+"""Backups beside their peer: `backup_bench.py` runs both; `peer/` is a program of `kafka-backup-core`, which cargo compiles."""

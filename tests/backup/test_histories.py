@@ -42,11 +42,11 @@ class KilledTarget(FolderTarget):
         self._left = survived
         self._is_before = is_before
 
-    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+    def put_soon(self, key: str, data: bytes | bytearray | memoryview) -> None:
         self._left -= 1
         if self._left < 0 and self._is_before:
             raise Killed
-        super().put(key, data)
+        super().put_soon(key, data)
         if self._left < 0:
             raise Killed
 

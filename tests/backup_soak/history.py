@@ -98,7 +98,7 @@ def history(folder: Path, seed: int, seconds: float, release: str = "3.9.1") -> 
             began = time.monotonic()
             began_ms = 0
             while time.monotonic() - began < seconds and workload.failed is None:
-                time.sleep(rng.uniform(2, 12))
+                time.sleep(rng.uniform(1, 8))
                 follower.keep()
                 if not began_ms and _points(s3):
                     began_ms = now_ms()

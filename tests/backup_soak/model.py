@@ -81,9 +81,17 @@ class Life:
             offsets = (one.offset for one in self.logs[partition] if one.timestamp >= until_ms)
         return min(offsets, default=1 << 62)
 
-    def state(self, cuts: dict[int, int]) -> dict[tuple[int, bytes | None], bytes | None]:
-        """The last value of each key before an offset, as a compacted topic has it."""
-        return {(one.partition, one.key): one.value for one in sorted(self.sent) if one.offset < cuts.get(one.partition, 0)}
+    def state(self, cuts: dict[int, int]) -> dict[tuple[int, bytes | None], Sent]:
+        """The last record of each key before an offset, as a compacted topic has it."""
+        return {(one.partition, one.key): one for one in sorted(self.sent) if one.offset < cuts.get(one.partition, 0)}
+
+    def was_replaced(self, sent: Sent, before_ms: int) -> bool:
+        """Whether compaction may have removed a record before a time."""
+        return any(
+            one.offset > sent.offset
+            for one in self.sent
+            if (one.partition, one.key) == (sent.partition, sent.key) and one.acknowledged_ms <= before_ms
+        )
 
 
 class Commit(NamedTuple):

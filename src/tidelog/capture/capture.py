@@ -307,6 +307,7 @@ class Capture:
         )
         data = encode_point(point)
         sha256 = hashlib.sha256(data).hexdigest()
+        self.backup.target.flush()  # Before a point exists, all that it needs does.
         self.backup.target.put(point.name.key, data)
         self.backup.target.put(Seal(point.sequence, sha256).key, sha256.encode())
         self.last, self._last_sha256 = point, sha256
@@ -338,7 +339,7 @@ class Capture:
 
     def _put_manifest(self, sha256: str, data: bytes) -> str:
         if self.last is None or sha256 not in (self.last.catalog, self.last.rights):
-            self.backup.target.put(manifest_key(sha256), data)
+            self.backup.target.put_soon(manifest_key(sha256), data)
             self._written += len(data)
         return sha256
 

@@ -298,7 +298,7 @@ class PartitionWriter:
             self._put_object(self._key(piece.stem, suffix), data)
 
     def _put_object(self, key: str, data: bytes) -> None:
-        self._backup.target.put(key, data)
+        self._backup.target.put_soon(key, data)
         self.written_bytes += len(data)
 
     def _key(self, stem: str, suffix: str) -> str:

@@ -65,22 +65,27 @@ def encode_lines(entries: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in (str(VERSION), str(len(lines)), *lines)).encode()
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Write `data` to ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees the old or the new file whole."""
+def replace_file(path: Path, data: bytes | bytearray | memoryview, *, syncs: bool = True) -> None:
+    """Write `data` to ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees the old or the new file whole.
+
+    Without `syncs` the caller must sync the file and its folder before anything relies on it.
+    """
     temporary = Path(f"{path}.tmp")
     try:
         try:
             with temporary.open("wb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                if syncs:
+                    file.flush()
+                    os.fsync(file.fileno())
             temporary.replace(path)
         except OSError:
             # A full disk must not leave a partial file.
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        sync_directory(path.parent)
+        if syncs:
+            sync_directory(path.parent)
     except OSError as error:
         raise StorageError(f"cannot write a file: {error.strerror}", path=path) from error
 

@@ -33,7 +33,7 @@ class UnorderedDigest:
     records: int = 0
     hashes: list[int] = field(default_factory=lambda: [0] * len(_SEEDS))
     places: Counter[int] = field(default_factory=Counter)
-    """How many records belong into each partition, if that was asked for; those without a key may be in any."""
+    """How many records belong in each partition, if that was asked for; those without a key may be in any."""
 
     @property
     def sums(self) -> tuple[int, ...]:

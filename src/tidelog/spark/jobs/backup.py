@@ -49,11 +49,13 @@ def take_backup(spark: SparkSession, source: str, target: str, selection: Select
     _check_brokers(source, "a folder is backed up by one process: tidelog backup")
 
     def read(task: PartitionRead) -> list[tuple[PartitionCapture, TidelogError | None]]:
-        task.capture.reopen(Backup(open_target(target)))
+        backup = Backup(open_target(target))
+        task.capture.reopen(backup)
         with closing(BrokerCapture(source, TIMEOUT_MS)) as opened:
             done, error = task.read(opened, lambda _: None)
         if error is None:
             done.flush()
+            backup.target.flush()
         else:
             done.drop()
         return [(done, error)]

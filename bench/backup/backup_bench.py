@@ -1,6 +1,6 @@
 """Backup and restore beside `kafka-backup-core`, in turn, of the same Kafka 3.9.1; and what a backup that follows costs.
 
-    python -m bench.backup_bench [--mb 300] [--runs 3] [--only backup restore idle lag] [--peer PROGRAM]
+    python -m bench.backup.backup_bench [--mb 300] [--runs 3] [--only backup restore idle lag] [--peer PROGRAM]
 
 Both back up into a folder, without compressing again, and restore into new topics of the same broker. Elapsed time and processor
 time are those of the whole process, with its start. Needs Java, Maven and, for the peer, cargo (once, some minutes).
@@ -30,7 +30,7 @@ from tests.kafka.tidelog_node import TIDELOG
 from bench.children.scratch import scratch
 
 OUT = scratch("backup")
-PEER = Path(__file__).parent / "backup" / "peer"
+PEER = Path(__file__).parent / "peer"
 TOPIC, PARTITIONS, VALUE_BYTES = "orders", 6, 1000
 IDLE_TOPICS, IDLE_PARTITIONS = 100, 10
 IDLE_S, LAG_S, LAG_MB = 60, 30, 50
