@@ -206,7 +206,7 @@ class TestInnerOffsets:
         """LogValidatorTest.testNonIncreasingOffsetRecordBatchHasMetricsLogged: it does not get as far as here."""
         data = batch(2)
         struct.pack_into(">i", data, 23, -3)
-        with pytest.raises(CorruptBatchError, match="last offset of batch out of range"):
+        with pytest.raises(CorruptBatchError, match="the last offset of a batch is out of range"):
             list(iter_headers(with_right_crc(data)))
 
 

@@ -259,7 +259,7 @@ def read_head(target: Target) -> Head:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDataError(f"not the head of a backup: {error!r}", path=place) from None
     if version != VERSION:
-        raise CorruptDataError("a backup of a version that is unknown here", path=place, found=version, expected=VERSION)
+        raise CorruptDataError("unknown version of the backup format", path=place, found=version, expected=VERSION)
     return head
 
 

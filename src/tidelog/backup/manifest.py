@@ -245,16 +245,18 @@ def decode(kind: str, sha256: str, data: bytes | memoryview, place: object) -> d
     """Return a manifest's content. Raises CorruptDataError for other bytes, another kind or an unknown version."""
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
-        raise CorruptDataError("a manifest has other bytes", path=str(place), found=f"SHA-256 {found}", expected=sha256)
+        raise CorruptDataError(
+            "a manifest does not match its checksum", path=str(place), found=f"SHA-256 {found}", expected=sha256
+        )
     return _checked(kind, json.loads(gzip.decompress(data)), place)
 
 
 def _checked(kind: str, content: Any, place: object) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("kind") != kind:
         found = content.get("kind") if isinstance(content, dict) else type(content).__name__
-        raise CorruptDataError("another kind of manifest", path=str(place), found=found, expected=kind)
+        raise CorruptDataError("the wrong kind of manifest", path=str(place), found=found, expected=kind)
     if content.get("version") != VERSION:
-        raise CorruptDataError("an unknown version", path=str(place), found=content.get("version"), expected=VERSION)
+        raise CorruptDataError("unknown version of a manifest", path=str(place), found=content.get("version"), expected=VERSION)
     return content
 
 
@@ -283,7 +285,7 @@ def decode_point(data: bytes | memoryview, name: PointName, place: object) -> Po
     values = {field: content[field] for field in Point._fields}
     point = Point(**values)._replace(backup_id=uuid.UUID(content["backup_id"]), incomplete=tuple(content["incomplete"]))
     if point.name.key != name.key:
-        raise CorruptDataError("another point is in its place", path=str(place), found=point.name.key, expected=name.key)
+        raise CorruptDataError("the file holds a different point", path=str(place), found=point.name.key, expected=name.key)
     return point
 
 

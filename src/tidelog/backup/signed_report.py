@@ -38,7 +38,7 @@ class Report:
 
     def __init__(self, path: Path, sign_key: Path | None = None) -> None:
         if not path.absolute().parent.is_dir():
-            raise NotFoundError("no such folder, for a report", path=path.absolute().parent)
+            raise NotFoundError("no such folder for the report", path=path.absolute().parent)
         self._path = path
         self._key = None if sign_key is None else _private_key(sign_key)
 
@@ -81,13 +81,13 @@ def check_report(path: Path, public_key: Path) -> dict[str, Any]:
     try:
         key.verify(base64.b64decode(signature.strip(), validate=True), data)
     except (InvalidSignature, ValueError):
-        raise CorruptDataError("the report is not signed with this key, or was changed since", path=path) from None
+        raise CorruptDataError("the report is not signed with this key, or was changed after it was signed", path=path) from None
     try:
         content: dict[str, Any] = json.loads(data)
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise ValueError(content["version"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError("signed with this key, but no report that this release knows", path=path) from error
+        raise CorruptDataError("the signature is valid, but this release does not know this kind of report", path=path) from error
     return content
 
 

@@ -75,7 +75,7 @@ class FolderTarget(Target):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"cannot make a folder: {error.strerror}", path=path.parent) from error
+            raise StorageError(f"cannot create a folder: {error.strerror}", path=path.parent) from error
         replace_file(path, bytes(data))
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:

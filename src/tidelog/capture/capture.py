@@ -297,7 +297,9 @@ def _opened(target: Target, clock: Clock) -> Backup:
     except NotFoundError:
         other = next(iter(target.list()), None)
         if other is not None:
-            text = "something else is there, not a backup"
-            raise StorageError(text, path=str(target), found=other[0], expected="an empty or new place, or a backup") from None
+            text = "the target is not empty, and not a backup"
+            raise StorageError(
+                text, path=str(target), found=other[0], expected="a new or empty folder or prefix, or a backup"
+            ) from None
         target.put(HEAD, encode_head(Head(uuid.uuid4(), clock.now_ms())))
         return Backup(target)

@@ -92,7 +92,7 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
         full = sorted({key.topic for key, one in ends.items() if one.high_watermark > one.log_start_offset})
         if full and not plan.request.into_existing:
             raise TopicExistsError(
-                f"topics with records are there already: {', '.join(full)}",
+                f"topics with records already exist: {', '.join(full)}",
                 path=str(cluster),
                 expected="--rename, or --into-existing",
             )

@@ -179,7 +179,7 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
         here = {one.source for one in topics}
         internal = tuple(cuts.of(point, catalog[name], name) for name in INTERNAL if name in catalog and name not in here)
     if not topics:
-        raise NotFoundError("no topic of the backup fits", path=request.backup, found=", ".join(request.topics) or None)
+        raise NotFoundError("no topic of the backup matches", path=request.backup, found=", ".join(request.topics) or None)
     _check_not_empty(request, topics)
     return RestorePlan(
         request,
@@ -240,7 +240,7 @@ def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
             raise NotFoundError(f"no topic {name!r} in the backup{near_topics(name, known)}", path=request.backup)
     for name in request.renames:
         if not request.wants(name):
-            raise InvalidArgumentError(f"topic {name!r} gets a new name, and is not restored", found=", ".join(request.topics))
+            raise InvalidArgumentError(f"topic {name!r} is renamed, but not restored", found=", ".join(request.topics))
 
 
 class _Cuts:

@@ -53,12 +53,12 @@ class RestoreRequest:
     def __post_init__(self) -> None:
         for old, new in self.renames.items():
             if not is_topic_name(new):
-                raise InvalidArgumentError(f"topic {old!r} cannot get this name", found=repr(new))
+                raise InvalidArgumentError(f"topic {old!r} cannot be renamed to this", found=repr(new))
         if len(set(self.renames.values())) < len(self.renames):
-            raise InvalidArgumentError("two topics cannot get the same name", found=dict(self.renames))
+            raise InvalidArgumentError("two topics would get the same name", found=dict(self.renames))
         if self.from_ms is not None and self.until_ms is not None and self.from_ms >= self.until_ms:
             raise InvalidArgumentError(
-                "the restore would begin where it ends, or later",
+                "the range to restore is empty",
                 found=f"from {format_time(self.from_ms)}",
                 expected=f"before {format_time(self.until_ms)}",
             )
@@ -84,7 +84,7 @@ def check_same(begun: Mapping[str, object], wanted: Mapping[str, object], path: 
     names = [name for name in wanted if begun.get(name) != wanted[name]]
     if names:
         raise InvalidArgumentError(
-            "the folder holds another restore: go on with the same options, or take another folder",
+            "the folder belongs to another restore: continue it with the same options, or use another folder",
             path=path,
             found=", ".join(f"{name} {begun.get(name)}" for name in names),
             expected=", ".join(f"{name} {wanted[name]}" for name in names),

@@ -112,7 +112,7 @@ def _into_folder(
         if known is None:
             report.partitions += restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
         elif known != topic.manifest.topic_id:
-            raise TopicExistsError(f"topic {topic.name!r} is there already", path=folder, expected="--rename, or another folder")
+            raise TopicExistsError(f"topic {topic.name!r} already exists", path=folder, expected="--rename, or another folder")
         else:
             report.partitions += [topic.result(cut, cut.end_offset, None, 0) for cut in topic.partitions]
     positions = _positions(plan, points)
@@ -148,7 +148,7 @@ def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
         existing = sorted(set(there) & {topic.name for topic in plan.topics})
         if existing:
             raise TopicExistsError(
-                f"topics are there already: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
+                f"topics already exist: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
             )
         write_new_json(folder / FILE_NAME, VERSION, {"restore": words}, indent=1)
     else:

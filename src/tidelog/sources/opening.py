@@ -173,7 +173,7 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
     """
     if tier is None:
         if key_files:
-            raise InvalidArgumentError("a tier's key is given, and no tier", found=", ".join(key_files), expected="tier=ADDRESS")
+            raise InvalidArgumentError("a tier's key is given, but no tier", found=", ".join(key_files), expected="tier=ADDRESS")
         return address
     if not isinstance(address, str | os.PathLike) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
         found, expected = f"{kind_of(address).name}: {address}", "one address; that of several folders is /d1:/d2"
