@@ -1,7 +1,7 @@
-"""A digest of a partition's records, by which what was restored is compared with the backup: equal records in the same order give
-the same digest, however they lie in batches.
+"""A digest of a partition's records, to compare a restored partition with the backup. Equal records in the same order give the
+same digest, however they are batched.
 
-Each column is a stream of its own: the bytes of all values, their lengths (-1 for null), the timestamps.
+Each column is hashed as a stream: the bytes of all values, their lengths (-1 for null), the timestamps.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _COLUMNS = ("timestamp", "key", "value", "headers")
 
 
 class Digest(NamedTuple):
-    """The number of records, and the SHA-256 of what is in them."""
+    """The number of records, and the SHA-256 of their content."""
 
     records: int
     sha256: str
 
 
 def digest_of(splits: Iterable[Split], *, with_offsets: bool) -> Digest:
-    """Read splits of one partition, in order. Offsets are part of the digest only if asked for.
+    """Return the digest of one partition's splits, in order. It includes offsets only if requested.
 
     Raises what reading them raises.
     """
@@ -48,7 +48,7 @@ def digest_of(splits: Iterable[Split], *, with_offsets: bool) -> Digest:
 
 
 def _add(streams: dict[str, _Hash], name: str, column: pa.Array) -> None:
-    """Add a column to its streams; a nested one has one for each part."""
+    """Add a column to its streams. A nested column has a stream for each part."""
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         _add(streams, f"{name}.count", pc.fill_null(pc.list_value_length(column), -1))

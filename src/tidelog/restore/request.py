@@ -1,13 +1,13 @@
-"""What a restore is asked for.
+"""The request for a restore.
 
-`until` is a time. There are two ways to end at it:
+`until` is a time. A partition can end there in two ways:
 
-| order | of a partition, what is restored |
+| order | restored records |
 |---|---|
 | `append` | everything before the first record at or after `until`: the cut is an offset |
-| `time` | every record with an earlier timestamp, also those that were appended later (late records) |
+| `time` | every record with an earlier timestamp, including late ones, which were appended later |
 
-Late records are those that `time` has and `append` has not. A plan counts them.
+A plan counts the late records: those that `time` restores and `append` does not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BY_TIME: Final = "time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRequest:
-    """A restore. Times are epoch milliseconds; None for no bound: then the point's own cut is the end."""
+    """A request. Times are epoch milliseconds. Without `until_ms` the point's cut is the end."""
 
     backup: str
     target: str
@@ -39,7 +39,7 @@ class RestoreRequest:
     from_ms: int | None = None
     order: Order = APPEND
     point: int | None = None
-    """The sequence of the point to restore from; None for the one that fits."""
+    """The sequence of the point to restore from; None to choose it by `until_ms`."""
     topics: tuple[str, ...] = ()
     """Names, or patterns with `*` and `?`; none for all topics that are not internal."""
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -65,11 +65,11 @@ class RestoreRequest:
 
     @property
     def folder(self) -> Path:
-        """The target as a folder. Raises InvalidArgumentError for an address of something else."""
+        """The target's folder. Raises InvalidArgumentError if the address is not a local folder."""
         return folder_path(self.target, "a folder, or host:port")
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is restored, by its name in the backup."""
+        """Whether the topic with this name in the backup is restored."""
         if not self.topics:
             return not is_hidden(topic)
         return any(fnmatchcase(topic, one) for one in self.topics)
@@ -80,7 +80,7 @@ class RestoreRequest:
 
 
 def check_same(begun: Mapping[str, object], wanted: Mapping[str, object], path: Path) -> None:
-    """Raise InvalidArgumentError, with what differs, if a folder holds another restore than the wanted one."""
+    """Raise InvalidArgumentError, naming the difference, if a folder belongs to another restore."""
     names = [name for name in wanted if begun.get(name) != wanted[name]]
     if names:
         raise InvalidArgumentError(

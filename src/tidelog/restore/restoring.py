@@ -1,4 +1,4 @@
-"""Carries out a planned restore, into a folder or a cluster, and compares what it wrote with the backup."""
+"""Runs a planned restore into a folder or a cluster, and compares the result with the backup."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Progress = Callable[[int], object]
 
 @dataclass(slots=True)
 class RestoreReport:
-    """What a restore did."""
+    """The result of a restore."""
 
     plan: RestorePlan
     partitions: list[RestoredPartition] = field(default_factory=list)
@@ -63,7 +63,7 @@ class RestoreReport:
 
 
 def work_folder(plan: RestorePlan, state: Path) -> Path:
-    """Return the folder below `state` in which the same command finds the maps of a restore into a cluster again."""
+    """Return the folder below `state` for the offset maps of a restore into a cluster. The same command gets the same folder."""
     request = plan.request
     name = f"{plan.backup_id[:8]}-{plan.point.sequence}-{request.until_ms}-{request.from_ms}-{request.order}-{request.target}"
     return state / "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
@@ -72,10 +72,10 @@ def work_folder(plan: RestorePlan, state: Path) -> Path:
 def restore(
     plan: RestorePlan, clock: Clock, *, work: Path, progress: Progress = lambda size_bytes: None, verify: bool = True
 ) -> RestoreReport:
-    """Restore as planned. `work` is the folder of the maps of a restore into a cluster. May be called again after it was killed.
+    """Run a plan. `work` is the folder for the offset maps of a restore into a cluster. Call it again to continue after a crash.
 
     Raises:
-        TopicExistsError: a topic is there already. InvalidArgumentError: the target holds another restore.
+        TopicExistsError: a topic already exists. InvalidArgumentError: the target holds another restore.
         StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
     """
     with Points() as points:
@@ -85,12 +85,14 @@ def restore(
 
 
 def _refuse_damaged(plan: RestorePlan) -> None:
-    """Check every object before anything is written: also indexes, by which ends were found. Raises CorruptDataError."""
+    """Check every object before anything is written, including the indexes that were used to find ends. Raises
+    CorruptDataError.
+    """
     refuse_damaged(open_backup(plan.request.backup), [topic.entry for topic in (*plan.topics, *plan.internal)])
 
 
 def _refuse_place(folder: Path) -> None:
-    """Raise InvalidArgumentError for a backup, StorageError for a folder with other things, or if a broker holds it."""
+    """Raise InvalidArgumentError if the folder is a backup, StorageError if it holds other files or a broker is running on it."""
     if (folder / HEAD).exists():
         raise InvalidArgumentError("this folder is a backup", path=folder, expected="another folder")
     if folder.is_dir() and any(folder.iterdir()):
@@ -139,7 +141,7 @@ def _into_folder(
 
 
 def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
-    """Note what is restored into the folder, and return the ids of the topics that it has."""
+    """Record the restore in the folder, and return the ids of its existing topics."""
     words = plan.identity
     make_folder(folder)
     there = {name: topic.topic_id for name, topic in read_topics(folder).items()}
@@ -184,7 +186,7 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
 
 
 def _positions(plan: RestorePlan, points: Points, *, renamed: bool = True) -> Positions:
-    """Return where the wanted groups were at the moment, in the names of the target."""
+    """Return the positions of the requested groups at the moment, with the target's topic names."""
     offsets = next((topic for topic in plan.internal if topic.source == OFFSETS_TOPIC), None)
     if offsets is None:
         return {}
@@ -208,7 +210,7 @@ def _compare(
     with_offsets: bool,
     ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
 ) -> None:
-    """Read back what was restored, and compare it with the backup."""
+    """Read back the restored records, and compare them with the backup."""
     for topic in report.plan.topics:
         for cut in topic.partitions:
             key = TopicPartition(topic.name, cut.partition)
