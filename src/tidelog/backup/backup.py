@@ -140,7 +140,9 @@ class Backup:
         point = decode_point(data, name, f"{self.target}/{name.key}")
         if point.backup_id != self.head.backup_id:
             place = f"{self.target}/{name.key}"
-            raise CorruptDataError("a point of another backup", path=place, found=point.backup_id, expected=self.head.backup_id)
+            raise CorruptDataError(
+                "the point belongs to another backup", path=place, found=point.backup_id, expected=self.head.backup_id
+            )
         return point
 
     def catalog(self, point: Point) -> dict[str, TopicEntry]:

@@ -100,7 +100,7 @@ class RemoteSegments:
         try:
             record = decode_remote_log_record(value)
             if isinstance(record, UnknownRecord):
-                raise ProtocolError("a record of an unknown kind or version", found=f"{record.name}, version {record.version}")
+                raise ProtocolError("a record has an unknown type or version", found=f"{record.name}, version {record.version}")
             self.apply(record)
         except (ProtocolError, IllegalStateError) as error:
             self.notices.append(f"{where}: {error}, ignored")

@@ -154,7 +154,7 @@ def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Plac
     places = by_place.agg(f.count("*"), f.count_if(is_bad), f.max(f.when(is_bad, example))).collect()
     nowhere = sum(place[2] for place in places if place[0] is None or place[1] is None)
     if nowhere:
-        raise InvalidArgumentError("questions without a topic or partition", found=nowhere)
+        raise InvalidArgumentError("some questions have no topic or partition", found=nowhere)
     places.sort()
     log_dir = LogDir(directory)
     starts: dict[_Place, int] = {}
@@ -165,7 +165,7 @@ def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Plac
     if bad:
         topic, partition, _, _, shown = bad[0]
         raise InvalidArgumentError(
-            "questions without a time at or after 1970",
+            "some questions have no time at or after 1970",
             found=f"{sum(place[3] for place in bad)}, such as {shown} for {topic}-{partition}",
             expected="a time such as 2013-07-10T09:30:00Z, or epoch milliseconds",
         )
