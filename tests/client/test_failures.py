@@ -457,7 +457,7 @@ class TestNonsense:
     def test_a_response_to_another_request(self) -> None:
         with (
             ScriptedBroker(lambda *_: struct.pack(">iihi", 10, 99, 0, 0)) as broker,
-            pytest.raises(ProtocolError, match="another request"),
+            pytest.raises(ProtocolError, match="a different request"),
         ):
             tidelog.connect(broker.address)
 

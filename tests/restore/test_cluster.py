@@ -84,7 +84,7 @@ def test_topics_with_records_are_refused(made: History, broker: tidelog.Broker, 
     run_ok(*first, "--work", tmp_path / "1")
     refused = run(*first, "--work", tmp_path / "2")
     assert refused.exit_code == 1
-    assert "topics with records are there already: full" in refused.stderr
+    assert "topics with records already exist: full" in refused.stderr
     run_ok(*first, "--work", tmp_path / "3", "--into-existing")
     assert rows_of(broker.bootstrap_servers, "full") == 2 * of(made, made.points[-1][1])
 
