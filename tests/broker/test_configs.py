@@ -18,7 +18,7 @@ from tidelog.broker.apis import alter_configs, describe_cluster, describe_config
 from tidelog.broker.configs.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, Operation
 from tidelog.broker.configs.config_entries import meanings
 from tidelog.broker.settings.dynamic_settings import DYNAMIC
-from tidelog.broker.settings.sensitive_properties import SENSITIVE_PROPERTIES, is_read_only, is_secret
+from tidelog.broker.settings.sensitive_properties import SENSITIVE_PROPERTIES, UNDEFINED_PROPERTIES, is_read_only, is_secret
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.model import MAX_TIMESTAMP
@@ -156,6 +156,18 @@ def test_the_broker_is_described(start_broker: StartBroker) -> None:
     assert (password.config_source, synonyms(password)) == (STATIC_BROKER, [("ssl.keystore.password", None, STATIC_BROKER)])
     assert "secret" not in {one.value for one in told.values()}
     assert [name for name in ("fetch.max.bytes", "log.segment.bytes", "log.cleaner.enable") if not told[name].documentation] == []
+    assert not UNDEFINED_PROPERTIES & told.keys()
+
+
+def test_properties_of_the_authorizer_are_described_as_secrets(start_broker: StartBroker) -> None:
+    """Kafka's broker does not define them, so their type and whether they are secret is unknown."""
+    broker = start_broker(super_users="User:ANONYMOUS", allow_everyone_if_no_acl_found="true")
+    with broker.client() as client:
+        told = describe(client, "1", BROKER, include_synonyms=True)
+    for name in UNDEFINED_PROPERTIES:
+        one = told[name]
+        assert (one.value, one.config_source, one.config_type, one.is_sensitive) == (None, STATIC_BROKER, 0, True)
+        assert (one.read_only, synonyms(one)) == (True, [(name, None, STATIC_BROKER)])
 
 
 def test_what_is_not_described(broker: RunningBroker, client: RawClient) -> None:

@@ -26,6 +26,8 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 LONG_MS = 15_000
+NEVER_MS = 600_000
+"""Longer than a client of these tests waits for an answer."""
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +182,15 @@ class TestWaiting:
         shared.on_loop(lambda: shared.node.manager.log("rolled", 0).roll())
         fill(shared, "rolled", message_set(2))
         (answer,) = partitions_of(asking.receive())
+        assert len(answer.records) == len(message_set(2))
+
+    def test_an_offset_in_an_older_segment_does_not_wait(self, shared: RunningBroker, asking: RawClient) -> None:
+        """As in Kafka: otherwise who reads small segments waits `max_wait_ms` in each of them."""
+        shared.create_topic("older")
+        for _ in range(2):
+            fill(shared, "older", message_set(2))
+            shared.on_loop(lambda: shared.node.manager.log("older", 0).roll())
+        (answer,) = partitions_of(asking.ask(of("older", 0, max_wait_ms=NEVER_MS, min_bytes=1 << 20), 12))
         assert len(answer.records) == len(message_set(2))
 
     def test_the_topic_goes(self, shared: RunningBroker, asking: RawClient) -> None:

@@ -146,7 +146,7 @@ def test_what_is_behind_damage_is_not_indexed_and_told(tmp_path: Path) -> None:
 
 def test_a_disk_that_refuses(tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"a file")
-    with pytest.raises(StorageError, match="cannot make a folder"):
+    with pytest.raises(StorageError, match="cannot create a folder"):
         rebuilt(KAFKA_3 / "v2-none-ct-0", out_dir=tmp_path / "out")
 
 

@@ -332,7 +332,7 @@ def test_a_format_in_kcats_letters(everything: list[Row]) -> None:
 
 @pytest.mark.parametrize("text", ["%x", "%", "\\", r"\q", r"\x1"])
 def test_what_a_format_does_not_know_is_refused(text: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="unknown in a format"):
+    with pytest.raises(InvalidArgumentError, match="unknown placeholder"):
         parse_format(text)
 
 

@@ -167,10 +167,10 @@ def test_careless_use(tmp_path: Path) -> None:
     ran = run("find", tmp_path / "nowhere", "topic", "--at", 0)
     assert (ran.exit_code, ran.error) == (1, f"tidelog: no such folder ({tmp_path / 'nowhere'})")
     ran = run("find", tmp_path, "topic", "--at", 0)
-    assert ran.error == f"tidelog: no partition of a Kafka log here: the folder is empty ({tmp_path})"
+    assert ran.error == f"tidelog: not a data folder: it holds no partition, it is empty ({tmp_path})"
     ran = run("find", KAFKA_3 / "v2-lz4-ct-0", "v2-lz4-ct", "--at", 0)
     assert ran.exit_code == 1
-    assert "a partition's folder, its parent is the data folder" in ran.error
+    assert "a partition's folder, and its parent is the data folder" in ran.error
     ran = run("find", KAFKA_3 / "meta.properties", "v2-lz4-ct", "--at", 0)
     assert (ran.exit_code, ran.stdout) == (1, "")
     ran = run("find", KAFKA_3, "v2-lz4", "--at", 0)

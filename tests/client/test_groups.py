@@ -591,7 +591,7 @@ def test_counting_ends_somewhere(client: Client, topic: str, monkeypatch: pytest
         (["reset", "{address}", "nobody", "--to", "earliest", "--topic", "nowhere"], 1, "no topic 'nowhere'"),
         (["reset", "{address}", "nobody", "--to", "earliest", "--topic", "nowhere:3"], 1, "no topic 'nowhere'"),
         (["reset", "{folder}", "g", "--to", "now"], 2, "reset needs brokers, HOST:PORT, not a folder"),
-        (["reset", "{address}", "g", "--to", "now", "--execute", "--dry-run"], 2, "exclude each other"),
+        (["reset", "{address}", "g", "--to", "now", "--execute", "--dry-run"], 2, "cannot be combined"),
         (["reset", "{address}", "g"], 2, "one of --to, --to-offset and --by is needed"),
         (["reset", "{address}", "g", "--to", "now", "--by", "1h"], 2, "one of --to, --to-offset and --by is needed"),
         (["reset", "{address}", "g", "--by", "soon"], 1, "not a span of time"),

@@ -369,7 +369,7 @@ def served(asked: Asked) -> Iterator[Answer]:
         keys = [one.key for one in truths]
         with (
             _few_headers_at_once() if asked.rng.random() < 0.7 else nullcontext(),
-            Broker(path, clock=CLOCK, read_only=is_read_only, log_retention_ms=-1) as broker,
+            Broker(path, clock=CLOCK, read_only=is_read_only, log_retention_ms=-1, log_cleaner_enable=False) as broker,
             tidelog.connect(broker.bootstrap_servers, clock=CLOCK) as client,
         ):
             found = []

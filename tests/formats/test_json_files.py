@@ -52,7 +52,7 @@ def test_a_folder_in_its_place(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot read a file"):
         read_json(tmp_path, 3, "a file")
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot make a folder"):
+    with pytest.raises(StorageError, match="cannot create a folder"):
         make_folder(tmp_path / "file" / "below")
 
 

@@ -220,7 +220,7 @@ def test_a_folder_of_another_cluster(cluster: Cluster) -> None:
     stranger = TidelogMember(cluster.kafka, 41, cluster_id="AAAAAAAAQQCQAAAAAAAAAg")
     stranger.begin()
     assert stranger.ended() == 1
-    assert "the controllers are those of another cluster" in stranger.said()
+    assert "the controllers belong to another cluster" in stranger.said()
 
 
 def test_a_folder_of_another_broker(cluster: Cluster) -> None:

@@ -145,7 +145,7 @@ def place(request: pytest.FixtureRequest, kafka: Kafka, tmp_path: Path) -> str:
     copy.mkdir()
     for checkpoint in kafka.data.glob("*-checkpoint"):
         shutil.copy(checkpoint, copy)
-    shutil.copytree(kafka.data, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*-checkpoint"))
+    shutil.copytree(kafka.data, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*-checkpoint*"))
     return str(copy)
 
 

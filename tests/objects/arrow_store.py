@@ -46,7 +46,7 @@ class ArrowStore:
         except OSError as error:
             raise StorageError(f"cannot read an object: {error}", path=at, position=start) from error
         if len(data) != end - start:
-            raise StorageError("an answer of another length", path=at, position=start, found=len(data), expected=end - start)
+            raise StorageError("a response has the wrong length", path=at, position=start, found=len(data), expected=end - start)
         return data
 
 

@@ -165,7 +165,7 @@ def test_paths_answer_from_one_listing() -> None:
         (root / "u-0").iterdir()
     with pytest.raises(NotADirectoryError):
         log.iterdir()
-    with pytest.raises(TypeError, match="not a file of this machine"):
+    with pytest.raises(TypeError, match="not a local file"):
         Path(log)
     assert store.listings == 1 and not store.reads
 

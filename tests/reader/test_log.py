@@ -381,13 +381,13 @@ class TestLogDir:
         assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (12, 25, 30)
 
     def test_damaged_checkpoints_count_as_empty(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        """LogLoaderTest.testLogRecoveryIsCalledUponBrokerCrash: a checkpoint that cannot be read is taken as empty"""
+        """LogLoaderTest.testLogRecoveryIsCalledUponBrokerCrash: a checkpoint that cannot be read is treated as empty"""
         three_segments(tmp_path)
         for name in ("log-start-offset-checkpoint", "replication-offset-checkpoint"):
             (tmp_path / name).write_text("7\nwhat\n")
         log_dir = LogDir(tmp_path)
         assert (log_dir.log("t", 0).log_start_offset, log_dir.log("t", 0).high_watermark) == (0, None)
-        assert [record.getMessage().count("taken as empty") for record in caplog.records] == [1, 1]
+        assert [record.getMessage().count("treated as empty") for record in caplog.records] == [1, 1]
 
     def test_what_is_no_data_folder(self, tmp_path: Path) -> None:
         builder = three_segments(tmp_path)

@@ -219,7 +219,7 @@ def test_leader_changes(tmp_path: Path) -> None:
     assert log is not None
     assert (log.leader_id, log.epoch) == (7, 2)
     write(tmp_path, "00000000000000000000.log", *segment(0, 1, epoch=3), *segment(1, 1, epoch=2))
-    with pytest.raises(CorruptDataError, match="epoch goes back"):
+    with pytest.raises(CorruptDataError, match="epoch decreases"):
         read_metadata_log(tmp_path)
 
 

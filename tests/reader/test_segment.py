@@ -259,7 +259,7 @@ class TestDamagedIndexes:
             ("emptied", None),
             ("zeroed", None),
             ("padded", None),
-            ("reversed", "decreasing"),
+            ("reversed", "decrease"),
         ],
     )
     def test_a_damaged_index_costs_no_answer(

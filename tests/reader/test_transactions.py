@@ -266,16 +266,16 @@ class TestAborted:
             ([(7, 2, 5), (7, 6, 7)], None),
             ([(7, 2, 5)], "is not in the index (7)"),
             ([(7, 6, 7)], "is not in the index (5)"),
-            ([(7, 0, 5), (7, 6, 7)], "with another first offset (0)"),
-            ([(7, 3, 5), (7, 6, 7)], "with another first offset (3)"),
-            ([(7, 2, 5), (7, 2, 7)], "with another first offset (2)"),
-            ([(7, 2, 5), (8, 6, 7)], "without its marker (7)"),
+            ([(7, 0, 5), (7, 6, 7)], "has a different first offset (0)"),
+            ([(7, 3, 5), (7, 6, 7)], "has a different first offset (3)"),
+            ([(7, 2, 5), (7, 2, 7)], "has a different first offset (2)"),
+            ([(7, 2, 5), (8, 6, 7)], "has no marker (7)"),
             ([(7, 0, 1), (7, 2, 5), (7, 6, 7)], "was committed (1)"),
             ([(7, 2, 5), (7, 6, 7), (9, 8, 8)], None),
             ([(7, 2, 5), (7, 6, 7), (9, 0, 8)], None),
-            ([(7, 2, 5), (7, 6, 7), (7, 2, 8)], "without its marker (8)"),
-            ([(7, 2, 5), (7, 6, 7), (10, 8, 9)], "without its marker (9)"),
-            ([(7, 2, 5), (7, 6, 7), (11, 8, 10)], "without its marker (10)"),
+            ([(7, 2, 5), (7, 6, 7), (7, 2, 8)], "has no marker (8)"),
+            ([(7, 2, 5), (7, 6, 7), (10, 8, 9)], "has no marker (9)"),
+            ([(7, 2, 5), (7, 6, 7), (11, 8, 10)], "has no marker (10)"),
         ],
     )
     def test_what_an_index_may_say(
@@ -313,7 +313,7 @@ class TestAborted:
         builder.file(2, ".txnindex").write_bytes(AbortedTxn(7, 0, 4, 5).to_bytes())
         builder.file(0, ".snapshot").unlink(missing_ok=True)
         assert builder.open().aborted_transactions(2, 5) == [AbortedTxn(7, 3, 4, 5)]
-        assert "with another first offset (0)" in caplog.text
+        assert "has a different first offset (0)" in caplog.text
 
     def test_an_entry_newer_than_what_is_seen(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """The owner went on after the listing: to the log, and to the index."""

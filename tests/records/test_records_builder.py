@@ -164,13 +164,13 @@ def test_refusals() -> None:
 def test_refusals_of_batches() -> None:
     """`build_batch_v2` refuses what would not be a batch."""
     record = Record(5, NOW, 0, b"k", b"v")
-    with pytest.raises(InvalidArgumentError, match="without records"):
+    with pytest.raises(InvalidArgumentError, match="has no records"):
         build_batch_v2([])
     with pytest.raises(InvalidArgumentError, match="does not increase"):
         build_batch_v2([record, record])
     with pytest.raises(InvalidArgumentError, match="does not increase"):
         build_batch_v2([record], base_offset=6)
-    with pytest.raises(InvalidArgumentError, match="too far apart"):
+    with pytest.raises(InvalidArgumentError, match="are too far apart"):
         build_batch_v2([record, record._replace(offset=5 + 2**31)])
     with pytest.raises(InvalidArgumentError, match="negative timestamp"):
         build_batch_v2([record._replace(timestamp=-2)])

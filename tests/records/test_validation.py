@@ -115,7 +115,7 @@ class TestNumberOfBatches:
     def test_only_one_batch(self, magic: int, codec: Codec, target: Codec | None) -> None:
         """LogValidatorTest.testOnlyOneBatch: v2 and whatever is compressed comes as one batch."""
         data = batch(magic, codec) + batch(magic, codec)
-        refusal(data, InvalidRecordError, "one batch|not alone", magic=magic, target_codec=target)
+        refusal(data, InvalidRecordError, "one batch|only one in its set", magic=magic, target_codec=target)
 
     @pytest.mark.parametrize("magic", [0, 1])
     @pytest.mark.parametrize("target", [None, Codec.NONE, Codec.GZIP])
@@ -131,8 +131,8 @@ class TestNumberOfBatches:
 
     def test_formats_mixed(self) -> None:
         """A set of messages is of one format."""
-        refusal(batch(1) + batch(0), InvalidRecordError, "several formats", magic=1)
-        refusal(batch(1) + batch(2), InvalidRecordError, "several formats", magic=1)
+        refusal(batch(1) + batch(0), InvalidRecordError, "different formats", magic=1)
+        refusal(batch(1) + batch(2), InvalidRecordError, "different formats", magic=1)
 
     @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
     @pytest.mark.parametrize("target", [None, Codec.LZ4])
@@ -206,7 +206,7 @@ class TestInnerOffsets:
         """LogValidatorTest.testNonIncreasingOffsetRecordBatchHasMetricsLogged: it does not get as far as here."""
         data = batch(2)
         struct.pack_into(">i", data, 23, -3)
-        with pytest.raises(CorruptBatchError, match="last offset of batch out of range"):
+        with pytest.raises(CorruptBatchError, match="the last offset of a batch is out of range"):
             list(iter_headers(with_right_crc(data)))
 
 

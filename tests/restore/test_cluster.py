@@ -85,7 +85,7 @@ def test_topics_with_records_are_refused(made: History, broker: tidelog.Broker, 
     for only in ([], ["--dry-run"]):
         refused = run(*first, "--work", tmp_path / "2", *only)
         assert refused.exit_code == 1
-        assert "topics with records are there already: full" in refused.stderr
+        assert "topics with records already exist: full" in refused.stderr
     other = run(*first, "--work", tmp_path / "2", "--into-existing", "--partitions", f"{TOPIC}=7", "--dry-run")
     assert "another number of partitions: found 1, expected 7" in other.error
     run_ok(*first, "--work", tmp_path / "2", "--into-existing", "--dry-run")

@@ -82,7 +82,7 @@ def test_the_same_command_again_changes_nothing(made: History, tmp_path: Path) -
     assert {path: path.read_bytes() for path in folder.rglob("*.log")} == files
     other = run("restore", made.backup, "--to", folder, "--until", NOON + 5 * STEP_MS)
     assert other.exit_code == 1
-    assert "the folder holds another restore" in other.stderr
+    assert "the folder belongs to another restore" in other.stderr
     assert "until_ms None" in other.stderr and "topics {" not in other.stderr
 
 
@@ -98,7 +98,7 @@ def test_refusals(made: History, tmp_path: Path) -> None:
     for only in ([], ["--dry-run"]):
         again = run("restore", made.backup, "--to", tmp_path / "there", *only)
         assert again.exit_code == 1
-        assert "topics are there already: orders" in again.stderr
+        assert "topics already exist: orders" in again.stderr
     renamed = run_ok("restore", made.backup, "--to", tmp_path / "new", "--rename", "orders=old-orders")
     assert "old-orders" in renamed.stdout
 

@@ -92,10 +92,10 @@ def test_nothing_is_shown(caplog: pytest.LogCaptureFixture) -> None:
         ({**SASL, "sasl.jaas.config": f"{SCRAM_MODULE} required username=a password={HIDE};"}, "not for PLAIN"),
         ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} required username=a password={HIDE}"}, "no semicolon"),
         ({**SASL, "sasl.jaas.config": f'{PLAIN_MODULE} required username=a password="{HIDE};'}, "a quote that does not end"),
-        ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} required username {HIDE};"}, "an option without a value"),
+        ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} required username {HIDE};"}, "an option has no value"),
         ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} {HIDE}=a username=b;"}, "no flag"),
-        ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.1"}, "leaves no version"),
-        ({"security.protocol": "SSL", "ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "names an unsupported one"),
+        ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.1"}, "allows no TLS version"),
+        ({"security.protocol": "SSL", "ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "names an unsupported cipher suite"),
         ({"security.protocol": "SSL", "ssl.keystore.key": HIDE}, "is not PEM text"),
         ({"security.protocol": "SSL", "ssl.truststore.type": "JKS", "ssl.truststore.location": "t.jks"}, "keytool -list -rfc"),
         (

@@ -132,7 +132,7 @@ def test_a_dot_within_brackets_is_a_dot() -> None:
 
 @pytest.mark.parametrize("pattern", ["[a-z&&[^x]]*", r"\p{Alpha}+", "[[a]b]", r"\h", "(?<n>.*)"])
 def test_what_only_java_understands_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="wrong pattern"):
+    with pytest.raises(InvalidArgumentError, match="invalid pattern"):
         PrincipalRules(f"RULE:CN={pattern}/x/")
 
 

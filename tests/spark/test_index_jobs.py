@@ -267,7 +267,7 @@ def test_two_workers_at_one_segment_are_refused(spark: SparkSession, monkeypatch
 
 def test_a_worker_without_the_folder_is_no_missing_file(tmp_path: Path) -> None:
     log = Log.open(shutil.copytree(KAFKA_3 / "two-partitions-0", tmp_path / "two-partitions-0"))
-    with pytest.raises(StorageError, match="must be the same on every machine"):
+    with pytest.raises(StorageError, match="must have the same path on every machine"):
         _check_shared(log.segments[:1])
     log.segments[0].log_path.unlink()
     _check_shared(log.segments[:1])

@@ -188,7 +188,7 @@ def test_columns_that_cannot_be_written(schema: list[tuple[str, pa.DataType]], t
             "column partition: topic 'b' has no such partition.*found 3, expected 0 to 2",
         ),
         ({"topic": "a", "partition": -1, "value": "v"}, "no such partition.*found -1"),
-        ({"topic": "a", "timestamp": -1, "value": "v"}, "column timestamp: a record's time is not before 1970"),
+        ({"topic": "a", "timestamp": -1, "value": "v"}, "column timestamp: a record's timestamp cannot be before 1970"),
         ({"topic": "a", "headers": [(None, b"x")], "value": "v"}, "column headers: a header without key"),
     ],
 )

@@ -73,7 +73,7 @@ def test_where_a_stream_starts() -> None:
 def test_a_relative_start_would_not_stay_the_same() -> None:
     for text in ("-3d", "now"):
         said = refused(startTime=text)
-        assert said.startswith("option startTime: a restarted stream must mean the same time")
+        assert said.startswith("option startTime: a restarted stream must start at the same time")
 
 
 @pytest.mark.parametrize("name", ["endTime", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
@@ -100,7 +100,7 @@ def test_spans_as_ours_and_as_spark_s(text: str, ms: int) -> None:
 
 def test_what_makes_no_sense() -> None:
     assert "option maxTimePerTrigger: not a span of time" in refused(maxTimePerTrigger="ten")
-    assert "option maxTimePerTrigger: a batch of zero time" in refused(maxTimePerTrigger="0s")
+    assert "option maxTimePerTrigger: every batch would be empty" in refused(maxTimePerTrigger="0s")
     assert "option maxOffsetsPerTrigger: a positive number" in refused(maxOffsetsPerTrigger=0)
     assert "option minOffsetsPerTrigger (5) is more than maxOffsetsPerTrigger (4)" in refused(
         minOffsetsPerTrigger=5, maxOffsetsPerTrigger=4
@@ -151,5 +151,5 @@ def test_positions_come_back_and_are_always_the_same_text(positions: dict[TopicP
     "strange", [None, [], {"a": 5}, {"a": {"x": 5}}, {"a": {"0": -1}}, {"a": {"0": True}}, {"a": {"0": "5"}}]
 )
 def test_a_checkpoint_of_another_source(strange: object) -> None:
-    with pytest.raises(InvalidArgumentError, match="a checkpoint's offsets are those of another source"):
+    with pytest.raises(InvalidArgumentError, match="the checkpoint's offsets belong to another source"):
         from_json(strange)

@@ -246,7 +246,7 @@ def test_a_marker_that_cannot_be_read_is_the_last_batch(tmp_path: Path, caplog: 
     segment, state, epochs = open_segment(tmp_path), new_state(tmp_path), LeaderEpochCache(tmp_path)
     with caplog.at_level(logging.WARNING):
         assert recover_segment(segment, state, epochs) == len(tail)
-    assert "control record key too short" in caplog.text
+    assert "control record key is too short" in caplog.text
     assert [entry.epoch for entry in epochs.entries] == [0, 1]
     assert state.map_end_offset == 3 and state.first_undecided_offset == 0
 

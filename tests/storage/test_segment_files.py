@@ -205,7 +205,7 @@ class TestFiles:
     def test_sanity_check(self, tmp_path: Path) -> None:
         """Spec §2.7: loading looks whether there is an `.index`, and at the transaction index; nothing else."""
         segment = open_segment(tmp_path, 100)
-        with pytest.raises(CorruptIndexError, match="without its offset index"):
+        with pytest.raises(CorruptIndexError, match="has no offset index"):
             segment.sanity_check(time_index_newly_created=False)
         (tmp_path / f"{100:020d}.index").write_bytes(b"nonsense that is no index")
         segment.sanity_check(time_index_newly_created=True)

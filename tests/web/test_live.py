@@ -271,7 +271,7 @@ def test_one_large_read_at_a_time(golden: Answers, monkeypatch: pytest.MonkeyPat
         found = Answers(client, golden.context)
         with turn:
             error = found.refused("export", 503, topic="v2-none-ct")
-            assert error["what"] == "the server does another download or large read"
+            assert error["what"] == "the server is busy with another download or large read"
             assert found.ask("records", topic="v2-none-ct")["records"]
         for _ in range(2):
             assert client.get("/api/export", params={"topic": "v2-none-ct"}).status_code == 200

@@ -1,4 +1,4 @@
-"""A backup: its points, and from a point to its topics, partitions, segments and files.
+"""Reads a backup: its points, and their topics, partitions, segments and files.
 
 ::
 
@@ -10,8 +10,8 @@
         for piece in segment.pieces:
             data = backup.read(backup.key(partition, piece, ".log"), piece.files[".log"])
 
-Every manifest is checked against the checksum by which it was found, and `read` checks the files of records. To read records by
-offset or time use the point as a data folder: `tidelog.backup.opening.folder_at`.
+Every manifest is checked against the checksum in its name, and `read` checks the files of records. To read records by offset or
+time, open the point as a data folder: `tidelog.backup.opening.folder_at`.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ _POINT_DIGITS = 8
 
 
 class Head(NamedTuple):
-    """What `tidelog-backup.json` says."""
+    """The content of `tidelog-backup.json`."""
 
     backup_id: uuid.UUID
     created_ms: int
 
 
 class Backup:
-    """The backup at `target`. Raises NotFoundError if there is none, CorruptDataError for a damaged head, or for a version that
-    this release does not know.
+    """The backup at `target`. Raises NotFoundError if there is none, CorruptDataError if `tidelog-backup.json` is damaged or has
+    an unknown version.
     """
 
     def __init__(self, target: Target) -> None:
@@ -86,12 +86,12 @@ class Backup:
         return f"Backup({self.target.address!r})"
 
     def points(self, after: PointName | None = None) -> list[PointName]:
-        """Return the points in order, oldest first; those after one if it is given. One listing."""
+        """Return the points, oldest first, or only those after a given one. This needs one listing."""
         keys = self.target.list(POINTS, "" if after is None else after.key)
         return sorted(name for key, _ in keys if (name := parse_point(key)) is not None)
 
     def seals(self) -> dict[int, list[Seal]]:
-        """Return the seals by sequence."""
+        """Return the seals by the sequence of their points."""
         found: dict[int, list[Seal]] = {}
         for key, _ in self.target.list(SEALS):
             seal = parse_seal(key)
@@ -100,7 +100,7 @@ class Backup:
         return found
 
     def expired_before(self) -> int:
-        """Return the sequence before which all points were removed on purpose."""
+        """Return the sequence before which all points have expired, 1 if none has."""
         return max((before for key, _ in self.target.list(EXPIRED) if (before := parse_expired(key)) is not None), default=1)
 
     def point(self, which: int | None = None, *, time_ms: int | None = None) -> Point:
@@ -118,7 +118,8 @@ class Backup:
         return self.read_point(wanted[-1])
 
     def point_named(self, text: str | None, clock: Clock) -> Point:
-        """Return the point with a number, or the last one at or before a time (`tidelog.times`); the newest without a text.
+        """Return the point that a text names: a number, or a time (`tidelog.times`) for the last point at or before it. Without a
+        text, return the newest.
 
         Raises InvalidArgumentError, NotFoundError, CorruptDataError.
         """
@@ -133,11 +134,13 @@ class Backup:
         return self.checked_point(name, self.target.get(name.key))
 
     def checked_point(self, name: PointName, data: bytes) -> Point:
-        """Return a point from its bytes. Raises CorruptDataError."""
+        """Decode a point from its bytes. Raises CorruptDataError."""
         point = decode_point(data, name, f"{self.target}/{name.key}")
         if point.backup_id != self.head.backup_id:
             place = f"{self.target}/{name.key}"
-            raise CorruptDataError("a point of another backup", path=place, found=point.backup_id, expected=self.head.backup_id)
+            raise CorruptDataError(
+                "the point belongs to another backup", path=place, found=point.backup_id, expected=self.head.backup_id
+            )
         return point
 
     def catalog(self, point: Point) -> dict[str, TopicEntry]:
@@ -150,7 +153,7 @@ class Backup:
         return found
 
     def topics(self, point: Point) -> dict[str, TopicManifest]:
-        """Return a point's topics by name: a request for each. Raises NotFoundError, CorruptDataError."""
+        """Return a point's topics by name, with one request per topic. Raises NotFoundError, CorruptDataError."""
         return {name: self.topic(entry) for name, entry in self.catalog(point).items()}
 
     def partition(self, topic: TopicManifest, number: int) -> PartitionManifest:
@@ -168,17 +171,17 @@ class Backup:
         return found
 
     def partitions(self, topic: TopicManifest) -> dict[int, PartitionManifest]:
-        """Return all partitions of a topic: a request for each."""
+        """Return all partitions of a topic, with one request per partition."""
         return {number: self.partition(topic, number) for number in sorted(topic.partitions)}
 
     def segments(self, partition: PartitionManifest) -> Iterator[Segment]:
-        """Yield a partition's segments in order, reading its pages as they are needed."""
+        """Yield a partition's segments in order; its pages are read on demand."""
         for page in partition.pages:
             yield from self._manifest("page", page.sha256)
         yield from partition.segments
 
     def snapshots(self, partition: PartitionManifest) -> Iterator[Snapshot]:
-        """Yield the snapshots of a partition's producers, in order: before each segment but the first, and at the end."""
+        """Yield a partition's producer snapshots in order: one before each segment except the first, and one at the end."""
         for segment in self.segments(partition):
             if segment.snapshot is not None:
                 yield Snapshot(segment.base_offset, segment.snapshot)
@@ -186,7 +189,7 @@ class Backup:
             yield partition.snapshot
 
     def rights(self, point: Point) -> dict[str, Any] | None:
-        """Return ACLs, quotas and SCRAM users as they were described; None if they were not asked for."""
+        """Return ACLs, quotas and SCRAM users as the cluster described them, None if they were not requested."""
         return None if point.rights is None else self._manifest("rights", point.rights)
 
     # --- files
@@ -196,11 +199,11 @@ class Backup:
         return data_key(partition.topic_id, partition.partition, piece.stem, suffix)
 
     def file(self, key: str, facts: StoredFile) -> FilePath:
-        """Return the path of a file, without a request."""
+        """Return the path of a file. This needs no request."""
         return self.target.file(key, facts.size_bytes)
 
     def read(self, key: str, facts: StoredFile) -> bytes:
-        """Return a file of which size and checksum were checked. Raises NotFoundError, CorruptDataError."""
+        """Return a file's bytes after checking their size and checksum. Raises NotFoundError, CorruptDataError."""
         data = self.target.get(key)
         found = StoredFile.of(data)
         if found != facts:
@@ -236,7 +239,7 @@ def _span(points: list[PointName]) -> str:
 
 
 def read_head(target: Target) -> Head:
-    """Return what the head says. Raises NotFoundError if there is no backup, CorruptDataError."""
+    """Return the content of `tidelog-backup.json`. Raises NotFoundError if there is no backup, CorruptDataError."""
     place = f"{target}/{HEAD}"
     try:
         data = target.get(HEAD)
@@ -254,12 +257,12 @@ def read_head(target: Target) -> Head:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDataError(f"not the head of a backup: {error!r}", path=place) from None
     if version != VERSION:
-        raise CorruptDataError("a backup of a version that is unknown here", path=place, found=version, expected=VERSION)
+        raise CorruptDataError("unknown version of the backup format", path=place, found=version, expected=VERSION)
     return head
 
 
 def encode_head(head: Head) -> bytes:
-    """Return the bytes of a head."""
+    """Return the bytes of `tidelog-backup.json`."""
     content = {"format": FORMAT, "version": VERSION, "backup_id": str(head.backup_id), "created_ms": head.created_ms}
     return json.dumps({**content, "checksum": checksum_of(content)}, indent=1).encode() + b"\n"
 

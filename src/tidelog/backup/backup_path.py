@@ -1,13 +1,13 @@
-"""A point of a backup as a data folder: the names of Kafka's files, whose bytes are in the backup's objects.
+"""Presents a point of a backup as a data folder: Kafka's file names, with bytes from the backup's objects.
 
 | name | made of |
 |---|---|
-| ``<topic>-<partition>/<base offset>.log``, ``.txnindex`` | the objects of the segment's pieces, one after the other |
-| ``….index``, ``….timeindex`` | the same; a small piece has none, and is one entry |
+| ``<topic>-<partition>/<base offset>.log``, ``.txnindex`` | the objects of the segment's pieces, concatenated |
+| ``….index``, ``….timeindex`` | the same; a small piece has no index, and counts as one entry |
 | ``….snapshot``, ``leader-epoch-checkpoint``, ``partition.metadata`` | the partition's manifest |
 | ``replication-offset-checkpoint`` and other checkpoints, ``meta.properties`` | the point and its catalog |
 
-Nothing is listed: the point, its catalog, and the manifests of a topic and a partition are read once, when they are needed.
+No objects are listed: the point, its catalog, and the manifests of topics and partitions are read once, on first use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DEVICE = 1 << 41
 
 
 class Content(NamedTuple):
-    """A file's bytes, and the stamp that readers compare."""
+    """A file's bytes, and the stamp by which readers notice a change."""
 
     parts: tuple[Part, ...]
     modified_ms: int
@@ -56,7 +56,7 @@ class Content(NamedTuple):
 
 
 class PointFolder:
-    """A point as a folder. `sequence` None: the newest, which `refresh` looks for again."""
+    """A point as a folder. With `sequence` None it is the newest point, and `refresh` moves to a newer one."""
 
     def __init__(self, target: Target, sequence: int | None, *, is_pinned: bool = True) -> None:
         self.target = target
@@ -86,14 +86,14 @@ class PointFolder:
         return {}
 
     def refresh(self) -> None:
-        """Show the newest point, unless a certain one was asked for."""
+        """Move to the newest point, unless the folder was opened at a certain point."""
         if not self._is_pinned and "point" in self.__dict__ and self.backup.points(self.point.name):
             for name in ("point", "_entries", "_partitions", "_checkpoints"):
                 self.__dict__.pop(name, None)
 
     @property
     def sequence(self) -> int:
-        """The point's."""
+        """The point's sequence."""
         return self.point.sequence if self._sequence is None else self._sequence
 
     @property
@@ -104,11 +104,11 @@ class PointFolder:
         return ObjectAddress(text, options) if options else text
 
     def is_folder(self, parts: tuple[str, ...]) -> bool:
-        """Return whether names below the point are those of a folder."""
+        """Return whether the names lead to a folder."""
         return not parts or (len(parts) == 1 and parts[0] in self._entries)
 
     def names(self, parts: tuple[str, ...]) -> Iterator[str]:
-        """Yield the names in a folder. Those that need no further manifest come first."""
+        """Yield the names in a folder, first those that need no further manifest."""
         if not parts:
             yield from self._entries
             yield from self._checkpoints
@@ -243,7 +243,7 @@ def _facts_of(segment: Segment) -> SegmentFacts:
 
 
 class BackupPath(NamedPath):
-    """A path in a `PointFolder`. Can be pickled; that of a file then knows its content."""
+    """A path in a `PointFolder`. It can be pickled; a file's path then carries its content."""
 
     __slots__ = ("_content", "folder", "parts")
 
@@ -261,7 +261,7 @@ class BackupPath(NamedPath):
 
     @property
     def address(self) -> str:
-        """The text of the folder, which carries the options."""
+        """The folder's address with its options."""
         return self.folder.address
 
     @property

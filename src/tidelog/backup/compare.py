@@ -1,4 +1,4 @@
-"""What has changed between two points."""
+"""Compares two points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.backup.manifest import PartitionEnds, Point, TopicEntry
 
 
 class Difference(NamedTuple):
-    """A change, in one of the topics' partitions or outside of them. `appended` and `removed` count offsets."""
+    """A change in a partition, or elsewhere in the backup. `appended` and `removed` count offsets."""
 
     topic: str | None
     partition: int | None
@@ -22,7 +22,7 @@ class Difference(NamedTuple):
 
 
 def compare(backup: Backup, old: Point, new: Point) -> Iterator[Difference]:
-    """Yield what `new` has other than `old`. Raises NotFoundError, CorruptDataError."""
+    """Yield the differences from `old` to `new`. Raises NotFoundError, CorruptDataError."""
     if old.rights != new.rights:
         before, after = backup.rights(old) or {}, backup.rights(new) or {}
         for what in sorted({*before, *after}):

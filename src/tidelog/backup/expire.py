@@ -1,12 +1,12 @@
-"""Removes old points, and what only they needed.
+"""Removes old points, and the objects that only they need.
 
 | step | if it ends here |
 |---|---|
-| ``expired/<first kept sequence>`` is written | the older points are no longer missed |
-| the older points are removed, then their seals | what is left is whole |
-| objects that no point needs are removed, unless they are younger than the grace | the next call removes them |
+| ``expired/<first kept sequence>`` is written | the older points no longer count as missing |
+| the older points are removed, then their seals | the remaining points are complete |
+| unneeded objects older than the grace period are removed | the next call removes them |
 
-The grace is for a backup that runs meanwhile: what it has written belongs to no point yet. The newest point is always kept.
+The grace period protects a backup that is running: its new objects belong to no point yet. The newest point is always kept.
 Nothing is removed while a manifest of a kept point is missing or damaged.
 """
 
@@ -35,7 +35,7 @@ GRACE_MS = 24 * 3_600_000
 
 @dataclass(frozen=True)
 class Expired:
-    """What was, or would be, removed."""
+    """What was removed, or would be."""
 
     points: tuple[PointName, ...]
     objects: int

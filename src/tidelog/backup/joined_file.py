@@ -1,4 +1,4 @@
-"""Several objects, one after the other, or some bytes, as one open file."""
+"""Presents several objects, or bytes, as one open file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class Part(NamedTuple):
 
 
 class JoinedFile:
-    """A handle (`formats/paths/file_path.py`). Parts are opened when they are read; one of another size is damage."""
+    """A handle (`formats/paths/file_path.py`). Parts are opened when they are read. Raises CorruptDataError for a part of the
+    wrong size.
+    """
 
     fd = -1
     is_constant = True

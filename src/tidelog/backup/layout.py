@@ -2,15 +2,15 @@
 
 | name | is |
 |---|---|
-| ``tidelog-backup.json`` | says that this is a backup, of which version |
-| ``points/<sequence>-<time>.json`` | a point; it exists only when everything that it needs does |
-| ``seals/<sequence>-<SHA-256 of the point>`` | written after the point, so that a lost point is noticed |
+| ``tidelog-backup.json`` | marks a backup, and has the format's version |
+| ``points/<sequence>-<time>.json`` | a point, written after everything that it needs |
+| ``seals/<sequence>-<SHA-256 of the point>`` | written after the point; shows that a point is missing |
 | ``expired/<sequence>`` | all points before this one were removed on purpose |
 | ``manifests/<xx>/<SHA-256>.json.gz`` | catalogs, topics, partitions, pages of segments, rights |
 | ``data/<topic id>/<partition>/<offset>-<SHA-256, 16 digits>.log`` | a piece of a segment; ``.index``, … beside it |
-| ``data/<topic id>/<partition>/<offset>-<SHA-256, 16 digits>.snapshot`` | the state of the producers before an offset |
+| ``data/<topic id>/<partition>/<offset>-<SHA-256, 16 digits>.snapshot`` | the producer state before an offset |
 
-A point's time is when its cut was taken, UTC to the second; sequences begin with 1.
+A point's time is the time of its cut, in UTC with seconds. Sequences begin with 1.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TIME = "%Y%m%dT%H%M%SZ"
 
 
 class PointName(NamedTuple):
-    """A point as its object's name says it."""
+    """The sequence and time in the name of a point's object."""
 
     sequence: int
     time_ms: int
@@ -61,7 +61,7 @@ class PointName(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """What the name of a seal says about its point."""
+    """The sequence and checksum in the name of a seal."""
 
     sequence: int
     sha256: str
@@ -73,7 +73,7 @@ class Seal(NamedTuple):
 
 
 def parse_point(key: str) -> PointName | None:
-    """Return the point that an object's name names, None for any other name."""
+    """Parse the name of a point's object. Return None for any other name."""
     match = _POINT.fullmatch(key)
     if match is None:
         return None
@@ -85,18 +85,18 @@ def parse_point(key: str) -> PointName | None:
 
 
 def parse_seal(key: str) -> Seal | None:
-    """Return the seal that an object's name is, None for any other name."""
+    """Parse the name of a seal. Return None for any other name."""
     match = _SEAL.fullmatch(key)
     return None if match is None else Seal(int(match[1]), match[2])
 
 
 def expired_key(before: int) -> str:
-    """Return the name of the object that says that all points before a sequence were removed."""
+    """Return the name of the object that marks all points before a sequence as expired."""
     return f"{EXPIRED}/{before:08d}"
 
 
 def parse_expired(key: str) -> int | None:
-    """Return the sequence before which all points were removed, None for any other name."""
+    """Parse the name of that object; return its sequence, None for any other name."""
     match = _EXPIRED.fullmatch(key)
     return None if match is None else int(match[1])
 
@@ -107,20 +107,22 @@ def manifest_key(sha256: str) -> str:
 
 
 def data_key(topic_id: uuid.UUID, partition: int, stem: str, suffix: str) -> str:
-    """Return the name of a file of records, or of one that belongs to it."""
+    """Return the name of a piece's ``.log``, or of a file beside it."""
     return f"{DATA}/{topic_id}/{partition}/{stem}{suffix}"
 
 
 def assumed_topic_id(name: str) -> uuid.UUID:
-    """Return the id under which a topic without one is kept: of version 5, which Kafka's ids never have."""
+    """Return the id used for a topic without one: a UUID of version 5, which Kafka never creates."""
     return uuid.uuid5(_WITHOUT_ID, name)
 
 
 def known_topic_id(topic_id: uuid.UUID) -> uuid.UUID | None:
-    """Return a topic's id as the cluster knows it, None if it had none."""
+    """Return a topic's id in the cluster, None if it had none."""
     return None if topic_id.version == 5 else topic_id
 
 
 def data_stem(offset: int, sha256: str) -> str:
-    """Return the beginning of the names of a piece's files, from the checksum of its ``.log``, or of a snapshot's name."""
+    """Return the common stem of the names of a piece's files, or of a snapshot's name, from the SHA-256 of its ``.log`` or of
+    the snapshot.
+    """
     return f"{offset:020d}-{sha256[:16]}"

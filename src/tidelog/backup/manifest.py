@@ -1,13 +1,13 @@
-"""What the manifests of a backup say: a tree in which each names the ones below it by their SHA-256.
+"""The manifests of a backup: a tree in which each manifest names its children by their SHA-256.
 
 ::
 
     point ── catalog ── topic ── partition ── page      of 64 closed segments
                                          └─── segments  the others
 
-So a point costs what has changed since the last one: an idle cluster's point names the same catalog again. A manifest is JSON,
-compressed with gzip, with a `version` and a `kind`; the checksum is that of the compressed bytes. Offsets are Kafka's, an
-`end_offset` is the one after the last; times are epoch milliseconds, -1 if records have none.
+So a point costs only what has changed since the last one: a point of an idle cluster names the same catalog again. A manifest is
+JSON, compressed with gzip, with a `version` and a `kind`. The checksum is that of the compressed bytes. An `end_offset` is
+exclusive. Times are epoch milliseconds, -1 if records have none.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ PAGE_SEGMENTS = 64
 
 
 class StoredFile(NamedTuple):
-    """Size and SHA-256 of an object."""
+    """The size and SHA-256 of an object."""
 
     size_bytes: int
     sha256: str
 
     @classmethod
     def of(cls, data: bytes | bytearray | memoryview) -> StoredFile:
-        """Return those of some bytes."""
+        """Return the size and SHA-256 of some bytes."""
         return cls(len(data), hashlib.sha256(data).hexdigest())
 
 
 class Piece(NamedTuple):
-    """Batches of one segment that were written together. A segment's files are those of its pieces, one after the other."""
+    """Batches of one segment that were written together. A segment's files are the concatenated files of its pieces."""
 
     base_offset: int
     """The first batch's."""
@@ -96,7 +96,7 @@ class Segment(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page of closed segments, and what it covers."""
+    """A reference to a page of closed segments, and the offsets it covers."""
 
     sha256: str
     base_offset: int
@@ -107,8 +107,8 @@ class Page(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Records that were removed from the source before the backup had read them. Times bound those of the records, as far as
-    they are known.
+    """Records that were removed from the source before the backup had read them. The times are bounds on those of the records,
+    where known.
     """
 
     start_offset: int
@@ -120,7 +120,7 @@ class Gap(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The state of a partition's producers before an offset, a file of Kafka's."""
+    """A producer snapshot of Kafka's: the producer state before an offset."""
 
     offset: int
     file: StoredFile
@@ -158,7 +158,7 @@ class PartitionManifest(NamedTuple):
 
     @property
     def ends(self) -> PartitionEnds:
-        """What the catalog says about the partition."""
+        """The partition's entry in the catalog."""
         offsets = (self.log_start_offset, self.end_offset, self.stable_offset)
         return PartitionEnds(self.partition, *offsets, self.size_bytes, self.max_time)
 
@@ -253,10 +253,14 @@ def encode(kind: str, content: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def decode(kind: str, sha256: str, data: bytes | memoryview, place: object) -> dict[str, Any]:
-    """Return a manifest's content. Raises CorruptDataError for other bytes, another kind or an unknown version."""
+    """Return a manifest's content. Raises CorruptDataError for a wrong checksum, another kind of manifest or an unknown
+    version.
+    """
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
-        raise CorruptDataError("a manifest has other bytes", path=str(place), found=f"SHA-256 {found}", expected=sha256)
+        raise CorruptDataError(
+            "a manifest does not match its checksum", path=str(place), found=f"SHA-256 {found}", expected=sha256
+        )
     with _understanding(place):
         content = json.loads(gzip.decompress(data))
     return _checked(kind, content, place)
@@ -285,9 +289,9 @@ def shaped_manifest(kind: str, sha256: str, data: bytes | memoryview, place: obj
 def _checked(kind: str, content: Any, place: object) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("kind") != kind:
         found = content.get("kind") if isinstance(content, dict) else type(content).__name__
-        raise CorruptDataError("another kind of manifest", path=str(place), found=found, expected=kind)
+        raise CorruptDataError("the wrong kind of manifest", path=str(place), found=found, expected=kind)
     if content.get("version") != VERSION:
-        raise CorruptDataError("an unknown version", path=str(place), found=content.get("version"), expected=VERSION)
+        raise CorruptDataError("unknown version of a manifest", path=str(place), found=content.get("version"), expected=VERSION)
     return content
 
 
@@ -297,13 +301,13 @@ def checksum_of(content: Mapping[str, Any]) -> str:
 
 
 def encode_point(point: Point) -> bytes:
-    """Return a point's bytes: JSON whose `checksum` is that of the rest (`checksum_of`)."""
+    """Return a point's bytes: JSON whose `checksum` covers its other fields (`checksum_of`)."""
     content = {**point._asdict(), "version": VERSION, "kind": "point", "backup_id": str(point.backup_id)}
     return json.dumps({**content, "checksum": checksum_of(content)}, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def decode_point(data: bytes | memoryview, name: PointName, place: object) -> Point:
-    """Return a point. Raises CorruptDataError for damage, or the bytes of another point."""
+    """Return a point. Raises CorruptDataError if it is damaged, or another point than its name says."""
     try:
         content = json.loads(bytes(data))
         checksum = content.pop("checksum")
@@ -318,7 +322,7 @@ def decode_point(data: bytes | memoryview, name: PointName, place: object) -> Po
         point = shaped(Point, content)
         is_other = point.name.key != name.key
     if is_other:
-        raise CorruptDataError("another point is in its place", path=str(place), found=point.name.key, expected=name.key)
+        raise CorruptDataError("the file holds a different point", path=str(place), found=point.name.key, expected=name.key)
     return point
 
 

@@ -1,11 +1,9 @@
-"""Opens the address of any folder that is read: a data folder, a bucket with one, or a point of a backup.
+"""Opens the address of a folder to read: a data folder, locally or in a bucket, or a point of a backup.
 
-| address | is |
-|---|---|
-| that of a backup, a folder or a bucket | its newest point |
-| ``backup:ADDRESS`` | the same, without listing a bucket's objects; an error if it is no backup |
+| address | is | |---|---| | the folder or bucket of a backup | its newest point |
+| ``backup:ADDRESS`` | the same, without listing a bucket's objects; an error if it is not a backup |
 | ``backup:ADDRESS#12`` | its point 12 |
-| any other | what `objects.opening` makes of it |
+| any other | opened by `objects.opening` |
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ _POINT = re.compile(r"backup:(.*?)(?:#(\d+))?", re.DOTALL)
 
 
 def is_point(address: object) -> TypeGuard[str]:
-    """Return whether an address names a point of a backup, or its newest."""
+    """Return whether an address has the form ``backup:ADDRESS`` or ``backup:ADDRESS#N``."""
     return isinstance(address, str) and address.startswith(SCHEME)
 
 
 def point_address(address: str, sequence: int | None) -> str:
-    """Return the address of a backup's point, None for the newest. It carries the options that the address carries."""
+    """Return the address of a point of a backup, `None` for the newest. It keeps the options of the backup's address."""
     text = f"{SCHEME}{address}" + ("" if sequence is None else f"#{sequence}")
     return ObjectAddress(text, options_of(address)) if options_of(address) else text
 
@@ -54,19 +52,19 @@ def parse_address(address: str) -> tuple[str, int | None]:
 
 
 def in_storage(address: str) -> str | None:
-    """Return the address of the backup if it is in object storage."""
+    """Return the backup's address if it is in object storage."""
     place = parse_address(address)[0]
     return place if is_in_storage(place) else None
 
 
 def settled(address: str, absolute: Callable[[str], str]) -> str:
-    """Return an address with an absolute path, for a process with another working folder."""
+    """Return an address with an absolute path, for a process with another working directory."""
     place, sequence = parse_address(address)
     return point_address(place if is_in_storage(place) else absolute(place), sequence)
 
 
 def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
-    """Return the folder that an address names, or the point of a backup as one.
+    """Return the folder, or the point of a backup, that an address names.
 
     Raises as `objects.opening.folder_at`; NotFoundError if there is no such backup or point, CorruptDataError for a damaged one.
     """
@@ -94,7 +92,7 @@ def address_of(*folders: FilePath) -> str:
 
 
 def absolute_address(address: Folders) -> str:
-    """Return an address of the same folders for a process with another working folder. Raises as `folders_at`."""
+    """Return an address of the same folders for a process with another working directory. Raises as `folders_at`."""
     return address_of(*(folder.absolute() for folder in folders_at(address)))
 
 
@@ -111,7 +109,7 @@ def point_after(address: str, time_ms: int) -> str:
 
 
 def refresh(folder: FilePath) -> None:
-    """Forget what is known of a folder in object storage, or of a backup's newest point."""
+    """Drop cached facts about a folder in object storage, and move to a backup's newest point."""
     point = _point_of(folder)
     if point is None:
         opening.refresh(folder)

@@ -1,10 +1,10 @@
-"""A report of a verification or a restore that an auditor can check: JSON, its Ed25519 signature beside it, and a page.
+"""A signed report of a verification or a restore, for auditors: JSON, its Ed25519 signature, and a page.
 
 | file | is |
 |---|---|
 | FILE | JSON |
 | FILE.sig | with a key: the signature of FILE's bytes, 64 bytes in Base64 |
-| FILE.html | the same for people; it is not signed |
+| FILE.html | the same as a page; it is not signed |
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ _STYLE = "body{font:15px sans-serif;margin:2em}td,th{padding:.2em 1em .2em 0;tex
 
 
 class Report:
-    """A report that will be written to `path`. Made before the work begins, so that a wrong key or place is noticed then.
+    """A report to be written to `path`. It is created before the work begins, so that a wrong key or folder fails early.
 
-    Raises InvalidArgumentError for another kind of key, NotFoundError without the folder, StorageError, MissingPackageError.
+    Raises InvalidArgumentError for another kind of key, NotFoundError if the folder does not exist, StorageError,
+    MissingPackageError.
     """
 
     def __init__(self, path: Path, sign_key: Path | None = None) -> None:
         if not path.absolute().parent.is_dir():
-            raise NotFoundError("no such folder, for a report", path=path.absolute().parent)
+            raise NotFoundError("no such folder for the report", path=path.absolute().parent)
         self._path = path
         self._key = None if sign_key is None else _private_key(sign_key)
 
@@ -63,9 +64,10 @@ class Report:
 
 
 def check_report(path: Path, public_key: Path) -> dict[str, Any]:
-    """Return a report that was signed with the key whose public part is given.
+    """Return a report after checking its signature with a public key.
 
-    Raises CorruptDataError if it was not, or was changed since; InvalidArgumentError for another kind of key, NotFoundError.
+    Raises CorruptDataError if it was signed with another key or changed afterwards, InvalidArgumentError for another kind of key,
+    NotFoundError.
     """
     data, signature = _read(path, "report"), _read(_beside(path, ".sig"), "signature of the report")
     with imported_from("tiered", "cryptography, which checks signatures"):
@@ -81,13 +83,13 @@ def check_report(path: Path, public_key: Path) -> dict[str, Any]:
     try:
         key.verify(base64.b64decode(signature.strip(), validate=True), data)
     except (InvalidSignature, ValueError):
-        raise CorruptDataError("the report is not signed with this key, or was changed since", path=path) from None
+        raise CorruptDataError("the report is not signed with this key, or was changed after it was signed", path=path) from None
     try:
         content: dict[str, Any] = json.loads(data)
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise ValueError(content["version"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError("signed with this key, but no report that this release knows", path=path) from error
+        raise CorruptDataError("the signature is valid, but this release does not know this kind of report", path=path) from error
     return content
 
 

@@ -1,6 +1,6 @@
-"""Where a backup is: a folder or a bucket. Objects are written whole, and never again with other bytes.
+"""The folder or bucket of a backup. Objects are written as a whole, and never changed.
 
-Nothing is overwritten, except by the same bytes: the names of data and manifests contain checksums.
+An object is only ever overwritten with the same bytes, because the names of data and manifests contain checksums.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Target(ABC):
 
     @abstractmethod
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
-        """Write an object; it is there completely or not at all, also after a crash. Raises StorageError."""
+        """Write an object atomically, also if there is a crash. Raises StorageError."""
 
     def put_soon(self, key: str, data: bytes | bytearray | memoryview) -> None:
         """Write an object that only what is put after `flush` needs. On any thread. Raises StorageError."""
@@ -53,15 +53,15 @@ class Target(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
-        """Yield the objects below a folder with their keys; of a folder's in order, from the one after `after` on."""
+        """Yield the objects below a folder with their keys, in order of the keys, starting after `after`."""
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; those that are gone already are no error. Raises StorageError."""
+        """Remove objects. Missing ones are ignored. Raises StorageError."""
 
     @abstractmethod
     def file(self, key: str, size_bytes: int) -> FilePath:
-        """Return the path of an object whose size is known, without asking for it."""
+        """Return the path of an object of known size, without a request."""
 
 
 class FolderTarget(Target):
@@ -91,7 +91,7 @@ class FolderTarget(Target):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"cannot make a folder: {error.strerror}", path=path.parent) from error
+            raise StorageError(f"cannot create a folder: {error.strerror}", path=path.parent) from error
         replace_file(path, data, syncs=False)
         self._unsynced.append(path)
 
@@ -175,7 +175,7 @@ class BucketTarget(Target):
 
 
 def open_target(address: str | os.PathLike[str]) -> Target:
-    """Return the place at an address, which need not exist. Raises InvalidArgumentError for a mangled address, or several."""
+    """Return the target at an address; it need not exist. Raises InvalidArgumentError for an invalid address, or several."""
     if is_object_address(address):
         return BucketTarget(str(address) if not isinstance(address, ObjectAddress) else address)
     if is_in_storage(address):

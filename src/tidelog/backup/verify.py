@@ -1,12 +1,12 @@
-"""Checks that a backup is whole: every point, every manifest, every byte of records.
+"""Verifies a backup: every point, every manifest, every byte of records.
 
-| found | because |
+| damage | how it is found |
 |---|---|
-| a byte changed, an object cut short, swapped, an older one in its place | each is named by its SHA-256; a point has its own |
-| an object missing | what names it exists; a point has its seal, its successor's `previous`, and its place in the sequence |
-| offsets missing, or twice | segments and pieces must follow one another, except at noted gaps |
+| an object changed, truncated, swapped, or replaced by an older one | names contain the SHA-256; a point has a checksum |
+| an object missing | a manifest names it; a point has a seal, a successor, and a place in the sequence |
+| offsets missing or repeated | segments and pieces must be contiguous, except at noted gaps |
 
-Deleting the newest point together with its seal leaves no trace; nothing in the backup can show it.
+If the newest point is deleted together with its seal, nothing in the backup can show it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong. Offsets are [start, end), times epoch ms; None if it concerns no records, or all."""
+    """A finding. Offsets are [start, end), times epoch ms; None if it concerns no records, or all."""
 
     text: str
     object: str
@@ -75,7 +75,7 @@ class Finding:
 
 @dataclass
 class BackupReport:
-    """The result: `findings`, and how much was looked at."""
+    """The result: `findings`, and how much was read."""
 
     findings: list[Finding] = field(default_factory=list)
     gaps: dict[tuple[str, int], list[Gap]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class BackupReport:
 
 
 class Place(NamedTuple):
-    """What a file belongs to."""
+    """The topic, partition and offsets that a file belongs to."""
 
     partition: PartitionManifest
     piece: Piece | Snapshot
@@ -107,7 +107,7 @@ def verify_backup(
 
     `elsewhere` checks files in other processes (`check_file`), and returns what each has, in order.
 
-    Raises NotFoundError if there is none, StorageError, AuthenticationError: what cannot be reached is not judged.
+    Raises NotFoundError if there is no backup, StorageError or AuthenticationError if an object cannot be reached.
     """
     try:
         read_head(target)
@@ -178,7 +178,7 @@ class _Verification:
     # --- points
 
     def _points(self) -> list[Point]:
-        """Return the points that are whole. Seals and sequence show which are missing or others."""
+        """Return the intact points. Seals and the sequence show which are missing or were replaced."""
         target = self._backup.target
         for folder, is_known in ((POINTS, parse_point), (SEALS, parse_seal), (EXPIRED, parse_expired)):
             for key, facts in target.list(folder):
@@ -357,7 +357,7 @@ def _finding(error: TidelogError, where: str, **concerned: Any) -> Finding:
 
 
 def _concerned(place: Place) -> dict[str, Any]:
-    """Return which records need a file."""
+    """Return the records that need a file."""
     found: dict[str, Any] = {"topic": place.partition.topic, "partition": place.partition.partition}
     piece = place.piece
     if isinstance(piece, Piece):
@@ -372,7 +372,7 @@ def _concerned(place: Place) -> dict[str, Any]:
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last of each run of consecutive numbers."""
+    """Yield the first and last number of each consecutive run."""
     first = None
     for slot, number in enumerate(numbers):
         first = number if first is None else first

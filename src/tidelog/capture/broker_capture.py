@@ -1,7 +1,7 @@
 """Brokers as the source of a backup.
 
-Each request goes to a partition's leader, and again when the leader moves. If a leader does not answer in time, its partitions
-are reported one by one; the others are backed up.
+Requests go to the partitions' leaders, and are repeated when a leader moves. If a leader does not respond in time, its partitions
+are reported as failed, and the others are backed up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EPOCH_VERSION = 4
 
 
 class _StoredBatches(PartitionFetcher):
-    """A partition's batches without exception: control batches and those of aborted transactions, too."""
+    """All batches of a partition, including control batches and aborted transactions."""
 
     def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
         for header in headers:
@@ -182,7 +182,7 @@ class BrokerCapture:
     def _offsets(
         self, keys: Collection[TopicPartition], target: int, isolation: Isolation, failed: dict[TopicPartition, Failed]
     ) -> dict[TopicPartition, int]:
-        """Return an offset for each partition; those that do not answer are added to `failed`."""
+        """Return an offset for each partition. Partitions without a response are added to `failed`."""
         found: dict[TopicPartition, int] = {}
 
         def ask(some: list[TopicPartition]) -> None:
@@ -219,8 +219,8 @@ class BrokerCapture:
         error: TidelogError,
         failed: dict[TopicPartition, Failed],
     ) -> None:
-        """Ask again what one of several partitions may have spoiled: without those that have lost their leader, or, if access was
-        refused, topic by topic. An unreachable leader was waited for already.
+        """Repeat a request that failed as a whole, so that one partition cannot fail the others: without partitions that have no
+        leader, or, if access was denied, one topic at a time. An unreachable leader has already been waited for.
         """
         again: list[list[TopicPartition]] = []
         if isinstance(error, BrokerError) and error.error_code in RETRIABLE:

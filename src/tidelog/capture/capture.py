@@ -1,13 +1,13 @@
-"""Takes the points of a backup, one after the other.
+"""Takes the points of a backup.
 
 | step | so that |
 |---|---|
-| topics, their settings, the partitions' offsets are asked | |
-| the new batches of each partition that has any are read and written | memory is bounded by one piece |
+| topics, their settings and the partitions' offsets are requested | |
+| each partition's new batches are read and written | memory is bounded by one piece |
 | the cut is computed | `cut.py` |
 | manifests, catalog, then the point, then its seal are written | a point exists only when everything is there |
 
-What fails is reported with its partition in the point (`incomplete`), which then has the partition as the point before.
+A partition that fails is listed in the point (`incomplete`), which then has the partition as it was in the previous point.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DESCRIBED_MS = 60_000
 
 @dataclass(frozen=True)
 class Selection:
-    """Which topics are backed up. Without `patterns` all but the internal ones."""
+    """Which topics are backed up: those that match `patterns`, by default all but the internal ones."""
 
     patterns: Sequence[str] = ()
     """Names, or patterns with `*` and `?`."""
@@ -94,11 +94,11 @@ Elsewhere = Callable[[list[PartitionRead]], Iterable[tuple[PartitionCapture, Tid
 
 
 class Capture:
-    """A backup of `source` at `target`, which is created if it is not there. `advance` gets the numbers of bytes that were read.
+    """Backs up `source` into `target`, which is created if it does not exist. `advance` is called with the number of bytes read.
 
     `elsewhere` reads partitions in other processes and returns them in order; what it returns is flushed.
 
-    Raises CorruptDataError if what is there is damaged, StorageError.
+    Raises CorruptDataError for a damaged backup, StorageError.
     """
 
     def __init__(
@@ -132,7 +132,8 @@ class Capture:
     def take(self) -> Point:
         """Take a point.
 
-        Raises TidelogError if nothing could be asked or written; then there is no point, and the next call goes on from the last.
+        Raises TidelogError if the source or the target cannot be reached. No point is then taken, and the next call continues
+        from the last one.
         """
         try:
             return self._take()
@@ -213,7 +214,7 @@ class Capture:
         return [topic for topic in known.values() if self.selection.takes(topic)]
 
     def _describe(self, topics: Sequence[SourceTopic], now_ms: int, failed: list[Failed]) -> None:
-        """Ask for settings and rights, if that is due."""
+        """Request settings and rights, if they are due."""
         is_due = self._described_ms is None or now_ms - self._described_ms >= DESCRIBED_MS or now_ms < self._described_ms
         wanted = [one.name for one in topics if is_due or one.name not in self._settings]
         if wanted:
@@ -227,7 +228,7 @@ class Capture:
     def _forget_truncated(
         self, captures: Mapping[TopicPartition, PartitionCapture], ends: Mapping[TopicPartition, SourceEnds]
     ) -> None:
-        """Ask where leader epochs end, and cut back what was truncated since the last point."""
+        """Request the ends of leader epochs, and drop records that the source has truncated since the last point."""
         epochs = {key: capture.epoch_to_check(ends[key]) for key, capture in captures.items()}
         asked = {key: epoch for key, epoch in epochs.items() if epoch >= 0}
         for key, end_offset in (self.source.epoch_ends(asked) if asked else {}).items():
@@ -243,7 +244,7 @@ class Capture:
     # --- the backup
 
     def _resume(self) -> None:
-        """Go on from the newest point."""
+        """Continue from the newest point."""
         points = self.backup.points()
         if not points:
             return
@@ -345,13 +346,15 @@ class Capture:
 
 
 def _opened(target: Target, clock: Clock) -> Backup:
-    """Return the backup at `target`, a new one if nothing is there. Raises StorageError if something else is."""
+    """Return the backup at `target`, a new one if the target is empty. Raises StorageError if the target holds something else."""
     try:
         return Backup(target)
     except NotFoundError:
         other = next(iter(target.list()), None)
         if other is not None:
-            text = "something else is there, not a backup"
-            raise StorageError(text, path=str(target), found=other[0], expected="an empty or new place, or a backup") from None
+            text = "the target is not empty, and not a backup"
+            raise StorageError(
+                text, path=str(target), found=other[0], expected="a new or empty folder or prefix, or a backup"
+            ) from None
         target.put(HEAD, encode_head(Head(uuid.uuid4(), clock.now_ms())))
         return Backup(target)

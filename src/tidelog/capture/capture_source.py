@@ -1,4 +1,4 @@
-"""What a backup needs of its source. `broker_capture.py` is one for brokers, `folder_capture.py` one for a data folder."""
+"""The interface of a backup's source. `broker_capture.py` implements it for brokers, `folder_capture.py` for a data folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SourceEnds(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A batch as it is stored, with its bytes."""
+    """A batch's header and its stored bytes."""
 
     header: BatchHeader
     data: memoryview
@@ -43,7 +43,7 @@ class FoundBatch(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """What could not be asked or read, and why."""
+    """A topic or partition that could not be read, and the reason."""
 
     what: str
     error: TidelogError
@@ -53,7 +53,7 @@ class Failed(NamedTuple):
 
 
 class CaptureSource(Protocol):
-    """The source of a backup. Methods raise TidelogError if nothing can be said at all."""
+    """The source of a backup. Methods raise TidelogError if the source as a whole cannot be reached."""
 
     name: str
     """The source in messages, and in the points."""
@@ -63,7 +63,7 @@ class CaptureSource(Protocol):
 
     @property
     def is_consistent(self) -> bool:
-        """Whether `ends` asks for all stable offsets before the ends, so that a cut can be found."""
+        """Whether `ends` reads all last stable offsets before it reads the log ends, so that a consistent cut exists."""
 
     def cluster_id(self) -> str | None: ...
 
@@ -71,25 +71,25 @@ class CaptureSource(Protocol):
         """Return all topics by name."""
 
     def settings(self, topics: Collection[str]) -> tuple[dict[str, dict[str, str]], list[Failed]]:
-        """Return the properties that are set for each topic, and the topics for which that is unknown."""
+        """Return the properties set for each topic, and the topics whose properties are unknown."""
 
     def ends(self, keys: Collection[TopicPartition]) -> tuple[dict[TopicPartition, SourceEnds], dict[TopicPartition, Failed]]:
-        """Return the offsets of partitions, and the partitions that did not answer."""
+        """Return the offsets of partitions, and the partitions that failed."""
 
     def missing(self, keys: Collection[TopicPartition]) -> list[Failed]:
-        """Return which records of partitions the source should have and has not."""
+        """Return the records that the source should have but lacks."""
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return where the records of a leader epoch, or of the last one before, end; partitions of which that is unknown are
-        left out.
+        """Return the end offset of a leader epoch, or of the last epoch before it, for each partition. Partitions for which it is
+        unknown are left out.
         """
 
     def read(self, key: TopicPartition, start_offset: int, end_offset: int) -> Iterator[FoundBatch]:
-        """Yield the batches with offsets in [start_offset, end_offset), control batches too. Raises OffsetOutOfRangeError if
-        records from `start_offset` on are gone.
+        """Yield the batches with offsets in [start_offset, end_offset), including control batches. Raises OffsetOutOfRangeError
+        if records at `start_offset` have been deleted.
         """
 
     def rights(self) -> dict[str, Any]:
-        """Return ACLs, quotas and SCRAM users, as far as they can be described; `not_described` says what is not, and why."""
+        """Return ACLs, quotas and SCRAM users. `not_described` lists those that could not be described, with the reason."""
 
     def close(self) -> None: ...

@@ -1,12 +1,12 @@
-"""The cut of a point: for each partition an offset, below which each transaction is decided in all its partitions, or in none.
+"""The cut of a point: an offset for each partition, such that every transaction has ended below the cut in all of its partitions
+or in none.
 
-The source was asked for the stable offset of every partition, and only then for the ends up to which it was read. So a
-transaction that is decided below a stable offset anywhere has all of its records in what was read; but its marker may
-be missing elsewhere. Such a transaction is left out: the offset of each partition that has its marker moves back to that marker,
-until nothing changes.
+The last stable offsets of all partitions are read before any log end. So if a transaction has ended below the last stable offset
+of one partition, all of its records were read, but its markers in other partitions may not have been. Such a transaction is left
+out: each partition that has its marker is cut at that marker. This repeats until nothing changes.
 
-A producer begins no transaction before the last one's markers are everywhere (KIP-98), so only its last transaction below the cut
-in each partition can be split.
+A producer begins a transaction only when all markers of its previous one are written (KIP-98). So the cut can split only its last
+transaction in each partition.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class CutState(NamedTuple):
-    """What the cut needs of a partition."""
+    """The facts about a partition from which the cut is computed."""
 
     stable_offset: int
     """The source's, and that of what was read, whichever is smaller."""
@@ -33,7 +33,7 @@ class CutState(NamedTuple):
 
 
 def consistent_cut(states: Mapping[Key, CutState]) -> dict[Key, int]:
-    """Return the offset of each partition."""
+    """Return the cut's offset in each partition."""
     cut = {key: state.stable_offset for key, state in states.items()}
     by_producer: dict[int, list[tuple[Key, Transaction]]] = {}
     for key, state in states.items():
@@ -57,8 +57,8 @@ def consistent_cut(states: Mapping[Key, CutState]) -> dict[Key, int]:
 
 
 def _may_be_one(states: Mapping[Key, CutState], ended: tuple[Key, Transaction], unfinished: tuple[Key, Transaction]) -> bool:
-    """Return whether two partitions' transactions of one producer may be the same. A marker that was stable for the point before
-    belongs to a transaction whose records had all been read then.
+    """Return whether a producer's transactions in two partitions may be the same one. If a marker was already stable at the
+    previous point, all records of its transaction had been read by then.
     """
     was_decided = ended[1].marker_offset < states[ended[0]].previous_stable
     return not (was_decided and unfinished[1].first_offset >= states[unfinished[0]].previous_end)

@@ -1,11 +1,11 @@
-"""Figures about a backup that follows, in a file for Prometheus (the textfile collector of its node exporter).
+"""Metrics of a continuous backup, in a file for the textfile collector of Prometheus's node exporter.
 
 | figure | is |
 |---|---|
 | `tidelog_backup_last_success_timestamp_seconds` | when the last point's cut was taken |
-| `tidelog_backup_lag_seconds` | how long that was ago when the file was written |
-| `tidelog_backup_point` | its sequence |
-| `tidelog_backup_bytes`, `…_written_bytes_total` | what it needs; what this process has written |
+| `tidelog_backup_lag_seconds` | the age of that cut when the file was written |
+| `tidelog_backup_point` | the last point's sequence |
+| `tidelog_backup_bytes`, `…_written_bytes_total` | the last point's size; bytes written by this process |
 | `tidelog_backup_points_total`, `…_failures_total` | of this process |
 | `tidelog_backup_incomplete`, `…_gaps_total` | what the last point could not read; gaps of this process |
 """
@@ -31,7 +31,7 @@ _HELP = {
 
 
 class Figures:
-    """Writes the figures to `path` after each point and each failure, if it is given."""
+    """Writes the metrics to `path`, if it is given, after each point and each failure."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

@@ -1,7 +1,7 @@
-"""A data folder, or several, as the source of a backup: of a broker that is stopped, or of one that runs.
+"""One or more data folders as the source of a backup. Their broker may be running.
 
-Of a running broker the records up to the high-watermark checkpoint are read, which is written every five seconds: those after it
-may be truncated.
+If it is running, records are read up to the high-watermark checkpoint, which is written every five seconds: later records may
+still be truncated.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class FolderCapture:
 
 
 def _batches(log: Log, start_offset: int, end_offset: int) -> Iterator[FoundBatch]:
-    """Yield batches, reading a mebibyte at a time."""
+    """Yield batches, reading 1 MiB at a time."""
     before: Segment | None = None
     chunk, chunk_position = memoryview(b""), 0
     for segment, header in log.segment_headers(start_offset, end_offset):

@@ -1,4 +1,4 @@
-"""Takes one point after the other."""
+"""Takes points continuously."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ PASSING = (BrokerUnreachableError, BrokerError, ProtocolError, StorageError)
 
 
 def follow(capture: Capture, clock: Clock, every_ms: int, wait: Callable[[float], object], figures: Figures) -> Iterator[Point]:
-    """Yield a point every `every_ms`, endlessly. `wait` waits for a number of seconds.
+    """Take and yield a point every `every_ms`, forever. `wait` waits for a number of seconds.
 
-    If brokers or the target do not answer, a warning is logged and the next point is tried at its time. Raises other errors.
+    If the brokers or the target do not respond, a warning is logged, and the next point is taken at its usual time. Raises other
+    errors.
     """
     while True:
         began = clock.now_ms()

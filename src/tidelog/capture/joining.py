@@ -1,4 +1,4 @@
-"""Joins small pieces of a segment, so that a backup that follows does not end as millions of small objects.
+"""Joins small pieces of a segment, so that a continuous backup does not consist of millions of small objects.
 
 | at the end of a segment | are joined when there are |
 |---|---|
@@ -6,7 +6,7 @@
 | pieces under 1 MiB | 16 |
 | pieces under 8 MiB | 4 |
 
-The joined pieces stay for the points that need them until these expire.
+The original pieces stay until the points that need them expire.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RULES = ((64 * 1024, 16), (1024 * 1024, 16), (8 * 1024 * 1024, 4))
 
 
 def pieces_to_join(pieces: Sequence[Piece]) -> int:
-    """Return how many of the last pieces should be one, 0 for none."""
+    """Return how many of the last pieces should be joined, 0 for none."""
     for limit, count in _RULES:
         small = 0
         while small < len(pieces) and pieces[-1 - small].size_bytes < limit:
@@ -36,7 +36,9 @@ def pieces_to_join(pieces: Sequence[Piece]) -> int:
 
 
 def join(backup: Backup, partition: PartitionManifest, segment: Segment, count: int) -> tuple[Piece, Mapping[str, bytes]]:
-    """Return the last `count` pieces as one, and the bytes of its files. Raises CorruptDataError, NotFoundError, StorageError."""
+    """Join the last `count` pieces; return the new piece and the bytes of its files. Raises CorruptDataError, NotFoundError,
+    StorageError.
+    """
     before, last = segment.pieces[:-count], segment.pieces[-count:]
     largest = max((piece.max_time for piece in before), default=NO_TIMESTAMP)
     builder = PieceBuilder(segment.base_offset, sum(piece.size_bytes for piece in before), largest)

@@ -1,4 +1,4 @@
-"""One partition of the source, from point to point: reads what is new, notes what is gone, leaves out what was truncated."""
+"""One partition of the source: reads its new records for each point, notes deleted ones, and drops truncated ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ATTEMPTS = 5
 
 
 class PartitionCapture:
-    """A partition; `ends` and `sha256` are those of the last point that has it, None if there is none."""
+    """A partition. `ends` and `sha256` are from the last point that contains it, None if there is none."""
 
     def __init__(self, backup: Backup, key: TopicPartition, topic_id: uuid.UUID) -> None:
         self.key = key
@@ -56,7 +56,7 @@ class PartitionCapture:
             self._writer.flush()
 
     def resume(self, topic: TopicManifest, ends: PartitionEnds, *, is_late: bool) -> None:
-        """Go on from a point; `is_late`: it may not have answered then."""
+        """Continue from a point. `is_late`: the partition may have failed at that point."""
         self._is_late = is_late
         self.ends, self.sha256 = ends, topic.partitions[ends.partition]
 
@@ -74,12 +74,12 @@ class PartitionCapture:
         return self._opened().last_epoch
 
     def truncate(self, end_offset: int) -> None:
-        """Forget what was read at or after an offset, if anything was."""
+        """Drop the records read at or after an offset."""
         if end_offset < self._opened().position:
             self._opened().cut_back(end_offset)
 
     def begin(self) -> None:
-        """Begin another point."""
+        """Begin a point."""
         self.gaps = []
 
     def must_read(self, now: SourceEnds) -> bool:
@@ -121,7 +121,7 @@ class PartitionCapture:
         raise IllegalStateError(f"records are removed faster than they can be read: {names.log_dir_name(*self.key)}")
 
     def cut_state(self) -> CutState:
-        """Return what the cut needs to know. Valid after `read`."""
+        """Return the facts for the cut. Call it after `read`."""
         now, seen = self._now, self._seen
         assert now is not None
         if self._writer is None:
@@ -138,7 +138,7 @@ class PartitionCapture:
         )
 
     def finish(self, cut: int, now_ms: int) -> None:
-        """Write the partition's manifest, if it is another than that of the last point. Raises StorageError."""
+        """Write the partition's manifest if it differs from the last point's. Raises StorageError."""
         now, writer = self._now, self._writer
         assert now is not None
         if writer is not None:
@@ -162,7 +162,7 @@ class PartitionCapture:
             self._writer.forget_ended(self.ends.stable_offset)
 
     def miss(self) -> None:
-        """Note that it does not answer for the point that is taken."""
+        """Note that the partition failed for the current point."""
         self._is_late = True
 
     def _skip(self, writer: PartitionWriter, log_start_offset: int, now_ms: int) -> None:
@@ -183,13 +183,13 @@ class PartitionCapture:
         return PartitionManifest(topic, self.topic_id, number, start, start, start, (), (), (), None, ())
 
     def drop(self) -> None:
-        """Forget what was read for a point that does not become one."""
+        """Drop the records read for a point that was abandoned."""
         self._writer = self._now = None
         self.gaps = []
 
     @property
     def manifest(self) -> PartitionManifest:
-        """The partition in the last point. Read if it is not known."""
+        """The partition's manifest in the last point, read on first use."""
         if self._manifest is None:
             assert self.sha256 is not None
             self._manifest = self._backup.read_partition(self.sha256)

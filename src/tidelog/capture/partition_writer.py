@@ -1,8 +1,8 @@
 """One partition in a backup: appends batches to its segments, and makes its manifest.
 
-What is kept between two points is the manifest and, once batches came, the state of the producers. Both can be read back, so a
-backup goes on after any interruption: what was written after the last point is written again, under the same names if it is the
-same.
+Between points it keeps the manifest and, once there were batches, the producer state. Both can be read back, so a backup can
+continue after any interruption. Whatever was written after the last point is then written again, and equal data gets the same
+names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PRODUCER_MS = 7 * 24 * 3_600_000
 
 
 class Transaction(NamedTuple):
-    """A producer's transaction in a partition; `marker_offset` -1 while it is open."""
+    """A producer's transaction in a partition. `marker_offset` is -1 while it is open."""
 
     producer_id: int
     first_offset: int
@@ -51,7 +51,7 @@ class Transaction(NamedTuple):
 
 
 class PartitionWriter:
-    """Goes on from `manifest`."""
+    """Writes a partition, continuing from `manifest`."""
 
     def __init__(self, backup: Backup, manifest: PartitionManifest) -> None:
         self._backup = backup
@@ -86,7 +86,7 @@ class PartitionWriter:
 
     @property
     def place(self) -> str:
-        """The partition's name, for messages."""
+        """The partition's name in messages."""
         return names.log_dir_name(self.manifest.topic, self.manifest.partition)
 
     @property
@@ -100,7 +100,9 @@ class PartitionWriter:
         return self._producers().open_transactions
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
-        """Append a batch as it is. Raises CorruptDataError for a damaged one, and for offsets that were backed up before."""
+        """Append a batch unchanged. Raises CorruptDataError for a damaged batch, and for offsets that are already in the
+        backup.
+        """
         check_crc(header, batch, self.place)
         state = self._producers()
         if header.base_offset < self.position and header.magic == 2 and not self._is_at_start:
@@ -126,7 +128,7 @@ class PartitionWriter:
             self.flush()
 
     def skip(self, gap: Gap) -> None:
-        """Go on behind records that are gone."""
+        """Skip offsets whose records were deleted."""
         self.flush()
         self._gaps.append(gap)
         self.position, self._is_at_start = gap.end_offset, True
@@ -135,7 +137,7 @@ class PartitionWriter:
         self.is_changed = True
 
     def begin_segment(self) -> None:
-        """Let the next batch begin a segment."""
+        """Begin a segment with the next batch."""
         self.flush()
         if self._segments and self._segments[-1].pieces:
             self._segments.append(Segment(self.position, ()))
@@ -156,7 +158,9 @@ class PartitionWriter:
             self._segments[-1] = last._replace(pieces=(*last.pieces[:-count], piece))
 
     def cut_back(self, offset: int) -> None:
-        """Forget what is at or after an offset, and the rest of its piece: the source's log was truncated there."""
+        """Drop everything at or after an offset, where the source's log was truncated, and the rest of the piece that
+        contains it.
+        """
         self._builder = None
         kept: list[Segment] = []
         for segment in self._backup.segments(self.manifest._replace(segments=tuple(self._segments))):
@@ -194,12 +198,14 @@ class PartitionWriter:
             self.forget_ended(self.ended[-MOST_ENDED].marker_offset)
 
     def stable_offset(self) -> int:
-        """Return the offset up to which every transaction is decided."""
+        """Return the offset up to which every transaction has ended."""
         unstable = self._producers().first_unstable_offset()
         return self.position if unstable is None else min(unstable, self.position)
 
     def finish(self, log_start_offset: int, stable_offset: int, now_ms: int) -> str:
-        """Write what is in memory, the newest producers' snapshot and the manifest; return its checksum. Raises StorageError."""
+        """Write the batches in memory, the newest producer snapshot and the manifest; return the manifest's checksum.
+        Raises StorageError.
+        """
         self.flush()
         segments = [one for one in self._segments if one.pieces and one.end_offset > log_start_offset]
         pages = [one for one in self.manifest.pages if one.end_offset > log_start_offset]
@@ -256,7 +262,7 @@ class PartitionWriter:
         return self._state
 
     def _replayed(self) -> ProducerState:
-        """Return the state of the producers after the segments that are kept, from their batches."""
+        """Return the producer state after the remaining segments, computed from their batches."""
         state = ProducerState()
         for segment in self._segments:
             for piece in segment.pieces:

@@ -1,7 +1,7 @@
-"""Collects batches of one segment, and makes a piece with its indexes of them.
+"""Collects batches of one segment, and builds a piece with its indexes.
 
-The entries are those that Kafka's appends make: one for each `index.interval.bytes` (spec §2.4, §2.5), of the batch that comes
-then. The time index's last entry of a piece is its largest time, as at a roll.
+Index entries follow Kafka's rule for appends: one at the first batch after every `index.interval.bytes` (spec §2.4, §2.5). The
+last entry of a piece's time index is the piece's largest timestamp, as when Kafka rolls a segment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class PieceBuilder:
-    """The next piece of the segment at `segment_base`, which has `position` bytes and the largest time `largest` so far."""
+    """The next piece of the segment at `segment_base`, which has `position` bytes and the largest timestamp `largest` so far."""
 
     def __init__(self, segment_base: int, position: int, largest: int) -> None:
         self.size_bytes = 0
@@ -59,15 +59,15 @@ class PieceBuilder:
         self.end_position += len(batch)
 
     def add_aborted(self, transaction: AbortedTxn) -> None:
-        """Note the transaction that the last batch aborted."""
+        """Note the transaction that the last batch, a marker, aborted."""
         self._aborted.append(transaction.to_bytes())
 
     def keep_aborted(self, data: bytes) -> None:
-        """Take entries of ``.txnindex`` as they are."""
+        """Add entries of a ``.txnindex`` unchanged."""
         self._aborted.append(data)
 
     def finish(self) -> tuple[Piece, Mapping[str, bytes]]:
-        """Return the piece and the bytes of its files by their endings. At least one batch was added."""
+        """Return the piece, and the bytes of its files by suffix. At least one batch must have been added."""
         first, last = self._first, self._last
         assert first is not None and last is not None
         files = {names.LOG_SUFFIX: b"".join(self._chunks)}

@@ -1,6 +1,6 @@
-"""What a cluster says about rights: ACLs, quotas, and the names of SCRAM users (their secrets cannot be read).
+"""Reads a cluster's ACLs, quotas, and the names of its SCRAM users (their secrets cannot be read).
 
-| asked | needs |
+| request for | needs |
 |---|---|
 | ACLs | Describe on the cluster |
 | quotas | DescribeConfigs on the cluster |
@@ -28,8 +28,8 @@ _NEWEST = {"DescribeAcls": 3, "DescribeClientQuotas": 1, "DescribeUserScramCrede
 
 
 def describe_rights(cluster: Cluster) -> dict[str, Any]:
-    """Return ACLs, quotas and SCRAM users as JSON values, with Kafka's numbers. What is refused is in `not_described`, each with
-    the reason.
+    """Return ACLs, quotas and SCRAM users as JSON values, with Kafka's numeric codes. `not_described` lists those that were
+    refused, with the reason.
     """
     found: dict[str, Any] = {"acls": None, "quotas": None, "scram_users": None, "not_described": {}}
     acls = DescribeAclsRequest(
@@ -72,7 +72,7 @@ def describe_rights(cluster: Cluster) -> dict[str, Any]:
 
 
 def _ask(cluster: Cluster, what: str, request: Message, response: type[Any], found: dict[str, Any]) -> Any:
-    """Return an answer; None, and the reason in `not_described`, if there is none."""
+    """Return the response. If it failed, return None and add the reason to `not_described`."""
     try:
         answer = cluster.ask_any(request, response, newest=_NEWEST[request.API_NAME])
         if answer.error_code:

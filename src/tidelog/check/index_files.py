@@ -139,4 +139,4 @@ def make_folder(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot make a folder: {error.strerror or error}", path=directory) from error
+        raise StorageError(f"cannot create a folder: {error.strerror or error}", path=directory) from error

@@ -15,11 +15,11 @@ staged chunks are void. Readers ignore staged chunks unless they are given the c
 | a source offset | its target offset | is exact |
 |---|---|---|
 | in a linear run | at the same distance from the run's beginning | yes |
-| between two runs, where nothing was copied (markers, aborted records, gaps) | the begin of the later run | yes |
-| in a run with gaps, after its first record | the begin of the run | no: at most the run's records lie before it |
+| between two runs, where nothing was copied (markers, aborted records, gaps) | the beginning of the later run | yes |
+| in a run with gaps, after its first record | the beginning of the run | no: at most the run's records lie before it |
 | after the last run, up to the copying position | after the last run's records | yes |
 | after the copying position | the same | no: the records in between are missing in the target |
-| before copying began | the begin of the first run | no: those records are not in the target |
+| before copying began | the beginning of the first run | no: those records are not in the target |
 
 Reading from the target offset, exact or not, skips none of the copied records at or after the source offset.
 """

@@ -49,5 +49,5 @@ class MsgpackDecoder(ObjectDecoder):
         unpacker.feed(body)
         found = list(unpacker)
         if len(found) != 2 * len(given) or found[1::2] != [_MARK] * len(given):
-            raise ValueError("a value is longer or shorter than it says")
+            raise ValueError("a value is longer or shorter than it declares")
         return found[::2]

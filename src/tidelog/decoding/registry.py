@@ -146,7 +146,7 @@ class SchemaRegistry:
             return None
         text, kind = answer.get("schema"), answer.get("schemaType") or "AVRO"
         if not isinstance(text, str) or not isinstance(kind, str):
-            raise self._error(path, "answers with what is no schema")
+            raise self._error(path, "returned something that is not a schema")
         found: dict[str, str] = {}
         self._collect(answer, path, found, set())
         return Schema(kind.upper(), text, tuple(found.items()))
@@ -157,7 +157,7 @@ class SchemaRegistry:
             try:
                 name, subject, version = str(one["name"]), str(one["subject"]), int(one["version"])
             except (KeyError, TypeError, ValueError):
-                raise self._error(path, "answers with a malformed reference") from None
+                raise self._error(path, "returned a malformed reference") from None
             place = f"/subjects/{quote(subject, safe='')}/versions/{version}"
             if place in visited:
                 continue
@@ -222,7 +222,7 @@ class SchemaRegistry:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise self._error(place, "answers with what is no JSON object: is this a schema registry?")
+            raise self._error(place, "returned something that is not a JSON object: is this a schema registry?")
         return answer
 
     def _fetched(self, request: urllib.request.Request) -> bytes:

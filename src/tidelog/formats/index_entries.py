@@ -58,7 +58,7 @@ class IndexEntries:
     def create(cls, base_offset: int, max_index_bytes: int) -> Self:
         """Begin an empty index in memory that holds at most `max_index_bytes`, rounded down to whole entries."""
         if max_index_bytes < cls.entry_bytes:
-            raise InvalidArgumentError("an index too small for one entry", found=max_index_bytes, expected=cls.entry_bytes)
+            raise InvalidArgumentError("an index is too small for one entry", found=max_index_bytes, expected=cls.entry_bytes)
         return cls(base_offset, file=None, data=bytearray(), max_index_bytes=max_index_bytes)
 
     @classmethod
@@ -190,7 +190,7 @@ class IndexEntries:
         """Raise CorruptIndexError if the file's length is broken; subclasses look at entries too (spec §2.7)."""
         if self.length_bytes % self.entry_bytes:
             raise CorruptIndexError(
-                "an index of invalid length",
+                "an index has an invalid length",
                 path=self.path,
                 found=f"{self.length_bytes} bytes",
                 expected=f"a multiple of {self.entry_bytes}",

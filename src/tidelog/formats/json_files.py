@@ -103,7 +103,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot make a folder: {error.strerror or error}", path=path) from error
+        raise StorageError(f"cannot create a folder: {error.strerror or error}", path=path) from error
 
 
 @contextlib.contextmanager

@@ -102,11 +102,14 @@ class OffsetIndex(IndexEntries):
             first, last = self.entry(0).offset, self.last_offset
             if last < self.base_offset:
                 raise CorruptIndexError(
-                    "an offset index below its segment's base", path=self.path, found=last, expected=f">= {self.base_offset}"
+                    "an offset index has an entry below its segment's base offset",
+                    path=self.path,
+                    found=last,
+                    expected=f">= {self.base_offset}",
                 )
             if last < first:
                 raise CorruptIndexError(
-                    "an offset index with decreasing offsets", path=self.path, found=last, expected=f">= {first}"
+                    "the offsets of an offset index decrease", path=self.path, found=last, expected=f">= {first}"
                 )
         super().sanity_check()
 

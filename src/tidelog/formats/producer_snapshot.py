@@ -55,7 +55,9 @@ class ProducerEntry(NamedTuple):
 def parse_snapshot(data: bytes, path: FilePath | None = None) -> list[ProducerEntry]:
     """Read a snapshot's bytes. Raises CorruptSnapshotError for a wrong length, version or checksum."""
     if len(data) < HEADER_BYTES:
-        raise CorruptSnapshotError("a snapshot cut short", path=path, found=f"{len(data)} bytes", expected=f">= {HEADER_BYTES}")
+        raise CorruptSnapshotError(
+            "a snapshot is cut short", path=path, found=f"{len(data)} bytes", expected=f">= {HEADER_BYTES}"
+        )
     version, crc, count = _HEADER.unpack_from(data)
     if version != VERSION:
         raise CorruptSnapshotError("a snapshot's version", path=path, position=0, found=version, expected=VERSION)

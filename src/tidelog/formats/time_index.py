@@ -137,13 +137,16 @@ class TimeIndex(IndexEntries):
             first, last = self.entry(0), self.last_entry
             if last.timestamp < first.timestamp:
                 raise CorruptIndexError(
-                    "a time index with decreasing timestamps",
+                    "the timestamps of a time index decrease",
                     path=self.path,
                     found=show_timestamp(last.timestamp),
                     expected=f"at least {show_timestamp(first.timestamp)}",
                 )
             if last.offset < self.base_offset:
                 raise CorruptIndexError(
-                    "a time index below its segment's base", path=self.path, found=last.offset, expected=f">= {self.base_offset}"
+                    "a time index has an entry below its segment's base offset",
+                    path=self.path,
+                    found=last.offset,
+                    expected=f">= {self.base_offset}",
                 )
         super().sanity_check()

@@ -168,7 +168,7 @@ class TimeMap:
         expected_bytes = size_bytes(data, path)
         if len(data) != expected_bytes:
             raise CorruptIndexError(
-                "a time map of invalid length", path=path, found=f"{len(data)} bytes", expected=expected_bytes
+                "a time map has an invalid length", path=path, found=f"{len(data)} bytes", expected=expected_bytes
             )
         crc = crc32c(memoryview(data)[: -_CHECKSUM.size])
         (stated,) = _CHECKSUM.unpack_from(data, len(data) - _CHECKSUM.size)

@@ -75,7 +75,7 @@ class TxnIndex:
             data = file.read(0, file.size_bytes())
         if len(data) % ENTRY_BYTES:
             raise CorruptIndexError(
-                "a transaction index of invalid length",
+                "a transaction index has an invalid length",
                 path=file.path,
                 found=f"{len(data)} bytes",
                 expected=f"a multiple of {ENTRY_BYTES}",
@@ -131,7 +131,7 @@ class TxnIndex:
         for txn in self.aborted:
             if txn.last_offset < self.base_offset:
                 raise CorruptIndexError(
-                    "an aborted transaction below its segment's base",
+                    "an aborted transaction ends below its segment's base offset",
                     path=self.path,
                     found=txn.last_offset,
                     expected=f">= {self.base_offset}",

@@ -96,7 +96,9 @@ class GroupTable:
             written = committed if is_plain else self._pending.setdefault(batch.producer_id, {})
             for _, _, key, value in batch.records:
                 if key is None:
-                    raise ProtocolError("a record of groups without a key", found=f"in the batch of offset {base_offset}")
+                    raise ProtocolError(
+                        "a record of __consumer_offsets has no key", found=f"in the batch of offset {base_offset}"
+                    )
                 version, identity = key[:2], key[2:]
                 if version in _OFFSET_KEYS:
                     if only is not None and not identity.startswith(only):

@@ -207,4 +207,4 @@ def _different(old: dict[Any, Any], new: dict[Any, Any]) -> set[Any]:
 
 
 def _unknown(record: UnknownRecord) -> UnsupportedVersionError:
-    return UnsupportedVersionError(f"{record.name} in a version of a newer Kafka", found=record.version)
+    return UnsupportedVersionError(f"{record.name} has a version of a newer Kafka", found=record.version)

@@ -109,7 +109,7 @@ class MetadataImage:
         """
         if isinstance(record, UnknownRecord):
             if record.api_key in _ESSENTIAL:
-                raise UnsupportedVersionError(f"{record.name} in a version of a newer Kafka", found=record.version)
+                raise UnsupportedVersionError(f"{record.name} has a version of a newer Kafka", found=record.version)
             self.unknown.append(record)
             return
         apply = _APPLY.get(type(record))

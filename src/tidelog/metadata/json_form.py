@@ -36,7 +36,7 @@ def show_known_value(value: Bytes, decode: Callable[[Bytes], Message | UnknownRe
     """Return what `show_value` returns. Raises ProtocolError also for an unknown record, or an unknown version of one."""
     record = decode(value)
     if isinstance(record, UnknownRecord):
-        raise ProtocolError("a metadata record of an unknown kind or version", found=f"{record.name}, version {record.version}")
+        raise ProtocolError("a metadata record has an unknown type or version", found=f"{record.name}, version {record.version}")
     return _show_known(record, read_frame(value).version)
 
 

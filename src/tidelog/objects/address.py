@@ -108,7 +108,7 @@ def parse(address: str | os.PathLike[str]) -> Place:
     if match is None or service is None:
         scheme = text if match is None else match[1]
         raise InvalidArgumentError(
-            f"no kind of object storage{did_you_mean(scheme, OBJECT_SCHEMES)}", found=text, expected=_EXPECTED
+            f"unknown kind of object storage{did_you_mean(scheme, OBJECT_SCHEMES)}", found=text, expected=_EXPECTED
         )
     scheme = match[1].lower()
     bucket, _, prefix = match[3].partition("/")

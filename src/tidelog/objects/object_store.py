@@ -73,7 +73,7 @@ def _of_profile(profile: str) -> Any:
     try:
         return Boto3CredentialProvider(boto3.Session(profile_name=None if profile == "default" else profile))
     except Exception as error:
-        raise AuthenticationError(f"the AWS profile {profile!r} gives no credentials: {type(error).__name__}") from None
+        raise AuthenticationError(f"the AWS profile {profile!r} provides no credentials: {type(error).__name__}") from None
 
 
 class ObstoreStore:
@@ -125,7 +125,9 @@ class ObstoreStore:
             found = len(data)
             if found == end - start:
                 return data
-        raise StorageError("an answer of another length", path=at, position=start, found=found, expected=f"{end - start} bytes")
+        raise StorageError(
+            "a response has the wrong length", path=at, position=start, found=found, expected=f"{end - start} bytes"
+        )
 
     def get(self, key: str) -> bytes:
         """Return a whole object. Raises NotFoundError, StorageError, AuthenticationError."""
@@ -135,7 +137,7 @@ class ObstoreStore:
         except SegmentChangedError:
             raise NotFoundError("an object is missing", path=at) from None
         if len(data) != meta["size"]:
-            raise StorageError("an answer of another length", path=at, found=len(data), expected=f"{meta['size']} bytes")
+            raise StorageError("a response has the wrong length", path=at, found=len(data), expected=f"{meta['size']} bytes")
         return bytes(data)
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:

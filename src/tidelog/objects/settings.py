@@ -88,7 +88,9 @@ def named_options(options: Mapping[str, object], service: str) -> dict[str, str]
         if name is None:
             known = _known(service)
             raise InvalidArgumentError(
-                f"no option for object storage{did_you_mean(given.lower(), known)}", found=repr(given), expected=", ".join(known)
+                f"unknown option for object storage{did_you_mean(given.lower(), known)}",
+                found=repr(given),
+                expected=", ".join(known),
             )
         if value is not None:
             found[name] = str(value).lower() if isinstance(value, bool) else str(value)

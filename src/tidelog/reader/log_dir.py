@@ -64,7 +64,7 @@ class LogDir:
         self.skip_damaged = skip_damaged
         self.notices = Notices()
         if not self._partitions and not may_be_empty:
-            raise DataDirNotFoundError(f"no partition of a Kafka log here{self._hint()}", path=self.path)
+            raise DataDirNotFoundError(f"not a data folder: it holds no partition{self._hint()}", path=self.path)
 
     def __repr__(self) -> str:
         return f"LogDir({str(self.path)!r})"
@@ -137,16 +137,18 @@ class LogDir:
         from tidelog.reader.metadata_log import metadata_dir  # Takes a while.
 
         if not self._names:
-            return ": the folder is empty"
+            return ", it is empty"
         if any(map(names.is_log_file, self._names)):
-            return "; this is a partition's folder, its parent is the data folder"
+            return "; it is a partition's folder, and its parent is the data folder"
         if lost := self.missing_partitions():
             shown = ", ".join(f"{one.topic}-{one.partition}" for one in lost[:_SHOWN_PARTITIONS])
             return f", but checkpoints name {len(lost)}: {shown}{', ...' if len(lost) > _SHOWN_PARTITIONS else ''}"
         found = [name for name in sorted(self._names)[:_MOST_LISTED] if _partitions_in(self.path / name)]
         if found:
             shown = ", ".join(found[:_SHOWN_PARTITIONS]) + (", ..." if len(found) > _SHOWN_PARTITIONS else "")
-            return f"; {shown} in it {'is a data folder' if len(found) == 1 else 'are data folders'}"
+            return (
+                f"; its subfolder {shown} is a data folder" if len(found) == 1 else f"; its subfolders {shown} are data folders"
+            )
         if metadata_dir(self.path).is_dir():
             return ", only a KRaft metadata log; tidelog dump shows its files"
         if _partitions_in(self.path.absolute().parent):
@@ -261,7 +263,7 @@ class LogDir:
         try:
             return log.missing(start_offset)
         except CorruptBatchError as error:
-            self.notices.note(log.directory, f"what is missing is unknown: {error}")
+            self.notices.note(log.directory, f"cannot tell what is missing: {error}")
             return []
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
@@ -317,7 +319,7 @@ class LogDir:
         try:
             return read_offset_checkpoint(path)
         except CorruptCheckpointError as error:
-            self.notices.note(path, f"{error}: taken as empty")
+            self.notices.note(path, f"{error}: treated as empty")
             return {}
 
     def _is_written_later(self, name: str, than: str) -> bool:

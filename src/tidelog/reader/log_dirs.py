@@ -75,7 +75,7 @@ class LogDirs(LogDir):
         self.notices = Notices()
         self._homes: dict[TopicPartition, LogDir] = {}
         if not self._partitions:
-            raise DataDirNotFoundError("no partition of a Kafka log in any of these folders", path=self.address)
+            raise DataDirNotFoundError("none of these folders holds a partition", path=self.address)
 
     def __repr__(self) -> str:
         return f"LogDirs({self.address!r})"

@@ -224,7 +224,10 @@ def _check_headless(header: BatchHeader, at: int, notices: Notices, path: FilePa
 def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: ReadOnlyFile, header: BatchHeader) -> None:
     if header.leader_epoch < log.epoch and header.last_offset >= log.end_offset:
         raise CorruptBatchError(
-            "an epoch goes back", position=header.position, found=f"epoch {header.leader_epoch}", expected=f"{log.epoch} or more"
+            "the leader epoch decreases",
+            position=header.position,
+            found=f"epoch {header.leader_epoch}",
+            expected=f"{log.epoch} or more",
         )
     log.epoch = max(log.epoch, header.leader_epoch)
     log.last_timestamp = max(log.last_timestamp, header.max_timestamp)

@@ -83,7 +83,7 @@ def place_of(target: int, log: Searched, end_offset: Callable[[], int], tiered: 
         return Place(end_offset(), NO_LEADER_EPOCH if latest is None else latest.epoch)
     if target != EARLIEST and log.message_format == 0:
         raise UnsupportedForMessageFormatError(
-            "message format v0 has no timestamps: only earliest and latest can be asked for", path=log.directory
+            "message format v0 has no timestamps: only earliest and latest can be found", path=log.directory
         )
     if tiered is not None and target in (EARLIEST_LOCAL, LATEST_TIERED):
         offset = tiered.local_start if target == EARLIEST_LOCAL else tiered.last_tiered

@@ -123,14 +123,14 @@ def read_time_map(path: FilePath) -> TimeMap | None:
         expected_bytes = size_bytes(file.read(0, HEADER.size), path)
         found_bytes = file.size_bytes()
         if found_bytes != expected_bytes:
-            raise CorruptIndexError("a time map of invalid length", path=path, found=f"{found_bytes} bytes")
+            raise CorruptIndexError("a time map has an invalid length", path=path, found=f"{found_bytes} bytes")
         return TimeMap.from_bytes(file.read(0, expected_bytes), path)
 
 
 def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_position: int, path: FilePath) -> None:
     """Raise CorruptIndexError unless the map can belong to the log `file`, whose batches end at `end_position`."""
     if time_map.base_offset != base_offset:
-        raise CorruptIndexError("a time map of another segment", path=path, found=f"base offset {time_map.base_offset}")
+        raise CorruptIndexError("a time map belongs to another segment", path=path, found=f"base offset {time_map.base_offset}")
     if time_map.positions[0] != 0:
         raise _disagrees(0, path)
     if time_map.covered_bytes > end_position:
@@ -311,7 +311,7 @@ def _make_folder(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot make a folder: {error.strerror or error}", path=directory) from error
+        raise StorageError(f"cannot create a folder: {error.strerror or error}", path=directory) from error
 
 
 def remove_time_map(log_path: AnyPath, directory: AnyPath | None = None) -> None:

@@ -186,19 +186,19 @@ class Transactions:
         if txn is None:
             header = segment.translate_offset(entry.last_offset)
             if header is None or (header.base_offset, header.producer_id) != (entry.last_offset, entry.producer_id):
-                raise CorruptIndexError("an aborted transaction without its marker", found=entry.last_offset)
+                raise CorruptIndexError("an aborted transaction has no marker", found=entry.last_offset)
             marker = segment.end_txn_marker(header) if header.is_control else None
             if not header.is_control or (marker is not None and marker.type is not ControlType.ABORT):
-                raise CorruptIndexError("an aborted transaction without its marker", found=entry.last_offset)
+                raise CorruptIndexError("an aborted transaction has no marker", found=entry.last_offset)
         elif txn.producer_id != entry.producer_id:
-            raise CorruptIndexError("an aborted transaction without its marker", found=entry.last_offset)
+            raise CorruptIndexError("an aborted transaction has no marker", found=entry.last_offset)
         elif not txn.is_aborted:
-            raise CorruptIndexError("an aborted transaction that was committed", found=entry.last_offset)
+            raise CorruptIndexError("a transaction in the index of aborted ones was committed", found=entry.last_offset)
         elif txn.first_offset == entry.first_offset:
             return
         # Compaction and retention remove records: then the entry reaches back further than the records.
         if not earliest <= entry.first_offset <= (entry.last_offset if txn is None else txn.first_offset):
-            raise CorruptIndexError("an aborted transaction with another first offset", found=entry.first_offset)
+            raise CorruptIndexError("an aborted transaction has a different first offset", found=entry.first_offset)
 
     def _state_behind(self, segment: Segment) -> ProducerState:
         """Return the state after a segment, replayed from its base or an earlier offset."""

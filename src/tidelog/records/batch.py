@@ -243,7 +243,9 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
         header = _read_header_fast(buffer, index, position)
         if header is None:
             (delta,) = _LENGTH.unpack_from(buffer, index + 23)
-            raise CorruptBatchError("last offset of batch out of range", path=path, position=position, found=f"delta {delta}")
+            raise CorruptBatchError(
+                "the last offset of a batch is out of range", path=path, position=position, found=f"delta {delta}"
+            )
         return header
     timestamp = NO_TIMESTAMP
     if magic == 1:

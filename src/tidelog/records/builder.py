@@ -90,7 +90,7 @@ def pack_header_v2(
     """Write header and checksum into the first 61 bytes of `buffer`; the rest holds the records as they will be stored."""
     if not 0 <= last_offset - base_offset <= MAX_OFFSET_DELTA:
         raise InvalidArgumentError(
-            "offsets of one batch too far apart", found=f"{base_offset} to {last_offset}", expected="less than 2^31"
+            "the offsets of a batch are too far apart", found=f"{base_offset} to {last_offset}", expected="less than 2^31"
         )
     if producer.producer_id == NO_PRODUCER_ID and is_transactional:
         raise InvalidArgumentError("a transactional batch needs a producer id")
@@ -189,7 +189,7 @@ def build_batch_v2_from_columns(
             timestamps, keys, values, headers, indices, offset_deltas, delete_horizon_ms, first, end, limit
         )
         if count == 0:
-            raise InvalidArgumentError("a batch without records")
+            raise InvalidArgumentError("a batch has no records")
         buffer = bytearray(HEADER_BYTES + size)
         kernel.encode_records_v2(
             buffer,
@@ -252,7 +252,7 @@ def build_batch_v2(
     timestamp is negative.
     """
     if not records:
-        raise InvalidArgumentError("a batch without records")
+        raise InvalidArgumentError("a batch has no records")
     base = records[0].offset if base_offset is None else base_offset
     previous = base - 1
     for record in records:
@@ -260,7 +260,9 @@ def build_batch_v2(
             raise InvalidArgumentError("offset does not increase", found=record.offset, expected=f"more than {previous}")
         previous = record.offset
     if previous - base > MAX_OFFSET_DELTA:
-        raise InvalidArgumentError("offsets of one batch too far apart", found=f"{base} to {previous}", expected="less than 2^31")
+        raise InvalidArgumentError(
+            "the offsets of a batch are too far apart", found=f"{base} to {previous}", expected="less than 2^31"
+        )
     try:
         timestamps = array("q", [record.timestamp for record in records])
     except OverflowError:

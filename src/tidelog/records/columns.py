@@ -187,7 +187,7 @@ class Columns:
     def _view_buffer(self, buffer: Bytes) -> None:
         if len(buffer) > MAX_BUFFER_BYTES:
             raise InvalidArgumentError(
-                "buffer too large for int32 positions", found=f"{len(buffer)} bytes", expected="less than 2 GiB"
+                "the buffer is too large for int32 positions", found=f"{len(buffer)} bytes", expected="less than 2 GiB"
             )
         self._view = memoryview(buffer)
         self._viewed = buffer

@@ -249,15 +249,15 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
     index = len(_XERIAL_HEADER)
     while index < len(data):
         if len(data) - index < 4:
-            raise cramjam.DecompressionError("block size cut off")
+            raise cramjam.DecompressionError("block size is cut off")
         (size,) = _INT32.unpack_from(data, index)
         index += 4
         if size < 0 or size > len(data) - index:
-            raise cramjam.DecompressionError("block cut off")
+            raise cramjam.DecompressionError("block is cut off")
         blocks.append(data[index : index + size])
         index += size
     if index > len(data):
-        raise cramjam.DecompressionError("frame header cut off")
+        raise cramjam.DecompressionError("frame header is cut off")
     return blocks
 
 

@@ -51,7 +51,7 @@ def parse_control_type(
     """Return the type in a control record's key. Raises InvalidRecordError for an invalid key."""
     if key is None or len(key) < _KEY.size:
         found = "null" if key is None else f"{len(key)} bytes"
-        raise InvalidRecordError("control record key too short", path=path, position=position, found=found, expected="4 bytes")
+        raise InvalidRecordError("control record key is too short", path=path, position=position, found=found, expected="4 bytes")
     version, type_id = _KEY.unpack_from(key)
     if version < 0:
         raise InvalidRecordError("control record key version", path=path, position=position, found=version, expected="0 or more")
@@ -76,7 +76,7 @@ def parse_end_txn_marker(
         )
     if value is None or len(value) < _END_TXN_VALUE.size:
         found = "null" if value is None else f"{len(value)} bytes"
-        raise InvalidRecordError("transaction marker too short", path=path, position=position, found=found, expected="6 bytes")
+        raise InvalidRecordError("transaction marker is too short", path=path, position=position, found=found, expected="6 bytes")
     version, coordinator_epoch = _END_TXN_VALUE.unpack_from(value)
     if version < 0:
         raise InvalidRecordError("transaction marker version", path=path, position=position, found=version, expected="0 or more")

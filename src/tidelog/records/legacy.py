@@ -119,7 +119,7 @@ def build_message_set(
             for record in records
         )
     if not records:
-        raise InvalidArgumentError("a compressed message without records")
+        raise InvalidArgumentError("a compressed message has no records")
     first = records[0].offset if magic == 1 else 0
     inside = b"".join(
         encode_message(magic, record.offset - first, record.timestamp, record.key, record.value, timestamp_type=timestamp_type)

@@ -90,7 +90,7 @@ def first_offset(header: BatchHeader, read: Callable[[BatchHeader], Bytes], path
         return header.base_offset
     record = next(iter_records(header, read(header), path=path), None)
     if record is None:
-        raise CorruptBatchError("a compressed message without messages in it", path=path, position=header.position)
+        raise CorruptBatchError("a compressed message contains no messages", path=path, position=header.position)
     return record.offset
 
 

@@ -121,15 +121,18 @@ def unwrap(
     at += 4 + max(key_length, 0)
     if at + 4 > end:
         raise InvalidRecordError(
-            "key of compressed message longer than the message", path=path, position=header.position, found=key_length
+            "the key of a compressed message is longer than the message", path=path, position=header.position, found=key_length
         )
     (value_length,) = _INT32.unpack_from(buffer, at)
     at += 4
     if value_length < 0:
-        raise InvalidRecordError("compressed message without a value", path=path, position=header.position)
+        raise InvalidRecordError("a compressed message has no value", path=path, position=header.position)
     if value_length > end - at:
         raise InvalidRecordError(
-            "value of compressed message longer than the message", path=path, position=header.position, found=value_length
+            "the value of a compressed message is longer than the message",
+            path=path,
+            position=header.position,
+            found=value_length,
         )
     return decompress(
         codec,
@@ -153,10 +156,12 @@ def wrapped_base_offset(header: BatchHeader, data: Bytes, path: PathLike = None)
     if header.magic == 0 or header.base_offset == 0:
         return 0
     if last_offset < 0:
-        raise InvalidRecordError("negative offset in compressed message", path=path, position=header.position, found=last_offset)
+        raise InvalidRecordError(
+            "a compressed message contains a negative offset", path=path, position=header.position, found=last_offset
+        )
     if header.base_offset < last_offset:
         raise InvalidRecordError(
-            "offset of compressed message below the last offset inside",
+            "the offset of a compressed message is below the last offset in it",
             path=path,
             position=header.position,
             found=header.base_offset,

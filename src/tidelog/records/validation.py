@@ -121,7 +121,7 @@ def validate_and_assign_offsets(
     headers in v0 and v1. `records` is then unchanged.
     """
     if not headers:
-        raise InvalidRecordError("no batch among the records to be appended")
+        raise InvalidRecordError("there is no batch to append")
     if headers[0].magic == 2:
         if len(headers) > 1:
             raise InvalidRecordError("a producer's v2 records must be one batch", found=f"{len(headers)} batches")
@@ -163,7 +163,7 @@ def _assign_batch(
     if refused or claim:
         _refuse_batch(memoryview(data)[start:end], header, first_ms, last_ms, rules, claim)
     if count == 0:
-        raise InvalidRecordError("a batch without records", position=header.position)
+        raise InvalidRecordError("a batch has no records", position=header.position)
     is_in_order &= header.last_offset - header.base_offset + 1 == count
     target = source if rules.target_codec is None or (header.is_control and source is Codec.NONE) else rules.target_codec
     if source is target and is_in_order and rules.magic == 2:
@@ -248,7 +248,7 @@ def _assign_messages(
     source = next((header.codec for header in headers if header.is_compressed), Codec.NONE)
     target = source if rules.target_codec is None else rules.target_codec
     if source is not Codec.NONE and len(headers) > 1:
-        raise InvalidRecordError("a compressed message is not alone", found=f"{len(headers)} messages")
+        raise InvalidRecordError("a compressed message must be the only one in its set", found=f"{len(headers)} messages")
     if first.is_compressed and first.timestamp_type != LOG_APPEND_TIME:
         taken = _assign_wrapped(records, first, rules, target, base_offset, now_ms)
         if taken is not None:

@@ -115,7 +115,7 @@ def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules,
     """Raise for faults that a batch's header shows."""
     if header.magic != first.magic:
         raise InvalidRecordError(
-            "batches of several formats in one append",
+            "the batches of an append have different formats",
             position=header.position,
             found=f"v{header.magic}",
             expected=f"v{first.magic}",
@@ -127,7 +127,7 @@ def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules,
         offsets = header.last_offset - header.base_offset + 1
         if count <= 0 or count != offsets:
             raise InvalidRecordError(
-                "the batch's record count is not that of its offsets", position=header.position, found=count, expected=offsets
+                "the batch's record count does not match its offsets", position=header.position, found=count, expected=offsets
             )
         if header.is_control:
             raise InvalidRecordError("clients cannot write control batches", position=header.position)

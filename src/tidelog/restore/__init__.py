@@ -1,9 +1,9 @@
-"""Restores a backup to a moment: into a data folder that Kafka opens, or into a running cluster. docs/backup.md shows how.
+"""Restores a backup to a moment: into a data folder that Kafka can open, or into a running cluster (docs/restore.md).
 
-`request.py` what is wanted · `points.py` points, opened once · `cuts.py` the point, the topics, and where each partition ends ·
-`moment.py` what groups had committed and which transactions were decided at that moment · `folder_target.py` a data folder ·
-`folder_groups.py` positions of groups in one · `cluster_target.py` a cluster · `digest.py` compares records · `restoring.py`
-all of it in order · `result.py` what was restored
+`request.py` the request · `points.py` points, opened once · `cuts.py` the plan: the point, the topics, and where each partition
+ends · `moment.py` committed offsets and decided transactions at that moment · `folder_target.py` a data folder ·
+`folder_groups.py` positions of groups in one · `cluster_target.py` a cluster · `digest.py` compares records · `restoring.py` runs
+all steps · `result.py` the result
 
 ::
 

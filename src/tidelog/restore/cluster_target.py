@@ -1,8 +1,8 @@
-"""Copies topics of a backup into a running cluster. Offsets there are new: maps say where each record went.
+"""Copies topics of a backup into a running cluster. Records get new offsets there; offset maps record which.
 
-Records are copied in transactions that include the position (`copying.copier`), so a restore that was killed goes on where it
-was, without a duplicate. Its work folder has the maps, and a file that says what is restored from which point; the same command
-finds it again. Records of aborted transactions, and of those that were open at the end, are left out.
+Records are copied in transactions that include the position (`copying.copier`), so a restore that was killed continues without
+duplicates. Its work folder holds the maps, and a file that identifies the restore, by which the same command finds it again.
+Records of aborted transactions, and of transactions still open at the end, are left out.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ _WHAT = "a restore's file"
 
 @dataclass(frozen=True, slots=True)
 class ClusterRestore:
-    """A restore that has begun: the job's name in the target, and where the target's partitions ended before it."""
+    """A restore in progress: the job's name in the target, and the partitions' end offsets there before it."""
 
     job_id: str
     ends: Mapping[TopicPartition, int]
 
 
 def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
-    """Create the topics, and the work folder, or go on with the restore that it has.
+    """Create the topics and the work folder, or continue the restore in that folder.
 
-    Raises TopicExistsError for topics with records, InvalidArgumentError if the folder is another restore's, BrokerError.
+    Raises TopicExistsError for topics with records, InvalidArgumentError if the folder belongs to another restore, BrokerError.
     """
     wanted = {**plan.identity, "target": cluster.cluster_id}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)
@@ -112,7 +112,7 @@ def refuse_full(plan: RestorePlan, cluster: Cluster) -> dict[TopicPartition, int
     ends = log_ends(cluster, keys, READ_COMMITTED) if keys else {}
     full = sorted({key.topic for key, one in ends.items() if one.high_watermark > one.log_start_offset})
     if full and not plan.request.into_existing:
-        text = f"topics with records are there already: {', '.join(full)}"
+        text = f"topics with records already exist: {', '.join(full)}"
         raise TopicExistsError(text, path=str(cluster), expected="--rename, or --into-existing")
     return {key: one.high_watermark for key, one in ends.items()}
 
@@ -120,7 +120,7 @@ def refuse_full(plan: RestorePlan, cluster: Cluster) -> dict[TopicPartition, int
 def copy(
     plan: RestorePlan, points: Points, begun: ClusterRestore, folder: Path, progress: Callable[[int], object], run: Runner
 ) -> Iterator[RestoredPartition]:
-    """Copy what is not there yet. Raises as `copy_partition`."""
+    """Copy the remaining records. Raises what `copy_partition` raises."""
     tasks: list[tuple[TopicCut, PartitionCut, CopyTask]] = []
     for topic in plan.topics:
         for cut in topic.partitions:
@@ -148,9 +148,10 @@ def copy(
 def restore_groups(
     plan: RestorePlan, cluster: Cluster, begun: ClusterRestore, folder: Path, positions: Positions
 ) -> Iterator[tuple[str, dict[TopicPartition, int], str]]:
-    """Set groups to where they were: yield each with its new offsets, and why it was left alone, or an empty text.
+    """Set groups to their old positions. Yield each group with its new offsets, and the reason if it was skipped, otherwise an
+    empty text.
 
-    A group with members in the target is left alone.
+    A group with members in the target is skipped.
     """
     mapped = {topic.source: _map_of(topic, cluster, begun, folder) for topic in plan.topics}
     for group, offsets in sorted(positions.items()):
@@ -225,9 +226,9 @@ def _mapped(maps: OffsetMap, source: TopicPartition, offset: int) -> int | None:
 
 
 def _make_topics(plan: RestorePlan, cluster: Cluster) -> None:
-    """Create missing topics, with the replication factor that they had if there are as many brokers.
+    """Create missing topics, with their old replication factor if there are enough brokers.
 
-    Until everything is copied and read back, nothing may be removed from them, and records keep their timestamps: `HELD`.
+    Until everything is copied and read back, the settings `HELD` keep all records and their timestamps.
     """
     brokers = len(cluster.brokers)
     by_factor: dict[int | None, dict[str, TopicShape]] = {}
@@ -242,7 +243,7 @@ def _make_topics(plan: RestorePlan, cluster: Cluster) -> None:
 
 
 def settle_topics(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore) -> list[str]:
-    """Give the topics that the restore created the settings that they had, and return what the target refused.
+    """Give the created topics their old settings, and return those that the target refused.
 
     Raises BrokerUnreachableError, UnsupportedVersionError.
     """
@@ -284,6 +285,6 @@ def _alter(cluster: Cluster, topic: str, changes: list[AlterableConfig]) -> None
 def target_digest_ranges(
     cluster: Cluster, begun: ClusterRestore, keys: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the offsets that the restore has written in the target."""
+    """Return the offset ranges that the restore has written in the target."""
     ends = log_ends(cluster, list(keys), READ_COMMITTED)
     return {key: (begun.ends.get(key, one.log_start_offset), one.end_offset) for key, one in ends.items()}

@@ -1,17 +1,17 @@
 """Plans a restore: which point of the backup, which topics, and where each partition begins and ends.
 
-| asked for | the point |
+| request | point |
 |---|---|
 | a point | that one |
 | nothing | the newest |
-| a time, in append order | the first point that was taken at or after it: it has everything up to then |
-| a time, by the records' times | the newest: later points may have late records |
+| a time, in append order | the first point at or after it, which contains everything before it |
+| a time, by timestamps | the newest, because later points may have late records |
 
-A topic that was deleted between two points is restored from the earlier one, also if one of the same name was created since
+A topic that was deleted between two points is restored from the earlier one, even if a topic of the same name was created later
 that has no record before the end. A topic that was created between them is restored if it has a record before the end.
 
-A transaction that is open at a partition's end is committed if `__transaction_state`, cut at the same moment, says that its
-commit was decided; then its records are restored in all partitions. Otherwise they are left out in all of them.
+A transaction that is open at a partition's end counts as committed if `__transaction_state`, cut at the same moment, holds the
+decision to commit it. Its records are then restored in all partitions, otherwise in none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SPLIT_BYTES = 64 << 20
 
 
 class PartitionCut(NamedTuple):
-    """What is restored of a partition: offsets `[start_offset, end_offset)` of the backup."""
+    """The part of a partition to restore: offsets `[start_offset, end_offset)` of the backup."""
 
     partition: int
     start_offset: int
@@ -87,7 +87,7 @@ class TopicCut(NamedTuple):
         return self.manifest.name
 
     def result(self, cut: PartitionCut, end_offset: int | None, records: int | None, size_bytes: int) -> RestoredPartition:
-        """Return the result of a partition: where it ends in the target, and what was written now."""
+        """Return a partition's result: its end in the target, and the number of records written."""
         return RestoredPartition(
             TopicPartition(self.source, cut.partition),
             TopicPartition(self.name, cut.partition),
@@ -101,7 +101,7 @@ class TopicCut(NamedTuple):
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions in the target: one that the backup could not read is empty there."""
+        """The number of partitions in the target. Those that the backup could not read are empty there."""
         return self.partitions[-1].partition + 1 if self.spread is None else self.spread.partitions
 
     @property
@@ -125,7 +125,7 @@ class RestorePlan:
 
     @property
     def identity(self) -> dict[str, object]:
-        """What a restore that was interrupted must have in common with the one that goes on with it, as JSON."""
+        """The facts, as JSON, that must be equal for a run to continue an interrupted restore."""
         request = self.request
         return {
             "backup": self.backup_id,
@@ -138,7 +138,7 @@ class RestorePlan:
         }
 
     def splits_of(self, source: Source, topic: TopicCut, cut: PartitionCut) -> list[Split]:
-        """Return the splits that read what is restored of a partition as consumers see it. `source` is the topic's point."""
+        """Return the splits that read the restored part of a partition as consumers do. `source` is the topic's point."""
         if not cut.size:
             return []
         request = self.request
@@ -151,11 +151,9 @@ class RestorePlan:
 def plan_restore(request: RestoreRequest) -> RestorePlan:
     """Plan a restore without writing anything.
 
-    Raises:
-        NotFoundError: no such backup or point, or no topic that fits.
-        InvalidArgumentError: the backup ends before the requested time, or begins after it; two topics would get one name; the
-            target is a bucket.
-        CorruptDataError, StorageError
+    Raises: NotFoundError: no such backup or point, or no matching topic. InvalidArgumentError: the backup ends before the
+        requested time, or begins after it; two topics would get the same name; the target is a bucket. CorruptDataError,
+        StorageError
     """
     if not kind_of(request.target).is_cluster:
         _ = request.folder  # Raises for a place that is no folder of this machine.
@@ -189,7 +187,7 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
         here = {one.source for one in topics}
         internal = tuple(cuts.of(point, catalog[name], name) for name in INTERNAL if name in catalog and name not in here)
     if not topics:
-        raise NotFoundError("no topic of the backup fits", path=request.backup, found=", ".join(request.topics) or None)
+        raise NotFoundError("no topic of the backup matches", path=request.backup, found=", ".join(request.topics) or None)
     _check_not_empty(request, topics)
     return RestorePlan(
         request,
@@ -202,7 +200,9 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
 
 
 def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Point]:
-    """Return the last point before the moment, if a topic may have been deleted since, and the point to restore from."""
+    """Return the point to restore from, and before it the last point before the moment if topics may have been deleted since
+    then.
+    """
     until_ms = request.until_ms
     if request.point is not None or until_ms is None:
         return None, backup.point(request.point)
@@ -228,7 +228,7 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
 
 
 def _check_not_empty(request: RestoreRequest, topics: Iterable[TopicCut]) -> None:
-    """Raise InvalidArgumentError if the moment is before everything that the backup has."""
+    """Raise InvalidArgumentError if the backup has nothing before the moment."""
     if request.until_ms is None or request.order != APPEND or any(cut.size for topic in topics for cut in topic.partitions):
         return
     if any(one.end_offset > one.log_start_offset for topic in topics for one in topic.entry.partitions):
@@ -237,7 +237,7 @@ def _check_not_empty(request: RestoreRequest, topics: Iterable[TopicCut]) -> Non
 
 
 def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
-    """Raise NotFoundError for a topic that is named, and not in the backup."""
+    """Raise NotFoundError for a named topic that the backup lacks."""
     known = list(chosen)
     taken: dict[str, str] = {}
     for name in filter(request.wants, known):
@@ -250,12 +250,12 @@ def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
             raise NotFoundError(f"no topic {name!r} in the backup{near_topics(name, known)}", path=request.backup)
     for name in (*request.renames, *request.partitions):
         if not request.wants(name):
-            what = "a new name" if name in request.renames else "other partitions"
-            raise InvalidArgumentError(f"topic {name!r} gets {what}, and is not restored", found=", ".join(request.topics))
+            what = "is renamed" if name in request.renames else "gets other partitions"
+            raise InvalidArgumentError(f"topic {name!r} {what}, but is not restored", found=", ".join(request.topics))
 
 
 class _Cuts:
-    """Finds the ends of topics."""
+    """Finds where the partitions of topics end."""
 
     def __init__(self, backup: Backup, request: RestoreRequest, points: Points) -> None:
         self._backup = backup
@@ -301,7 +301,7 @@ class _Cuts:
         return TopicCut(topic, entry, name, address, point.sequence, tuple(cuts), settings, spread)
 
     def _found(self, source: Source, ends: Mapping[TopicPartition, int], time_ms: int) -> dict[TopicPartition, int]:
-        """Return the first offset at or after a time, the end where there is none."""
+        """Return the first offset at or after a time, or the end offset if there is none."""
         found = source.find(dict.fromkeys(ends, time_ms))
         return {key: end if (one := found[key]) is None else min(end, one.offset) for key, end in ends.items()}
 
@@ -321,7 +321,7 @@ class _Cuts:
             return log.open_transactions(offset)
 
     def _commits(self, point: Point) -> frozenset[int]:
-        """Return the producers whose last transaction was committed at the moment."""
+        """Return the producers whose last transaction was committed by the moment."""
         if point.sequence not in self._decided:
             log_dir = self._source(point).log_dir
             assert log_dir is not None
@@ -329,7 +329,7 @@ class _Cuts:
         return self._decided[point.sequence]
 
     def _state_ends(self, point: Point) -> dict[int, int]:
-        """Return where the partitions of the transactions' own topic are cut; none if the backup lacks it."""
+        """Return the cuts of the partitions of `__transaction_state`; empty if the backup lacks the topic."""
         entry = self._backup.catalog(point).get(TRANSACTIONS_TOPIC)
         if entry is None:
             return {}

@@ -1,7 +1,7 @@
-"""A digest of a partition's records, by which what was restored is compared with the backup: equal records in the same order give
-the same digest, however they lie in batches.
+"""A digest of a partition's records, to compare a restored partition with the backup. Equal records in the same order give the
+same digest, however they are batched.
 
-Each column is a stream of its own: the bytes of all values, their lengths (-1 for null), the timestamps.
+Each column is hashed as a stream: the bytes of all values, their lengths (-1 for null), the timestamps.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _COLUMNS = ("timestamp", "key", "value", "headers")
 
 
 class Digest(NamedTuple):
-    """The number of records, and the SHA-256 of what is in them."""
+    """The number of records, and the SHA-256 of their content."""
 
     records: int
     sha256: str
 
 
 class DigestTask(NamedTuple):
-    """What is read: splits of one partition, in order. Offsets are part of the digest only if asked for."""
+    """Splits of one partition, in order. The digest includes offsets only if requested."""
 
     splits: tuple[Split, ...]
     with_offsets: bool
 
 
 def digest_of(task: DigestTask) -> Digest:
-    """Read a partition.
+    """Return the digest of a partition's splits.
 
     Raises what reading them raises.
     """
@@ -54,7 +54,7 @@ def digest_of(task: DigestTask) -> Digest:
 
 
 def _add(streams: dict[str, _Hash], name: str, column: pa.Array) -> None:
-    """Add a column to its streams; a nested one has one for each part."""
+    """Add a column to its streams. A nested column has a stream for each part."""
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         _add(streams, f"{name}.count", pc.fill_null(pc.list_value_length(column), -1))

@@ -1,4 +1,4 @@
-"""Writes the positions of groups into a data folder that has none: commits in `__consumer_offsets`, like a coordinator's."""
+"""Writes committed offsets into `__consumer_offsets` of a data folder that has none, as a coordinator would."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {"cleanup.policy": "compact", "compression.type": "producer", "segmen
 
 
 def write_groups(folder: Path, positions: Positions, clock: Clock) -> None:
-    """Write the positions. Raises TopicExistsError if the folder has `__consumer_offsets`, StorageError."""
+    """Write the committed offsets. Raises TopicExistsError if the folder has `__consumer_offsets`, StorageError."""
     by_partition: dict[int, list[tuple[bytes, bytes | None]]] = defaultdict(list)
     for group, offsets in positions.items():
         for key, committed in offsets.items():

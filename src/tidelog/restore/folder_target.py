@@ -1,11 +1,11 @@
-"""Writes topics of a backup into a data folder: batches as they are, with their offsets, leader epochs and producers.
+"""Writes topics of a backup into a data folder: unchanged batches, with their offsets, leader epochs and producers.
 
-Each topic appears whole or not at all (`storage.topics.new_topic`), so a restore that was killed begins again with the first
-topic that is not there. A batch is rewritten only if a part of its records is left out; the others keep their offsets, as after a
-compaction. A transaction that is open at the end gets the marker that decides it, at the next offset.
+Each topic is created atomically (`storage.topics.new_topic`), so a restore that was killed continues with the first missing
+topic. A batch is rewritten only if some of its records are left out; the others keep their offsets, as after compaction. A
+transaction that is open at the end gets a COMMIT or ABORT marker at the next offset.
 
-The internal topics come last, if the folder has none: groups are then where they were, and Kafka's coordinators find what they
-knew.
+The internal topics come last, unless the folder already has them. With them, groups keep their positions and Kafka's coordinators
+their state.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _SPLIT_BYTES = 256 << 20
 def restore_topic(
     plan: RestorePlan, topic: TopicCut, source: Source, folder: Path, clock: Clock, progress: Callable[[int], object]
 ) -> list[RestoredPartition]:
-    """Restore a topic of the point `source` into a data folder, which is created if missing. `progress` is called with bytes that
-    were written.
+    """Restore a topic of the point `source` into a data folder, which is created if missing. `progress` is called with the number
+    of bytes written.
 
-    Raises TopicExistsError, InvalidArgumentError for a name or settings that are refused, SegmentChangedError or CorruptDataError
-    if the backup is damaged, StorageError. Nothing is left behind then.
+    Raises TopicExistsError, InvalidArgumentError for an invalid name or setting, SegmentChangedError or CorruptDataError if the
+    backup is damaged, StorageError. After an error, no part of the topic remains.
     """
     topic_id = topic.manifest.topic_id
     with NewTopic(folder, topic.name, topic.partition_count, topic.settings, clock, topic_id=topic_id) as new:
@@ -98,7 +98,7 @@ def _append(log: PartitionLog, data: bytes) -> None:
 def _pieces(
     source: Source, key: TopicPartition, cut: PartitionCut, kept: _Kept, limit_bytes: int
 ) -> Iterator[tuple[bytes, list[BatchHeader]]]:
-    """Yield what is kept of the batches, in pieces of at most `limit_bytes`, or of one batch, each with its batches."""
+    """Yield the kept records, in pieces of at most `limit_bytes`, or of one batch, each with its batches."""
     if not cut.size:
         return
     piece, headers = bytearray(), list[BatchHeader]()
@@ -135,7 +135,7 @@ class _Kept(RecordFilter):
         self._until_ms = request.until_ms if is_by_time else None
 
     def is_whole(self, header: BatchHeader) -> bool:
-        """Whether a batch is kept as it is, by its header."""
+        """Whether a batch is kept unchanged, judging by its header."""
         if header.magic < 2 and (self._from_ms is not None or self._until_ms is not None):
             return False
         inside = self._low <= header.base_offset and header.last_offset < self._high
@@ -143,7 +143,7 @@ class _Kept(RecordFilter):
         return header.is_control or (inside and below and self._from_ms is None)
 
     def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
-        """Keep the last sequence of a producer whose records are left out, so that it can go on."""
+        """Keep the last sequence of a producer whose records are left out, so that it can continue."""
         has_producer = header.magic >= 2 and header.has_producer_id
         return BatchDecision(BatchRetention.RETAIN_EMPTY if has_producer else BatchRetention.DELETE_EMPTY)
 
@@ -156,7 +156,7 @@ class _Kept(RecordFilter):
 
 
 def _decide(cut: PartitionCut, log: PartitionLog, latest: BatchHeader) -> None:
-    """Append the markers of the transactions that are open at the end."""
+    """Append a marker for each transaction that is open at the end."""
     for producer_id, _ in sorted({**cut.committed, **cut.left_out}.items()):
         entry = log.producer_state.last_entry(producer_id)
         if entry is None or entry.current_txn_first_offset is None:

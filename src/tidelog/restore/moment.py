@@ -1,4 +1,4 @@
-"""What Kafka's own topics say about a moment: the positions of groups, and the transactions whose commit was decided."""
+"""The state at a moment from Kafka's internal topics: committed offsets of groups, and transactions whose commit was decided."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DECIDED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE
 
 
 def positions_at(log_dir: LogDir, ends: Mapping[int, int]) -> Positions:
-    """Return what groups had committed in the first records of `__consumer_offsets`, up to each partition's end (exclusive).
+    """Return the groups' committed offsets from the records of `__consumer_offsets` before each partition's end offset.
 
     Raises CorruptDataError, ProtocolError.
     """
@@ -38,8 +38,8 @@ def positions_at(log_dir: LogDir, ends: Mapping[int, int]) -> Positions:
 
 
 def decided_commits(log_dir: LogDir, ends: Mapping[int, int]) -> frozenset[int]:
-    """Return the producer ids whose last transaction is committed, in the first records of `__transaction_state`, up to each
-    partition's end (exclusive). The decision is stored before any partition gets the marker.
+    """Return the producer ids whose last transaction was committed, from the records of `__transaction_state` before each
+    partition's end offset. The decision is stored there before any partition gets the marker.
 
     Raises CorruptDataError, ProtocolError.
     """

@@ -1,4 +1,4 @@
-"""The points of a backup that are being read, each opened once: for a bucket, opening one is some requests."""
+"""Opens each point of a backup once, because opening one in a bucket needs several requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.sources.source import Source
 
 
 class Points:
-    """Opens points when they are needed, and closes all at the end."""
+    """Opens points on demand, and closes all of them at the end."""
 
     def __init__(self) -> None:
         self._opened = ExitStack()
@@ -23,7 +23,7 @@ class Points:
         self._opened.close()
 
     def at(self, address: str) -> Source:
-        """Return the point at an address. Raises what opening it raises."""
+        """Return the point at an address. Raises the errors of opening it."""
         if address not in self._sources:
             self._sources[address] = self._opened.enter_context(open_source(address))
         return self._sources[address]

@@ -1,13 +1,13 @@
-"""What a restore is asked for.
+"""The request for a restore.
 
-`until` is a time. There are two ways to end at it:
+`until` is a time. A partition can end there in two ways:
 
-| order | of a partition, what is restored |
+| order | restored records |
 |---|---|
 | `append` | everything before the first record at or after `until`: the cut is an offset |
-| `time` | every record with an earlier timestamp, also those that were appended later (late records) |
+| `time` | every record with an earlier timestamp, including late ones, which were appended later |
 
-Late records are those that `time` has and `append` has not. A plan counts them.
+A plan counts the late records: those that `time` restores and `append` does not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BY_TIME: Final = "time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRequest:
-    """A restore. Times are epoch milliseconds; None for no bound: then the point's own cut is the end."""
+    """A request. Times are epoch milliseconds. Without `until_ms` the point's cut is the end."""
 
     backup: str
     target: str
@@ -41,7 +41,7 @@ class RestoreRequest:
     from_ms: int | None = None
     order: Order = APPEND
     point: int | None = None
-    """The sequence of the point to restore from; None for the one that fits."""
+    """The sequence of the point to restore from; None to choose it by `until_ms`."""
     topics: tuple[str, ...] = ()
     """Names, or patterns with `*` and `?`; none for all topics that are not internal."""
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class RestoreRequest:
     def __post_init__(self) -> None:
         for old, new in self.renames.items():
             if not is_topic_name(new):
-                raise InvalidArgumentError(f"topic {old!r} cannot get this name", found=repr(new))
+                raise InvalidArgumentError(f"topic {old!r} cannot be renamed to this", found=repr(new))
         for topic, count in self.partitions.items():
             if count < 1:
                 raise InvalidArgumentError(f"topic {topic!r} cannot have so many partitions", found=count, expected="at least 1")
@@ -66,21 +66,21 @@ class RestoreRequest:
             text = "a folder keeps offsets, so its topics have as many partitions as they had"
             raise InvalidArgumentError(text, found=self.target, expected="a cluster, host:port")
         if len(set(self.renames.values())) < len(self.renames):
-            raise InvalidArgumentError("two topics cannot get the same name", found=dict(self.renames))
+            raise InvalidArgumentError("two topics would get the same name", found=dict(self.renames))
         if self.from_ms is not None and self.until_ms is not None and self.from_ms >= self.until_ms:
             raise InvalidArgumentError(
-                "the restore would begin where it ends, or later",
+                "the range to restore is empty",
                 found=f"from {format_time(self.from_ms)}",
                 expected=f"before {format_time(self.until_ms)}",
             )
 
     @property
     def folder(self) -> Path:
-        """The target as a folder. Raises InvalidArgumentError for an address of something else."""
+        """The target's folder. Raises InvalidArgumentError if the address is not a local folder."""
         return folder_path(self.target, "a folder, or host:port")
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is restored, by its name in the backup."""
+        """Whether the topic with this name in the backup is restored."""
         if not self.topics:
             return not is_hidden(topic)
         return any(fnmatchcase(topic, one) for one in self.topics)
@@ -96,11 +96,11 @@ class RestoreRequest:
 
 
 def check_same(begun: Mapping[str, object], wanted: Mapping[str, object], path: Path) -> None:
-    """Raise InvalidArgumentError, with what differs, if a folder holds another restore than the wanted one."""
+    """Raise InvalidArgumentError, naming the difference, if a folder belongs to another restore."""
     names = [name for name in {**begun, **wanted} if begun.get(name) != wanted.get(name)]
     if names:
         raise InvalidArgumentError(
-            "the folder holds another restore: go on with the same options, or take another folder",
+            "the folder belongs to another restore: continue it with the same options, or use another folder",
             path=path,
             found=", ".join(f"{name} {begun.get(name)}" for name in names),
             expected=", ".join(f"{name} {wanted.get(name)}" for name in names),

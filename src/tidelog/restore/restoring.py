@@ -1,4 +1,4 @@
-"""Carries out a planned restore, into a folder or a cluster, and compares what it wrote with the backup."""
+"""Runs a planned restore into a folder or a cluster, and compares the result with the backup."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Progress = Callable[[int], object]
 
 @dataclass(slots=True)
 class RestoreReport:
-    """What a restore did."""
+    """The result of a restore."""
 
     plan: RestorePlan
     partitions: list[RestoredPartition] = field(default_factory=list)
@@ -66,7 +66,7 @@ class RestoreReport:
 
 
 def work_folder(plan: RestorePlan, state: Path) -> Path:
-    """Return the folder below `state` in which the same command finds the maps of a restore into a cluster again."""
+    """Return the folder below `state` for the offset maps of a restore into a cluster. The same command gets the same folder."""
     request = plan.request
     name = f"{plan.backup_id[:8]}-{plan.point.sequence}-{request.until_ms}-{request.from_ms}-{request.order}-{request.target}"
     return state / "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
@@ -81,12 +81,12 @@ def restore(
     verify: bool = True,
     run: Runner = on_threads,
 ) -> RestoreReport:
-    """Restore as planned. `work` is the folder of the maps of a restore into a cluster. May be called again after it was killed.
+    """Run a plan. `work` is the folder for the offset maps of a restore into a cluster. Call it again to continue after a crash.
 
     `run` copies and reads back the partitions of a cluster.
 
     Raises:
-        TopicExistsError: a topic is there already. InvalidArgumentError: the target holds another restore.
+        TopicExistsError: a topic already exists. InvalidArgumentError: the target holds another restore.
         StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
     """
     with Points() as points:
@@ -96,12 +96,14 @@ def restore(
 
 
 def _refuse_damaged(plan: RestorePlan) -> None:
-    """Check every object before anything is written: also indexes, by which ends were found. Raises CorruptDataError."""
+    """Check every object before anything is written, including the indexes that were used to find ends. Raises
+    CorruptDataError.
+    """
     refuse_damaged(open_backup(plan.request.backup), [topic.entry for topic in (*plan.topics, *plan.internal)])
 
 
 def _refuse_place(folder: Path) -> None:
-    """Raise InvalidArgumentError for a backup, StorageError for a folder with other things, or if a broker holds it."""
+    """Raise InvalidArgumentError if the folder is a backup, StorageError if it holds other files or a broker is running on it."""
     if (folder / HEAD).exists():
         raise InvalidArgumentError("this folder is a backup", path=folder, expected="another folder")
     if folder.is_dir() and any(folder.iterdir()):
@@ -123,7 +125,7 @@ def _into_folder(
         if known is None:
             report.partitions += restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
         elif known != topic.manifest.topic_id:
-            raise TopicExistsError(f"topic {topic.name!r} is there already", path=folder, expected="--rename, or another folder")
+            raise TopicExistsError(f"topic {topic.name!r} already exists", path=folder, expected="--rename, or another folder")
         else:
             report.partitions += [topic.result(cut, cut.end_offset, None, 0) for cut in topic.partitions]
     positions = _positions(plan, points)
@@ -179,13 +181,13 @@ def _there(plan: RestorePlan, folder: Path) -> tuple[dict[str, object], bool]:
     existing = sorted(set(there) & {topic.name for topic in plan.topics})
     if existing:
         raise TopicExistsError(
-            f"topics are there already: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
+            f"topics already exist: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
         )
     return there, False
 
 
 def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
-    """Note what is restored into the folder, and return the ids of the topics that it has."""
+    """Record the restore in the folder, and return the ids of its existing topics."""
     make_folder(folder)
     there, is_begun = _there(plan, folder)
     if not is_begun:
@@ -222,7 +224,7 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
 
 
 def _positions(plan: RestorePlan, points: Points, *, renamed: bool = True) -> Positions:
-    """Return where the wanted groups were at the moment, in the names of the target."""
+    """Return the positions of the requested groups at the moment, with the target's topic names."""
     offsets = next((topic for topic in plan.internal if topic.source == OFFSETS_TOPIC), None)
     if offsets is None:
         return {}
@@ -245,7 +247,7 @@ def _compare(
     run: Runner,
     ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
 ) -> None:
-    """Read back what was restored, and compare it with the backup. `ranges` are a cluster's; a folder has the same offsets."""
+    """Read back the restored records, and compare them with the backup. `ranges` are a cluster's; a folder has the same offsets."""
     keys: list[TopicPartition] = []
     tasks: list[DigestTask] = []
     for topic in report.plan.topics:

@@ -1,4 +1,4 @@
-"""What a restore did."""
+"""The result of a restore."""
 
 from __future__ import annotations
 

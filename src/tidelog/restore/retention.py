@@ -1,4 +1,4 @@
-"""Says which restored topics a broker will shorten soon: their records are old already, and `retention.ms` is as it was."""
+"""Finds restored topics whose old records a broker would delete at once, because `retention.ms` is unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.times import format_time
 
 
 def soon_removed(plan: RestorePlan, now_ms: int) -> Iterator[str]:
-    """Yield a note for each topic of which a broker would remove segments at once. Reads the partitions' manifests."""
+    """Yield a note for each topic of which a broker would delete segments at once. Reads the partitions' manifests."""
     for topic in plan.topics:
         config = LogConfig.from_properties(dict(topic.settings))
         if not config.is_deleted or config.retention_ms < 0:
@@ -26,7 +26,7 @@ def soon_removed(plan: RestorePlan, now_ms: int) -> Iterator[str]:
 
 
 def _oldest(plan: RestorePlan, topic: TopicCut) -> int | None:
-    """Return the smallest of the first segments' largest times."""
+    """Return the smallest of the largest timestamps of the first segments."""
     backup = open_backup(plan.request.backup)
     found = []
     for cut in topic.partitions:

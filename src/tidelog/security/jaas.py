@@ -56,11 +56,11 @@ def parse_jaas(text: str, name: str = PROPERTY) -> LoginModule:
         raise _wrong(name, f"no flag after the module: one of {', '.join(FLAGS)}")
     options: dict[str, Secret] = {}
     if len(rest) % 3:
-        raise _wrong(name, "an option without a value")
+        raise _wrong(name, "an option has no value")
     for at in range(0, len(rest), 3):
         (option, _), equals, (value, is_sign) = rest[at : at + 3]
         if equals != ("=", True) or is_sign:
-            raise _wrong(name, "an option without a value")
+            raise _wrong(name, "an option has no value")
         if option in options:
             raise _wrong(name, "a duplicate option")
         options[option] = Secret(value)

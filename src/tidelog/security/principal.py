@@ -105,7 +105,7 @@ def _compiled(pattern: str, replacement: str, letters: str) -> _Rule:
             warnings.simplefilter("error", FutureWarning)
             compiled = re.compile(_as_java_means(pattern), re.ASCII)
     except (re.error, FutureWarning) as error:
-        raise InvalidArgumentError("ssl.principal.mapping.rules has a wrong pattern", found=f"{pattern!r}: {error}") from None
+        raise InvalidArgumentError("ssl.principal.mapping.rules has an invalid pattern", found=f"{pattern!r}: {error}") from None
     parts: list[str | int] = []
     for one in _PART.finditer(replacement):
         digits = one["group"]

@@ -66,9 +66,7 @@ def alert_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | 
     if any(word in reason for word in _WRONG_KIND):
         return no_tls(place)
     if any(word in reason for word in _NOTHING_COMMON):
-        return SecurityProtocolError(
-            "no version or cipher of TLS in common with the broker", path=place, expected="TLS 1.2 or 1.3"
-        )
+        return SecurityProtocolError("no TLS version or cipher in common with the broker", path=place, expected="TLS 1.2 or 1.3")
     if any(word in reason for word in _ABOUT_CERTIFICATE):
         what = (
             "the broker refuses the client's certificate"

@@ -191,7 +191,7 @@ def _protocols(given: Mapping[str, str]) -> tuple[str, ...]:
 
 def _no_protocol(name: str) -> tuple[str, ...]:
     raise InvalidArgumentError(
-        f"{name} leaves no version of TLS", expected="TLSv1.3, TLSv1.2 or both; older versions are not supported"
+        f"{name} allows no TLS version", expected="TLSv1.3, TLSv1.2 or both; older versions are not supported"
     )
 
 
@@ -211,7 +211,7 @@ def _ciphers(text: str) -> tuple[str, bool]:
             found.append(word)
         elif not _CIPHER_13.fullmatch(word):
             raise InvalidArgumentError(
-                "ssl.cipher.suites names an unsupported one",
+                "ssl.cipher.suites names an unsupported cipher suite",
                 found=word,
                 expected="ECDHE with AES-GCM or CHACHA20, like TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, or one of TLS 1.3",
             )

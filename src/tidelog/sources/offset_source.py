@@ -1,4 +1,4 @@
-"""A source whose splits are ranges of offsets: it is searched for the begin of a time range, and read from there to the end.
+"""A source whose splits are ranges of offsets: it is searched for the beginning of a time range, and read from there to the end.
 
 A subclass defines only `split`, besides `topics`, `partitions`, `ends` and `find`, which every source defines.
 """

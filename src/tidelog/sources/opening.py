@@ -173,7 +173,7 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
     """
     if tier is None:
         if key_files:
-            raise InvalidArgumentError("a tier's key is given, and no tier", found=", ".join(key_files), expected="tier=ADDRESS")
+            raise InvalidArgumentError("a tier's key is given, but no tier", found=", ".join(key_files), expected="tier=ADDRESS")
         return address
     if not isinstance(address, str | os.PathLike | Sequence) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
         raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")

@@ -88,7 +88,7 @@ class Split(ABC):
 
         Raises UnsupportedForMessageFormatError for a source that cannot.
         """
-        raise UnsupportedForMessageFormatError("only files can be read without chosen transactions", path=self.place)
+        raise UnsupportedForMessageFormatError("only folders can be read without resolving transactions", path=self.place)
 
     def announce(self, reading: ReaderResources) -> int:
         """Be told that the split is read soon. Return how many bytes are then fetched ahead; 0 if that is of no use."""

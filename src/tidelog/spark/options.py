@@ -268,7 +268,7 @@ class _NoClock:
     """A clock that refuses to be read, for times that must be absolute."""
 
     def now_ms(self) -> int:
-        raise InvalidArgumentError("a restarted stream must mean the same time: give an absolute one")
+        raise InvalidArgumentError("a restarted stream must start at the same time: give an absolute time")
 
 
 def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tuple[str, ...]:
@@ -367,7 +367,7 @@ def _check_special(option: str, value: int, default: int, where: str, is_stream:
     if value not in (EARLIEST, LATEST):
         raise InvalidArgumentError(f"option {option}: {value}{where} is not an offset (-2 means earliest, -1 latest)")
     name = "latest" if value == LATEST else "earliest"
-    raise InvalidArgumentError(f"option {option} cannot be {name}{where}: a batch would hold nothing")
+    raise InvalidArgumentError(f"option {option} cannot be {name}{where}: every batch would be empty")
 
 
 def _check_bounds(starting: Bound, ending: Bound) -> None:

@@ -71,7 +71,7 @@ def close_logs(
             progress()
         if monotonic() - reported_at >= PROGRESS_S:
             reported_at = monotonic()
-            logger.info("%d of %d logs are on the disk after %.0f s", total - left, total, reported_at - began)
+            logger.info("%d of %d logs flushed and closed after %.0f s", total - left, total, reported_at - began)
     for thread in threads:
         if thread.ident is not None:
             thread.join()  # None has anything left to do.

@@ -52,7 +52,9 @@ class RemovedFiles:
             log = self._partitions.logs.get(key)
             # Meanwhile it may have been replaced, or have rolled.
             if log is not None and not log.is_offline and log.segments.active.log.path == path and _is_gone(path):
-                log.go_offline("look", StorageError("another process removed the file that is being written", path=path))
+                log.go_offline(
+                    "check of its files", StorageError("another process removed the file that is being written", path=path)
+                )
 
 
 def _is_gone(path: Path) -> bool:

@@ -89,7 +89,9 @@ class Job:
             self._has_turn = self._turn.acquire(timeout=0.1)
             self.check()
             if not self._has_turn and time.monotonic() >= until:
-                raise BusyError("the server does another download or large read", expected="one at a time: try again later")
+                raise BusyError(
+                    "the server is busy with another download or large read", expected="one at a time: try again later"
+                )
 
     def end(self) -> None:
         """Let the next job have the turn."""

@@ -180,7 +180,7 @@ def test_the_first_answer_is_a_large_one(size: int) -> None:
 @pytest.mark.parametrize(
     ("serve", "error", "match"),
     [
-        ("sends_nonsense", ProtocolError, "another request"),
+        ("sends_nonsense", ProtocolError, "a different request"),
         ("wants_tls", SecurityProtocolError, "TLS"),
         ("closes_at_once", BrokerUnreachableError, "TLS or SASL"),
     ],
@@ -359,9 +359,9 @@ async def knows_no_version_of_its_own(reader: asyncio.StreamReader, writer: asyn
         (negative_size, ProtocolError, "size"),
         (ends_within_a_frame, BrokerUnreachableError, "closed"),
         (ends_within_a_large_frame, BrokerUnreachableError, "closed"),
-        (announces_a_large_frame_unasked, ProtocolError, "another request"),
-        (wrong_correlation_id, ProtocolError, "another request"),
-        (answers_unasked, ProtocolError, "another request"),
+        (announces_a_large_frame_unasked, ProtocolError, "a different request"),
+        (wrong_correlation_id, ProtocolError, "a different request"),
+        (answers_unasked, ProtocolError, "a different request"),
         (message_is_cut, ProtocolError, "MetadataResponse|frame"),
         (reports_an_error, ProtocolError, "versions"),
         (knows_no_version_of_its_own, ProtocolError, "versions"),

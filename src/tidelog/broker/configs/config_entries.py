@@ -31,7 +31,7 @@ from tidelog.broker.settings import broker_config, cluster_config
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES
 from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, CLUSTER_NUMBERS, CLUSTER_PROPERTIES
 from tidelog.broker.settings.dynamic_settings import DYNAMIC, is_sensitive, kind_and_default
-from tidelog.broker.settings.sensitive_properties import SENSITIVE_PROPERTIES, is_read_only, is_secret
+from tidelog.broker.settings.sensitive_properties import SENSITIVE_PROPERTIES, UNDEFINED_PROPERTIES, is_read_only, is_secret
 from tidelog.config import LogConfig, PropertyValue
 from tidelog.errors import InvalidArgumentError
 from tidelog.near_names import did_you_mean
@@ -281,7 +281,11 @@ class ConfigEntries:
         for name in {*self._core.dynamic_settings.of_all, *self._core.dynamic_settings.own} - entries.keys():
             entries[name] = self._kept(name)
         for name in SENSITIVE_PROPERTIES.union(filter(is_secret, [*self._core.config.given, *entries])):
-            entries[name] = self._secret(name)
+            entries[name] = self._secret(name, "PASSWORD")
+        for name in UNDEFINED_PROPERTIES:
+            del entries[name]
+            if name in self._core.config.given:
+                entries[name] = self._secret(name, "UNKNOWN")
         return [entries[name] for name in sorted(entries)]
 
     def _own(self, name: str, kind: str, default: str | None, actual: str | None = None) -> ConfigEntry:
@@ -293,9 +297,9 @@ class ConfigEntries:
             synonyms.append(Synonym(name, default, DEFAULT_CONFIG))
         return _entry(name, actual or (synonyms[0].value if synonyms else None), kind, synonyms)
 
-    def _secret(self, name: str) -> ConfigEntry:
+    def _secret(self, name: str, kind: str) -> ConfigEntry:
         """Return the entry of a secret property: it shows where the property is set, but not its value."""
-        entry = self._own(name, "PASSWORD", None)
+        entry = self._own(name, kind, None)
         hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
         return entry._replace(value=None, synonyms=hidden, is_sensitive=True, is_read_only=is_read_only(name))
 

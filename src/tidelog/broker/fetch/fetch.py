@@ -6,9 +6,9 @@
 | none of its partitions exists | if at least one exists, the fetch waits |
 | a read met an error, a log divergence, or a preferred replica | |
 
-Otherwise it waits (`delayed_fetches`) until `min_bytes` are available. It also stops waiting if one of its offsets is now in an
-older segment than the log's end, or above that end, or if a log is removed or may no longer be read. After `max_wait_ms` it gets
-the records that exist. In all cases it then reads everything again.
+Otherwise it waits (`delayed_fetches`) until `min_bytes` are available. It does not wait, or stops waiting, if one of its offsets
+is in an older segment than the log's end, or above that end, or if a log is removed or may no longer be read. After `max_wait_ms`
+it gets the records that exist. After a wait it reads everything again.
 
 Another thread reads bytes that are not in memory and converts large numbers of records. If there are many partitions, they are
 read in slices (see `slices`). So no other connection has to wait. `apis.fetch` creates one `Fetch` per request. Everything runs
@@ -197,8 +197,7 @@ class Fetch:
             if len(self._partitions) > FEW:
                 yield None  # Thousands of fetches may be woken together.
             yield from self._read()
-            if not self._is_final and not self._is_enough():
-                self._wait()
+            if not self._is_final and not self._is_enough() and self._waits():
                 is_over = False
                 return Outcome.LATER
             self._is_final = True
@@ -273,17 +272,27 @@ class Fetch:
 
     # --- waiting
 
-    def _wait(self) -> None:
-        self._since_ns -= perf_counter_ns()  # The wait itself takes no time on the loop.
+    def _waits(self) -> bool:
+        """Begin to wait, unless the partitions have `min_bytes` beyond what a limit let it read, or one has later segments."""
         available = self._available
         for index, (wanted, read) in enumerate(zip(self._partitions, self._reads, strict=True)):
             key = wanted.key
             assert key is not None
-            available[key] = (index, read.size_bytes)
-            self._waiting_bytes += read.size_bytes
+            size = read.size_bytes
+            if size or read.answer.high_watermark > wanted.fetch_offset:
+                now = self._available_bytes(key, index)
+                if now is None:
+                    return False
+                size = now
+            available[key] = (index, size)
+            self._waiting_bytes += size
+        if self._waiting_bytes >= self._params.min_bytes:
+            return False
+        self._since_ns -= perf_counter_ns()  # The wait itself takes no time on the loop.
         self._watch = self._broker.delayed_fetches.watch(available, self._on_append, self._on_time)
         self._timer = self._broker.timers.call_later(self._params.max_wait_ms, self._on_time)
         self._request.when_gone(self._on_gone)
+        return True
 
     def _on_append(self, key: TopicPartition) -> None:
         index, before = self._available[key]

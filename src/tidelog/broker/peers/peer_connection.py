@@ -232,7 +232,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         expected = self._waiting[0][0] if self._waiting else None
         if correlation_id != expected:
             found = "none" if expected is None else expected
-            self.close(ProtocolError("a response to another request", path=self.place, found=correlation_id, expected=found))
+            self.close(ProtocolError("a response to a different request", path=self.place, found=correlation_id, expected=found))
         return correlation_id == expected
 
     def _answer(self, frame: memoryview) -> None:

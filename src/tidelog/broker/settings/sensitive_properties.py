@@ -30,6 +30,9 @@ _DYNAMIC: Final = frozenset(
 
 SENSITIVE_PROPERTIES: Final = _STATIC | _DYNAMIC
 
+UNDEFINED_PROPERTIES: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+"""Properties of the authorizer, unknown to Kafka's broker: DescribeConfigs lists them only if they are set, and as secrets."""
+
 _LISTENER: Final = "listener.name."
 
 

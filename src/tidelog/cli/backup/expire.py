@@ -16,7 +16,7 @@ from tidelog.clock import SystemClock
 
 @click.command("expire")
 @backup_argument
-@click.option("--keep", metavar="TIME", required=True, help="Keep the points of this long before now: 30d, 12h.")
+@click.option("--keep", metavar="TIME", required=True, help="Keep points that are newer than this: 30d, 12h.")
 @click.option(
     "--grace",
     metavar="TIME",
@@ -27,9 +27,9 @@ from tidelog.clock import SystemClock
 @click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @json_option
 def command(backup: Backup, keep: str, grace: str, dry_run: bool, as_json: bool) -> None:
-    """Remove the points that are older than --keep, and the objects that only they needed. The newest point always stays.
+    """Remove points older than --keep, and the objects that only they need. The newest point always stays.
 
-    It may be interrupted at any time; the next call goes on. A backup may run meanwhile.
+    It may be interrupted at any time; the next run continues. A backup may run at the same time.
     """
     now_ms = SystemClock().now_ms()
     keep_ms, grace_ms = parse_span("--keep", keep), parse_span("--grace", grace)

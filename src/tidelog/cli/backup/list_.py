@@ -27,8 +27,8 @@ _HEADER = ("point", "time", "topics", "partitions", "size", "written", "newest r
 def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
     """List the points of a backup, the newest last.
 
-    A point can be read, and restored, as the cluster was at its time. `written` is what it added to the backup. Exit code
-    3: a point cannot be read; the others are listed.
+    Each point can be read and restored: the cluster as it was at that time. `written` is what the point added to the backup. Exit
+    code 3: a point cannot be read; the others are listed.
     """
     known = backup.points()
     shown = known if shows_all or as_json else known[-_SHOWN:]
@@ -46,7 +46,7 @@ def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
         if len(shown) < len(known):
             notices.note(f"{len(known) - len(shown):,} older points, from {show_time(known[0].time_ms)} on: --all lists them")
     for one in damaged:
-        notices.complain(f"a point that cannot be read: {one}")
+        notices.complain(f"a point cannot be read: {one}")
     if damaged:
         raise click.exceptions.Exit(notices.INCOMPLETE)
 

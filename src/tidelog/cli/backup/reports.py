@@ -20,7 +20,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 def report_options(function: Decorated) -> Decorated:
     """Add the options --report FILE and --sign-key PEM. `report_of` makes the report."""
     key = click.option("--sign-key", metavar="PEM", type=LocalPath(), help="Sign the report with this Ed25519 key.")
-    return click.option("--report", "report_file", metavar="FILE", type=LocalPath(), help="Write a report, JSON.")(key(function))
+    return click.option("--report", "report_file", metavar="FILE", type=LocalPath(), help="Write a report in JSON.")(
+        key(function)
+    )
 
 
 def report_of(report_file: str | None, sign_key: str | None) -> Report | None:
@@ -38,9 +40,9 @@ def report_of(report_file: str | None, sign_key: str | None) -> Report | None:
 @click.argument("file", metavar="FILE", type=LocalPath())
 @click.option("--public-key", metavar="PEM", type=LocalPath(), required=True, help="The public part of the key that signed it.")
 def command(file: str, public_key: str) -> None:
-    """Check that a report of backup verify or restore was signed with a key, and not changed since.
+    """Check the signature of a report of `backup verify` or `restore`.
 
-    The signature is in FILE.sig. Exit code 1 if it is another's.
+    The signature is in FILE.sig. Exit code 1 if the report was changed, or signed with another key.
     """
     from tidelog.backup.signed_report import check_report
 

@@ -25,10 +25,10 @@ _RIGHTS = {"acls": "ACLs", "scram_users": "SCRAM users"}
 @click.option("--point", metavar="N|TIME", help="A point's number, or the last point at or before a time. [default: the newest]")
 @json_option
 def command(backup: Backup, point: str | None, as_json: bool) -> None:
-    """Show what a point has: each partition's offsets, ACLs, quotas and SCRAM users, and the records that were removed before
+    """Show the contents of a point: each partition's offsets, ACLs, quotas and SCRAM users, and the records that were removed before
     they were read.
 
-    Records from `cut` to `end` are there, but a transaction among them may be undecided, or decided in some partitions only.
+    Records from `cut` to `end` are in the backup, but their transactions may still be open, or ended in some partitions only.
     """
     found = backup.point_named(point, SystemClock())
     catalog = backup.catalog(found)
@@ -57,7 +57,7 @@ def command(backup: Backup, point: str | None, as_json: bool) -> None:
     for text in found.incomplete:
         notices.note(f"not backed up: {text}")
     if not found.is_cut_consistent:
-        notices.note("it is not proven that each transaction is decided in all of its partitions at the cut")
+        notices.note("transactions may have ended in some of their partitions only at the cut")
     for what, reason in (rights.get("not_described") or {}).items():
         notices.note(f"{_RIGHTS.get(what, what)} are not in the backup: {reason}")
     for entry in catalog.values():

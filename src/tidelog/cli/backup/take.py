@@ -63,8 +63,8 @@ def selection_of(
 @source_argument
 @click.argument("target", metavar="TARGET")
 @selection_options
-@click.option("--follow", "follows", is_flag=True, help="Take one point after the other, until it is interrupted.")
-@click.option("--every", metavar="TIME", default="60s", show_default=True, help="With --follow: the time from point to point.")
+@click.option("--follow", "follows", is_flag=True, help="Keep taking points until interrupted.")
+@click.option("--every", metavar="TIME", default="60s", show_default=True, help="With --follow: the time between points.")
 @click.option("--metrics-file", metavar="FILE", type=LocalPath(), help="Write figures for Prometheus to FILE after each point.")
 @json_option
 def command(
@@ -79,11 +79,11 @@ def command(
     target_config: str | None,
     as_json: bool,
 ) -> None:
-    """Take a point of a backup: read from DIR or HOST:PORT what is new since the last point, and add it to TARGET.
+    """Take a point of a backup: read what is new in DIR or HOST:PORT since the last point, and add it to TARGET.
 
-    TARGET is a folder or a bucket; the first point creates the backup. After an interruption the next call goes on.
-    Exit code 3: a point was taken, but a partition could not be read, the data folder lacks some, or records had been removed
-    before they were read; notes say which.
+    TARGET is a folder or a bucket; the first point creates the backup. After an interruption the next run continues.
+    Exit code 3: a point was taken, but some partitions are missing or could not be read, or records had been removed before they
+    were read; notes say which.
     """
     every_ms = parse_span("--every", every)
     if every_ms < 1:

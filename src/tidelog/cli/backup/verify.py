@@ -31,11 +31,11 @@ from tidelog.times import format_time
 @bucket_options
 @json_option
 def command(address: str, report_file: str | None, sign_key: str | None, as_json: bool) -> None:
-    """Check that a backup is whole: that no object is missing, cut short, changed, or another one, for every point.
+    """Check every point of a backup: that no object is missing, truncated, changed or swapped.
 
-    Prints what is damaged, with the topic, the offsets and the times of the records, and the points that need them; exit code 3
-    then. Records that were removed from the source before the backup could read them are notes. `tidelog verify BACKUP` checks
-    the batches, indexes and producer snapshots of a point, as those of any data folder.
+    It lists what is damaged: the topic, the offsets and times of the records, and the points that need them. The exit code is
+    then 3. Records that the source removed before the backup could read them are notes. `tidelog verify BACKUP` checks the
+    batches, indexes and producer snapshots of a point, as in any data folder.
     """
     target = open_target(address)
     written = report_of(report_file, sign_key)

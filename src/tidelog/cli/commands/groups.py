@@ -48,7 +48,7 @@ _TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d{1,10}(?:,\d{1,10})*)
 
 @click.group("groups", cls=NamedGroup)
 def command() -> None:
-    """Consumer groups: which there are, how far behind they are in records and in time, and setting them to a time."""
+    """List consumer groups, show how far behind they are, in records and in time, and set them to a time."""
 
 
 def topic_option(function: Decorated) -> Decorated:
@@ -85,7 +85,7 @@ def _at(source: str, moment: Moment | None) -> str:
 @at_option
 @json_option
 def list_command(source: str, moment: Moment | None, as_json: bool) -> None:
-    """List the groups that brokers coordinate, or that a data folder holds."""
+    """List the groups of brokers or of a data folder."""
     with open_source(_at(source, moment)) as opened:
         groups = opened.groups() if moment is None else opened.groups().at(moment.time_ms)
         listings, missing = groups.list(), groups.missing_commits()
@@ -125,8 +125,8 @@ def describe_command(
 ) -> None:
     """Show how far behind GROUP is in each partition: in records, and in time.
 
-    The lag in time is the age of the next record that the group would be given. Beside it: the time to the log's end at the
-    group's and the topic's rates, and the time until retention takes what is unread.
+    The lag in time is the age of the next record that the group would read. Two more columns show when the group will catch up at
+    the present rates, and when retention will delete unread records.
     """
     window_ms = parse_duration(window)
     if window_ms < 1:
@@ -316,11 +316,11 @@ def reset_command(
 ) -> None:
     """Set the offsets of GROUP, or show what that would change. GROUP must have no members.
 
-    Shown are each partition's old and new offset, the time at each, and how many records would be read again or skipped.
+    It shows each partition's old and new offset, the time at each, and how many records would be read again or skipped.
     Offsets change only with --execute.
     """
     if execute and dry_run:
-        raise click.UsageError("--execute and --dry-run exclude each other.")
+        raise click.UsageError("--execute and --dry-run cannot be combined.")
     if sum(given is not None for given in (target, to_offset, duration)) != 1:
         raise click.UsageError("one of --to, --to-offset and --by is needed.")
     wanted = _parse_topics(topics)

@@ -74,11 +74,11 @@ def command(
     """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become Kafka's own.
 
     While Kafka runs, its admin API creates the topics. Then stop it: the command waits for that, copies the partitions, and Kafka
-    can be started again. DIR is not changed. Missing records of DIR are listed first, and the exit code is 3. If the command is
-    interrupted, run it again: it continues.
+    can be started again. DIR is not changed. Records missing from DIR are listed first; the exit code is then 3. If the command
+    is interrupted, run it again: it continues.
 
-    Kafka gets the settings by which DIR keeps its records: the topics' own, and the broker's from --config, by default those that
-    DIR was served with. Records that Kafka would delete although DIR keeps them are listed; then nothing is handed over without
+    Kafka gets the retention settings of DIR: the topics' own, and the broker's from --config, by default those that DIR
+    was served with. Records that Kafka would delete although DIR keeps them are listed; then nothing is handed over without
     --carry-settings or --allow-deletion.
     """
     source, data_dir = Path(directory), Path(target)

@@ -110,8 +110,8 @@ def rebuild(
 ) -> None:
     """Build the offset, time and transaction indexes and the time maps from the logs, which are not changed.
 
-    In place, correct files stay unchanged, and no broker may be running. With --out all files are written below that folder, as
-    TOPIC-PARTITION/FILE, and DIR is only read.
+    Files that are already correct stay unchanged. No broker may be running. With --out all files are written below that folder,
+    as TOPIC-PARTITION/FILE, and DIR is only read.
     """
     log_dir = LogDir(directory)
     wanted = select_partitions(log_dir, topic, partitions)

@@ -122,7 +122,7 @@ def command(
         clock: Clock = ctx.find_root().obj or SystemClock()
         if processes is not None:
             if read_only:
-                raise click.UsageError("--processes and --read-only exclude each other: one process can read for all.")
+                raise click.UsageError("--processes and --read-only cannot be combined: one process can read for all.")
             from tidelog.cli.serving.processes import serve_processes
 
             log = ["--log-level", log_level, "--log-format", log_format]

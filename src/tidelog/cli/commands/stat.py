@@ -97,7 +97,7 @@ class PartitionStat:
 def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: bool, as_json: bool) -> None:
     """Show offsets, records, bytes and largest timestamps: of each partition, and of each segment of TOPIC.
 
-    Only records that a consumer can read are counted: not control records, and none below the log start.
+    It counts only records that a consumer can read: no control records, and none below the log start.
     For brokers it shows what they report, without reading records: --quick makes no difference.
     """
     wanted = wanted_partitions(partitions)

@@ -65,9 +65,9 @@ def command(
     """
     check_brokers(target, "--target needs HOST:PORT: a mirror is kept in a cluster.")
     if topics and pattern is not None:
-        raise click.UsageError("--topic and --pattern exclude each other.")
+        raise click.UsageError("--topic and --pattern cannot be combined.")
     if groups and all_groups:
-        raise click.UsageError("--group and --all-groups exclude each other.")
+        raise click.UsageError("--group and --all-groups cannot be combined.")
     pause_ms = parse_duration(pause)
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:

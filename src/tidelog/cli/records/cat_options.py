@@ -109,13 +109,13 @@ class CatOptions:
             ),
             (
                 (self.format_string is not None) + (self.format_name is not None) + self.as_json > 1,
-                "-f, --format and --json exclude each other.",
+                "-f, --format and --json cannot be combined.",
             ),
             (
                 (self.format_string or "").startswith("--"),
                 f"-f takes a format in kcat's letters, not {self.format_string}; --follow waits for new records.",
             ),
-            (self.tail is not None and self.count is not None, "--tail and -n exclude each other."),
+            (self.tail is not None and self.count is not None, "--tail and -n cannot be combined."),
             (
                 self.counts and (self.tail is not None or self.count is not None),
                 "--count counts all records: -n and --tail do not apply.",
@@ -125,9 +125,9 @@ class CatOptions:
                 f"--count writes text, jsonl or csv, not {format_name}.",
             ),
             (self.every is not None and not self.counts, "--every is for --count."),
-            (self.follows and self.counts, "--follow and --count exclude each other: a count needs an end."),
-            (self.follows and self.order is not None, "--follow and --sort exclude each other: sorting needs an end."),
-            (self.follows and self.end is not None, "--follow and --to exclude each other."),
+            (self.follows and self.counts, "--follow and --count cannot be combined: a count needs an end."),
+            (self.follows and self.order is not None, "--follow and --sort cannot be combined: sorting needs an end."),
+            (self.follows and self.end is not None, "--follow and --to cannot be combined."),
             (
                 self.follows and format_name in BINARY_FORMATS,
                 f"--follow writes text, jsonl or csv: a file in {format_name} needs an end.",

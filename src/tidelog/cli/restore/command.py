@@ -49,9 +49,16 @@ _REQUEST = (
     bucket_options,
     click.argument("backup", metavar="BACKUP", callback=reached),
     config_option("to"),
-    click.option("--to", "target", metavar="DIR|HOST:PORT", required=True, callback=reached_by("to"), help="Where to restore."),
-    click.option("--until", "until", type=TimeType(), help="The moment, exclusive. [default: all of the point]"),
-    click.option("--from", "start", type=TimeType(), help="Leave out what is older. [default: nothing]"),
+    click.option(
+        "--to",
+        "target",
+        metavar="DIR|HOST:PORT",
+        required=True,
+        callback=reached_by("to"),
+        help="The folder or cluster to restore into.",
+    ),
+    click.option("--until", "until", type=TimeType(), help="Restore what came before this time. [default: all of the point]"),
+    click.option("--from", "start", type=TimeType(), help="Leave out what came before this time. [default: nothing]"),
     time_zone_option,
     click.option(
         "--by",
@@ -59,7 +66,7 @@ _REQUEST = (
         type=click.Choice(["append", "time"]),
         default="append",
         show_default=True,
-        help="append: a partition ends before its first record at or after --until. time: every older record, also late ones.",
+        help="append: end each partition before its first record at or after --until. time: keep every older record, also late ones.",
     ),
     click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]"),
     click.option(
@@ -88,15 +95,15 @@ _REQUEST = (
         show_default=True,
         help="With --partitions: murmur2 as Kafka's Java producers, crc32 as librdkafka.",
     ),
-    click.option("--groups", multiple=True, metavar="GROUP", help="Restore only these groups' positions. [default: all]"),
-    click.option("--no-groups", is_flag=True, help="Restore no group's positions."),
-    click.option("--into-existing", is_flag=True, help="Append to topics of the cluster that have records."),
+    click.option("--groups", multiple=True, metavar="GROUP", help="Restore the positions of these groups only. [default: all]"),
+    click.option("--no-groups", is_flag=True, help="Do not restore the positions of groups."),
+    click.option("--into-existing", is_flag=True, help="With a cluster: append to topics that already have records."),
     click.option("--no-verify", is_flag=True, help="Do not read back what was written."),
     click.option(
         "--work",
         metavar="DIR",
         type=LocalPath(),
-        help="Folder of the offset maps of a restore into a cluster. [default: in the home]",
+        help="With a cluster: folder for the offset maps. [default: in the home directory]",
     ),
 )
 
@@ -138,7 +145,7 @@ def planned(
 ) -> Wanted:
     """Plan what the options of `request_options` say, and print the plan's notes. Raises UsageError, and as `plan_restore`."""
     if no_groups and groups:
-        raise click.UsageError("--groups and --no-groups exclude each other.")
+        raise click.UsageError("--groups and --no-groups cannot be combined.")
     echo_moment(start)
     echo_moment(until)
     from tidelog.restore.cuts import plan_restore
@@ -173,10 +180,10 @@ def planned(
 @click.option("--dry-run", is_flag=True, help="Show what would be restored, and whether the target would take it.")
 @json_option
 def command(report_file: str | None, sign_key: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
-    """Restore a backup as it was at a moment, into a data folder that Kafka opens, or into a running cluster.
+    """Restore a backup to a moment: into a data folder that Kafka can open, or into a running cluster.
 
-    A folder gets the same offsets, leader epochs and producers. A cluster gives new offsets; groups are set through a map to
-    where they were. Transactions that were open at the moment are left out. Topics that are there already are refused.
+    In a folder, records keep their offsets and leader epochs. In a cluster they get new offsets, and the positions of groups are
+    translated. Transactions that were open at the moment are left out. Topics that already exist are refused.
 
     After a crash, run the same command again: nothing is restored twice. Exit code 3: what was read back differs from the backup.
     """
@@ -206,7 +213,7 @@ def print_restored(report: RestoreReport, as_json: bool) -> None:
         notices.note(text)
     print_lines(_report_json(report) if as_json else _report_lines(report))
     for difference in report.differences:
-        notices.complain(f"not as in the backup: {difference}")
+        notices.complain(f"differs from the backup: {difference}")
     if report.differences:
         raise click.exceptions.Exit(notices.INCOMPLETE)
 

@@ -93,7 +93,7 @@ def check_serving(
         path = folder_path(folder)
         listeners = found.tried(all_listeners, config.listeners, count) or []
         if read_only:
-            found.error("--processes and --read-only exclude each other: one process can read for all")
+            found.error("--processes and --read-only cannot be combined: one process can read for all")
         elif config.cluster is None:
             is_served = _check_divided(found, path, count)
         else:

@@ -71,7 +71,7 @@ def command(
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
     format_name = format_name or ("jsonl" if as_json else format_of(output))
     if as_json and format_name != "jsonl":
-        raise click.UsageError(f"--json and {format_name} exclude each other.")
+        raise click.UsageError(f"--json and {format_name} cannot be combined.")
     if not kind_of(source).reads_files and (time_map_dir is not None or until_high_watermark or skip_damaged):
         raise click.UsageError("--time-map-dir, --until-high-watermark and --skip-damaged are for folders.")
     if query is None and " " in source.strip() and not Path(source).exists():

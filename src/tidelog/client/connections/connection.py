@@ -186,7 +186,7 @@ class Connection:
             raise
         if found_id != correlation_id:
             self.close()
-            raise ProtocolError("a response to another request", path=self._place, found=found_id, expected=correlation_id)
+            raise ProtocolError("a response to a different request", path=self._place, found=found_id, expected=correlation_id)
         self._waiting.popleft()
         self._answers += 1
         return message

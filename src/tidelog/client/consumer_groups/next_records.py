@@ -131,7 +131,7 @@ class _Search:
         for key in keys:
             answer = answers.get(key)
             if answer is None:
-                raise ProtocolError("the broker does not answer for all partitions", path=str(place), found=key)
+                raise ProtocolError("the broker's response lacks some of the partitions", path=str(place), found=key)
             code = answer.error_code
             if code and code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 error = error_for(code, f"fetch of {key.topic}-{key.partition} from offset {self._at[key]}", place)

@@ -353,7 +353,7 @@ class ProducePipeline:
             found = results.get(batch.key)
             if found is None:
                 raise ProtocolError(
-                    "the broker does not answer for all partitions", path=str(address), found=f"nothing of {batch.key}"
+                    "the broker's response lacks some of the partitions", path=str(address), found=f"nothing of {batch.key}"
                 )
             self._note(self._partitions[batch.key], batch, found, address)
 

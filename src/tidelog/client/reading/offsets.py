@@ -114,7 +114,7 @@ def list_offsets(
                 else:
                     answers[key] = _answer(partition)
         if missing:
-            raise ProtocolError("the broker does not answer for all partitions", path=str(place), found=sorted(missing)[0])
+            raise ProtocolError("the broker's response lacks some of the partitions", path=str(place), found=sorted(missing)[0])
         return failed
 
     cluster.ask_leaders(targets, ListOffsetsResponse, make, read)

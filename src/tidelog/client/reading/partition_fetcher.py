@@ -187,7 +187,7 @@ class PartitionFetcher:
                 if code:
                     raise error_for(code, what, place)
                 return partition
-        raise ProtocolError("the broker does not answer for the partition", path=str(place), found=what)
+        raise ProtocolError("the broker's response lacks the partition", path=str(place), found=what)
 
     def _headers(self, found: PartitionData, connection: Connection) -> tuple[list[BatchHeader], memoryview]:
         """Return the headers of the whole batches in a response, and advance after them."""

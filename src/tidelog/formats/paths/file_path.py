@@ -109,5 +109,5 @@ def local_path(path: FilePath) -> Path:
     system.
     """
     if not isinstance(path, Path):
-        raise InvalidArgumentError("this needs a folder of this machine", found=str(path))
+        raise InvalidArgumentError("this needs a local folder", found=str(path))
     return path

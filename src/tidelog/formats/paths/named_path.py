@@ -31,7 +31,7 @@ class NamedPath(ABC):
         return f"{type(self).__name__}({str(self)!r})"
 
     def __fspath__(self) -> str:
-        raise TypeError(f"not a file of this machine: {self}")
+        raise TypeError(f"not a local file: {self}")
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and str(self) == str(other)

@@ -222,7 +222,7 @@ def _load_key(file: Path) -> PrivateKey:
     try:
         key = load_pem_private_key(read_whole(file), None)
         if not isinstance(key, RSAPrivateKey):
-            raise TypeError("a key of another kind")
+            raise TypeError("not an RSA key")
         numbers = key.private_numbers()
         return PrivateKey(numbers.public_numbers.n, numbers.d)
     except OSError as error:
@@ -239,7 +239,7 @@ def unwrapped(encrypted: bytes, key: PrivateKey) -> bytes:
     size, digest = (key.modulus.bit_length() + 7) // 8, hashlib.sha3_512().digest_size
     number = int.from_bytes(encrypted, "big")
     if len(encrypted) != size or number >= key.modulus:
-        raise ValueError("not of this key's size")
+        raise ValueError("its size does not match the key")
     block = pow(number, key.exponent, key.modulus).to_bytes(size, "big")
     seed = _masked(block[1 : 1 + digest], block[1 + digest :])
     data = _masked(block[1 + digest :], seed)
@@ -286,5 +286,5 @@ def _decrypted(manifest: Manifest, path: FilePath, data: bytes) -> bytes:
     try:
         found: bytes = AESGCM(manifest.data_key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], manifest.aad)
     except (InvalidTag, ValueError):
-        raise CorruptDataError("a chunk cannot be decrypted: it is damaged, or of another key", path=path) from None
+        raise CorruptDataError("a chunk cannot be decrypted: it is damaged, or encrypted with another key", path=path) from None
     return found

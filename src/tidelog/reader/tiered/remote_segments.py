@@ -100,7 +100,7 @@ class RemoteSegments:
         try:
             record = decode_remote_log_record(value)
             if isinstance(record, UnknownRecord):
-                raise ProtocolError("a record of an unknown kind or version", found=f"{record.name}, version {record.version}")
+                raise ProtocolError("a record has an unknown type or version", found=f"{record.name}, version {record.version}")
             self.apply(record)
         except (ProtocolError, IllegalStateError) as error:
             self.notices.append(f"{where}: {error}, ignored")
@@ -165,7 +165,7 @@ class RemoteSegments:
         if partition in self._deleted or (before is None and state >= SegmentState.DELETE_SEGMENT_STARTED):
             return  # Retention may have removed the record that created it.
         if before is None:
-            raise IllegalStateError(f"remote segment {segment_id} has an update, and no record that creates it")
+            raise IllegalStateError(f"remote segment {segment_id} has an update, but no record that creates it")
         checked(TRANSITIONS, before.state, state, f"remote segment {segment_id}")
         self.partitions[partition][segment_id] = replace(
             before,

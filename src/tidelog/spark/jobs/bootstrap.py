@@ -1,7 +1,7 @@
 """The job `bootstrap`: takes a cut, or finds the existing one, and reads the history before it.
 
 The rows are the history, with the columns of `spark.read.format("tidelog")`, including headers. The summary has a line for each
-partition: the begin of its history, the cut, and the number of offsets in between.
+partition: the beginning of its history, the cut, and the number of offsets in between.
 
 The cut is stored in a file before anything is read: a job that failed or was killed finds it there and reads the same history
 again, and a stream that starts with it begins where the history ends (`tidelog.spark.bootstrap`).

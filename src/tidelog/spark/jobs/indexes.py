@@ -228,7 +228,9 @@ def _check_shared(gone: Sequence[Segment]) -> None:
         finally:
             segment.close()
         if is_there:
-            raise StorageError("a worker cannot find a file: folders must be the same on every machine", path=segment.log_path)
+            raise StorageError(
+                "a worker cannot find a file: folders must have the same path on every machine", path=segment.log_path
+            )
 
 
 def _absolute(path: PathLike) -> str:

@@ -152,7 +152,7 @@ def _check_questions(directory: str, asked: DataFrame) -> int:
     places = by_place.agg(f.count("*"), f.count_if(is_bad), f.max(f.when(is_bad, example))).collect()
     nowhere = sum(place[2] for place in places if place[0] is None or place[1] is None)
     if nowhere:
-        raise InvalidArgumentError("questions without a topic or partition", found=nowhere)
+        raise InvalidArgumentError("some questions have no topic or partition", found=nowhere)
     places.sort()
     log_dir = open_log_dir(directory)
     for topic, partition, *_ in places:
@@ -161,7 +161,7 @@ def _check_questions(directory: str, asked: DataFrame) -> int:
     if bad:
         topic, partition, _, _, shown = bad[0]
         raise InvalidArgumentError(
-            "questions without a time at or after 1970",
+            "some questions have no time at or after 1970",
             found=f"{sum(place[3] for place in bad)}, such as {shown} for {topic}-{partition}",
             expected="a time such as 2013-07-10T09:30:00Z, or epoch milliseconds",
         )

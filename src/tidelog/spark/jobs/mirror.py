@@ -236,7 +236,7 @@ class _Mirror:
         try:
             wanted = re.compile(options.pattern)
         except re.error as error:
-            raise InvalidArgumentError(f"a pattern of topics: {error}", found=options.pattern) from None
+            raise InvalidArgumentError(f"invalid pattern of topic names: {error}", found=options.pattern) from None
         return sorted(name for name in there if wanted.fullmatch(name))
 
     def _make_topics(self, wanted: Mapping[str, list[int]]) -> None:

@@ -87,7 +87,7 @@ def _kind_of(path: str) -> str:
         kind = KINDS.get(Path(name).suffix.lower())
         if kind is not None:
             return kind
-    raise InvalidArgumentError("questions of an unknown kind", path=path, expected=", ".join(KINDS))
+    raise InvalidArgumentError("unknown file format of the questions", path=path, expected=", ".join(KINDS))
 
 
 def epoch_ms(column: Column, kind: DataType) -> Column:

@@ -187,7 +187,7 @@ class RowBatches:
         times = rows.column("timestamp")
         earliest = pc.min(times.cast(pa.int64()))
         if earliest.is_valid and earliest.as_py() < 0:
-            raise InvalidArgumentError("column timestamp: a record's time is not before 1970", found=str(pc.min(times)))
+            raise InvalidArgumentError("column timestamp: a record's timestamp cannot be before 1970", found=str(pc.min(times)))
         # Times are not negative, so truncation is flooring.
         times_ms = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
         return times_ms.fill_null(now) if times_ms.null_count else times_ms

@@ -101,8 +101,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if later and self.options.read.reads_files:
             key, span = next(iter(later.items()))
             _log.warning(
-                "%d partitions hold more than may be read now, e.g. %s-%d offsets [%d, %d): past the high-watermark checkpoint, "
-                "or in open transactions",
+                "%d partitions have records that cannot be read yet, e.g. %s-%d offsets [%d, %d): past the "
+                "high-watermark checkpoint, or in open transactions",
                 len(later),
                 *key,
                 span.end_offset,

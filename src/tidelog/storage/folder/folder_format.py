@@ -56,7 +56,7 @@ def _check_formatted(directory: Path, owner: MetaProperties, cluster_id: str, no
     if ignore_formatted and is_same:
         return
     raise StorageError(
-        "the folder is formatted already" + ("" if is_same else ", for another node or cluster"),
+        "the folder is already formatted" + ("" if is_same else ", for another node or cluster"),
         path=directory / META_PROPERTIES,
         found=f"node {owner.node_id} of cluster {owner.cluster_id}",
         expected=None if is_same else f"node {node_id} of cluster {cluster_id}",

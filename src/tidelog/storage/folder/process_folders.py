@@ -118,7 +118,7 @@ def check(folder: Path, clock: Clock) -> Places:
                 )
             elif store.is_new:
                 raise InvalidArgumentError(
-                    "the metadata of its topics are missing: restore them", path=folder / METADATA_DIR, found="no records"
+                    "the metadata of its topics is missing: restore it", path=folder / METADATA_DIR, found="no records"
                 )
     if node_id == CONTROLLER_ID:
         _check_complete(folder, store, found, numbers)

@@ -102,7 +102,7 @@ def list_files(directory: Path) -> set[str]:
         for name in found:
             if name.endswith(names.LOG_SUFFIX):
                 if not os.access(f"{directory}/{name}", os.R_OK):
-                    raise StorageError("a log that may not be read", path=directory / name)
+                    raise StorageError("this user may not read the log", path=directory / name)
                 if not directory.name.endswith(names.DELETE_DIR_SUFFIX):
                     names.base_offset_of_log(directory / name)
     except StorageError:

@@ -252,7 +252,7 @@ class PartitionLog:
         watermarks = self.watermarks
         if start_offset < watermarks.log_start_offset:
             raise OffsetOutOfRangeError(
-                "an offset below the log start",
+                "the offset is below the log start",
                 path=self.directory,
                 found=start_offset,
                 expected=f"at least {self.log_start_offset}",

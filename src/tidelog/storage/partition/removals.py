@@ -69,7 +69,7 @@ class Removals:
             high_watermark = self._watermarks.high_watermark
             if offset > high_watermark:
                 raise OffsetOutOfRangeError(
-                    "a log start above the high watermark",
+                    "the log start would be above the high watermark",
                     path=self._local.directory,
                     found=offset,
                     expected=f"at most {high_watermark}",

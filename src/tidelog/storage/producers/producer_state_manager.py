@@ -137,7 +137,7 @@ class ProducerStateManager:
         """
         producer_id = info.entry.producer_id
         if producer_id == NO_PRODUCER_ID:
-            raise InvalidArgumentError("an update without a producer", found=producer_id, expected=">= 0")
+            raise InvalidArgumentError("a producer state update without a producer id", found=producer_id, expected=">= 0")
         self._put(info.entry)
         if info.is_transactional:
             verification = self._verifications.get(producer_id)
@@ -291,7 +291,7 @@ class ProducerStateManager:
             try:
                 entries = self._snapshots.read(latest)
             except CorruptSnapshotError as error:
-                logger.warning("%s: it is deleted, the one before it is used", error)
+                logger.warning("%s: deleted; the one before it is used", error)
                 self._snapshots.delete(latest)
                 continue
             self._load(entries, now_ms)

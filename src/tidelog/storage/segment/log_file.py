@@ -252,5 +252,7 @@ def write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
 
 def _checked_length(path: Path | str, length_bytes: int) -> int:
     if length_bytes > INT32_MAX:
-        raise InvalidArgumentError("a segment larger than an int32 can hold", path=path, found=length_bytes, expected=INT32_MAX)
+        raise InvalidArgumentError(
+            "a segment is larger than an int32 can hold", path=path, found=length_bytes, expected=INT32_MAX
+        )
     return length_bytes

@@ -227,7 +227,10 @@ class LogFileReader:
     def _available(self, position: int, length: int) -> int:
         if not 0 <= position <= self.size_bytes or length < 0:
             raise InvalidArgumentError(
-                "a read outside a log", path=self.path, found=f"{length} bytes at {position}", expected=f"0 to {self.size_bytes}"
+                "a read reaches outside the log",
+                path=self.path,
+                found=f"{length} bytes at {position}",
+                expected=f"0 to {self.size_bytes}",
             )
         return min(length, self.size_bytes - position)
 

@@ -394,7 +394,7 @@ class LogSegment(SegmentReader):
         A `.timeindex` that the caller found missing is created, empty. Raises CorruptIndexError, also for a missing `.index`.
         """
         if not self.offset_index.path.exists():
-            raise CorruptIndexError("a segment without its offset index", path=self.offset_index.path)
+            raise CorruptIndexError("a segment has no offset index", path=self.offset_index.path)
         if time_index_newly_created:
             self.time_index.resize(0)
             self.time_index.rest()

@@ -81,7 +81,7 @@ def show_value(topic: str, key: Bytes | None, value: Bytes | None) -> Json | Non
     if value is None:
         return None
     if key is None:
-        raise ProtocolError(f"a record of {topic} without a key")
+        raise ProtocolError(f"a record of {topic} has no key")
     version = version_of(value)
     return {"version": version, "data": _reader(_kind(topic, version_of(key))[1], version)(value, 2)}
 

@@ -201,7 +201,7 @@ class MetadataFetcher:
         version = channel.version_of(FetchRequest)
         response: FetchResponse = await channel.call(self._request(version), version=version)
         if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-            message = "the controllers are those of another cluster than the folder's"
+            message = "the controllers belong to another cluster than the folder"
             raise InvalidArgumentError(message, path=str(address), expected=self._cluster_id)
         if response.error_code:
             raise BrokerError(

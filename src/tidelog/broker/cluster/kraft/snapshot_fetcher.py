@@ -70,7 +70,10 @@ class SnapshotFetcher:
                 if piece.position != position or (size >= 0 and piece.size != size) or not piece.size > position:
                     found = f"{piece.position} of {piece.size} bytes"
                     raise ProtocolError(
-                        "a wrong chunk of a snapshot", path=channel.place, found=found, expected=f"from {position} on"
+                        "a snapshot's chunk is not the requested one",
+                        path=channel.place,
+                        found=found,
+                        expected=f"from {position} on",
                     )
                 size, data = piece.size, piece.unaligned_records
                 if not data or position + len(data) > size:

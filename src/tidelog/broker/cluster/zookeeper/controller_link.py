@@ -83,7 +83,7 @@ class ControllerLink:
                             reason = f"{channel.place} is no longer the controller"
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            raise BrokerUnreachableError(f"no answer of the controller: {reason}", path="controller") from None
+            raise BrokerUnreachableError(f"no answer from the controller: {reason}", path="controller") from None
 
     async def forward(self, frame: Bytes, timeout_s: float | None) -> bytes:
         """Forward a client's request to the controller: see `MetadataPlane.forward`."""

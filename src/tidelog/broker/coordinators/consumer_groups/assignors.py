@@ -24,7 +24,7 @@ Partition: TypeAlias = "tuple[uuid.UUID, int]"
 
 
 class Assignee(NamedTuple):
-    """A member as assignors see it."""
+    """The facts about a member that an assignor uses."""
 
     instance_id: str | None
     topics: frozenset[uuid.UUID]
@@ -33,7 +33,7 @@ class Assignee(NamedTuple):
 
 
 class Assigning(NamedTuple):
-    """What an assignor gets: the members by id, and the number of partitions of each of their topics."""
+    """The input of an assignor: the members by id, and the number of partitions of each topic."""
 
     members: Mapping[str, Assignee]
     partitions: Mapping[uuid.UUID, int]
@@ -80,7 +80,7 @@ def assign_uniformly(assigning: Assigning) -> Assignments:
 
 
 def _share_equally(held: dict[str, list[Partition]], free: list[Partition]) -> None:
-    """Give each member the same number. One partition more goes first to members that have more already."""
+    """Give each member the same number of partitions. Members that already have more get the extra ones first."""
     if not held:
         return
     each, more = divmod(sum(map(len, held.values())) + len(free), len(held))
@@ -95,7 +95,9 @@ def _share_equally(held: dict[str, list[Partition]], free: list[Partition]) -> N
 
 
 def _share_by_subscription(assigning: Assigning, held: dict[str, list[Partition]], free: set[Partition]) -> None:
-    """Give each free partition to its subscriber with the fewest, topics with the fewest subscribers first. Then even out."""
+    """Give each free partition to the subscriber with the fewest partitions, beginning with the topics with the fewest
+    subscribers. Then even out.
+    """
     subscribers: dict[uuid.UUID, list[str]] = defaultdict(list)
     for member_id, one in sorted(assigning.members.items()):
         for topic_id in one.topics:

@@ -3,17 +3,17 @@
 | epoch | grows when |
 |---|---|
 | the group's | a member joins, leaves or changes its subscription, or a subscribed topic changes |
-| the target assignment's | the assignor has run: it becomes the group's epoch of that time |
-| a member's | the member has revoked what its target assignment takes from it: it becomes the target's epoch |
+| the target assignment's | the assignor has run: it becomes the group's epoch at that time |
+| a member's | the member has revoked the partitions that it must give up: it becomes the target's epoch |
 
 | a member's state | it |
 |---|---|
-| STABLE | has its target assignment, or all of it that the last heartbeat gave it |
+| STABLE | has its target assignment, or as much of it as the last heartbeat gave it |
 | UNREVOKED_PARTITIONS | still has to report that it has revoked partitions, within its rebalance timeout |
 | UNRELEASED_PARTITIONS | has revoked everything, and waits for partitions that others have not released |
-| UNKNOWN | was written by a later release of Kafka, with a state that is not known here |
+| UNKNOWN | has a state of a later Kafka release |
 
-A partition belongs to a member from its assignment until the member's heartbeat no longer lists it, so it has one owner at most.
+A partition belongs to a member from its assignment until the member's heartbeat no longer lists it, so it has at most one owner.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Change(NamedTuple):
 
 
 class TopicFacts(NamedTuple):
-    """What an assignor needs to know of a topic."""
+    """The facts about a topic that an assignor uses."""
 
     topic_id: uuid.UUID
     partitions: int
@@ -132,7 +132,7 @@ class ConsumerMember(NamedTuple):
         return self._replace(state=state, epoch=epoch, previous_epoch=self.epoch, assigned=assigned, pending=pending)
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has everything that the target assignment of an epoch gives it."""
+        """Whether the member has its whole target assignment of an epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 

@@ -1,10 +1,10 @@
-"""What a heartbeat changes in a consumer group (KIP-848): the records to write, and the answer.
+"""Handles heartbeats of a consumer group (KIP-848): the records to write, and the response.
 
 | a heartbeat | |
 |---|---|
 | epoch 0 | joins; a known member joins again, without partitions |
 | the member's epoch | keeps its session; it may change its subscription and report revoked partitions |
-| the previous epoch, and only partitions of the current assignment | the same, because the last answer was lost |
+| the previous epoch, and only partitions of the current assignment | the same, because the last response was lost |
 | any other epoch | FENCED_MEMBER_EPOCH: it must give up its partitions and join again |
 | -1 | leaves |
 | -2, of a static member | leaves for now: its partitions stay until it returns or its session ends |
@@ -16,7 +16,7 @@
 | known | another one, any other epoch | FENCED_INSTANCE_ID |
 | unknown, not joining | | UNKNOWN_MEMBER_ID |
 
-The rules are those of Kafka 4.2, and for version 0 those of 3.9.1. Records have the order that Kafka writes them in.
+The rules are those of Kafka 4.2, and for version 0 those of 3.9.1. Records are in the order in which Kafka writes them.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the member sends everything, as after an error; then it gets its assignment again."""
+        """Whether the member sends all fields, as after an error. It then gets its assignment again."""
         has_subscription = self.names is not None or self.regex is not None
         return self.member_epoch == JOINING or (self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None)
 
 
 class Surroundings(Protocol):
-    """What the rules need to know of the broker."""
+    """The facts about the broker that the rules use."""
 
     max_size: int
     """The most members of a group."""
@@ -83,17 +83,17 @@ class Surroundings(Protocol):
     """Equal as long as no topic changes."""
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Return a topic, None if it does not exist."""
+        """Return the facts about a topic, None if it does not exist."""
 
     def matching(self, regex: str) -> frozenset[str]:
         """Return the topics that match a regular expression. Raises RefusedError (INVALID_REGULAR_EXPRESSION)."""
 
     def is_large(self, members: int, partitions: int) -> bool:
-        """Whether an assignment must be made on another thread."""
+        """Whether an assignment must be computed on another thread."""
 
 
 class Result(NamedTuple):
-    """What a heartbeat changes and answers. The changes are to be written, then applied."""
+    """The changes of a heartbeat, to be written and then applied, and its response."""
 
     changes: list[Change]
     member: ConsumerMember
@@ -105,7 +105,7 @@ class Result(NamedTuple):
 
 
 def heartbeat(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Result:
-    """Return what a heartbeat changes. Raises RefusedError."""
+    """Return the result of a heartbeat. Raises RefusedError."""
     check_room(group, beat.member_id, around)
     if beat.server_assignor is not None and beat.server_assignor not in around.assignors:
         known = ", ".join(around.assignors)
@@ -204,7 +204,7 @@ def replacement(group: ConsumerGroup, member: ConsumerMember, replaced: str | No
 
 
 def leave(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Result:
-    """Return what changes if a member leaves: -1 or -2 as its epoch. Raises RefusedError."""
+    """Return the result of a member's leave, a heartbeat with the epoch -1 or -2. Raises RefusedError."""
     member = known(group, beat.member_id, beat.instance_id)
     if beat.member_epoch == LEAVING_FOR_NOW:
         left = member._replace(epoch=LEAVING_FOR_NOW, pending=NOTHING)
@@ -213,7 +213,7 @@ def leave(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Result
 
 
 def removed(group: ConsumerGroup, members: Iterable[ConsumerMember], around: Surroundings) -> list[Change]:
-    """Return the records that remove members: they left, or their sessions ended."""
+    """Return the records that remove members that have left or whose sessions have ended."""
     changes: list[Change] = []
     subscriptions = group.subscriptions
     for member in members:
@@ -225,7 +225,7 @@ def removed(group: ConsumerGroup, members: Iterable[ConsumerMember], around: Sur
 
 
 def plan_of(group: ConsumerGroup, around: Surroundings) -> Planned:
-    """Return the target assignment that the group needs now, to be made from copies on another thread."""
+    """Return the computation of the target assignment that the group now needs. It uses copies, so another thread can run it."""
     return planned(group.members, dict(group.targets), group.topics, group.regexes, epoch=group.epoch, known=around.assignors)
 
 
@@ -248,7 +248,7 @@ def known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Cons
 
 
 def _member(group: ConsumerGroup, beat: Heartbeat) -> tuple[ConsumerMember, str | None]:
-    """Return the member before the heartbeat, perhaps a new one, and the id of the static member that it replaces."""
+    """Return the member before the heartbeat (a new one if it joins), and the id of the static member that it replaces."""
     if beat.member_epoch != JOINING:
         member = known(group, beat.member_id, beat.instance_id)
         _check_epoch(member, beat)
@@ -321,9 +321,7 @@ def _moved(
 def _looked_up(
     group: ConsumerGroup, subscriptions: Iterable[Subscription], around: Surroundings, changes: list[Change]
 ) -> tuple[dict[str, TopicFacts], dict[str, frozenset[str]]]:
-    """Return the group's topics, and the topics that match its regular expressions, as they are now; add the records of what
-    has changed.
-    """
+    """Return the present topics of the group, and those that match its regular expressions; add records for the changes."""
     wanted = {one.regex for one in subscriptions if one.regex is not None}
     is_seen = group.topics_seen == around.topics_seen
     regexes = {

@@ -1,8 +1,9 @@
-"""How a member gets from the partitions that it has to those of its target assignment (KIP-848), one heartbeat at a time.
+"""Moves a member from its present partitions to its target assignment (KIP-848), one heartbeat at a time.
 
-1. What it has and should not have, it must revoke. Until its heartbeats no longer list that, it gets nothing new.
-2. Then its epoch becomes that of the target assignment, and it gets all partitions of it that no member has.
-3. While others still have some of them, each heartbeat asks again.
+1. It must revoke the partitions that are not in its target assignment. Until its heartbeats no longer list them, it gets no new
+   ones.
+2. Then its epoch becomes that of the target assignment, and it gets all of its target partitions that no member owns.
+3. While other members still own some of them, each heartbeat tries again.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ def reconcile(
     subscribed: Container[uuid.UUID] | None = None,
     replaced: str | None = None,
 ) -> ConsumerMember:
-    """Return the member after a heartbeat that reports `owned`, perhaps unchanged. `owners` has the member of each partition.
+    """Return the member after a heartbeat that reports `owned`; it may be unchanged. `owners` has the owner of each partition.
 
-    `subscribed` are the ids of its topics if its subscription has changed: it loses all others, whatever the target assignment.
+    `subscribed` has the ids of its topics if its subscription has changed: it loses all other topics, even those in its target
+    assignment.
     `replaced` is the id of the static member whose place it takes, and whose partitions are its own.
     Raises RefusedError (FENCED_MEMBER_EPOCH) if the member's state is unknown and it has partitions.
     """
@@ -67,7 +69,7 @@ def reconcile(
 
 
 def _without_others(member: ConsumerMember, owned: Owned, subscribed: Container[uuid.UUID]) -> ConsumerMember:
-    """Return a member that keeps its epoch, and has to revoke the topics that it is no longer subscribed to."""
+    """Return the member with the same epoch, which must revoke topics that it is no longer subscribed to."""
     kept = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id in subscribed}
     if len(kept) == len(member.assigned):
         return member
@@ -81,7 +83,9 @@ def _without_others(member: ConsumerMember, owned: Owned, subscribed: Container[
 
 
 def _has_any(owned: Owned, partitions: Assignment) -> bool:
-    """Whether a heartbeat lists any of the partitions. One that lists nothing has not changed, and may still have them."""
+    """Whether a heartbeat lists any of the partitions. A heartbeat without a list means no change, so the member may still
+    own them.
+    """
     if owned is None:
         return True
     return any(not partitions.get(topic_id, frozenset()).isdisjoint(held) for topic_id, held in owned)

@@ -1,4 +1,4 @@
-"""A group's target assignment: what an assignor gets of the group, and the records of its result."""
+"""A group's target assignment: the input of the assignor, and the records of its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidelog.wire.coordinator.consumer_group import (
 
 
 class Planned(NamedTuple):
-    """An assignment to be made: any thread may call `run`."""
+    """An assignment to be computed: any thread may call `run`."""
 
     epoch: int
     assignor: str
@@ -52,7 +52,7 @@ def planned(
     epoch: int,
     known: tuple[str, ...],
 ) -> Planned:
-    """Return the assignment of an epoch, to be made from copies."""
+    """Return the computation of an epoch's assignment, which uses copies."""
     ids = {
         one: frozenset(topics[name].topic_id for name in names_of(one, regexes) if name in topics)
         for one in {member.subscription for member in members.values()}
@@ -67,7 +67,7 @@ def planned(
 
 
 def target_changes(group_id: str, before: Mapping[str, Assignment], after: Assignments, epoch: int) -> list[Change]:
-    """Return the records of a new target assignment: of the members whose target changes, then of its epoch."""
+    """Return the records of a new target assignment: one for each member whose target changes, then one for the epoch."""
     return [
         *(target_record(group_id, one, target) for one, target in after.items() if target != before.get(one)),
         Change(ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch)),
@@ -75,12 +75,12 @@ def target_changes(group_id: str, before: Mapping[str, Assignment], after: Assig
 
 
 def names(subscriptions: Iterable[Subscription], regexes: Mapping[str, frozenset[str]]) -> set[str]:
-    """Return the names of all topics of subscriptions."""
+    """Return the names of all subscribed topics."""
     return set().union(*(names_of(one, regexes) for one in subscriptions))
 
 
 def renamed(group: ConsumerGroup, plan: Planned, made: Assignments) -> Assignments:
-    """Return an assignment that was made while the group changed: without members that left, and with the present id of static
+    """Adapt an assignment to changes of the group while it was computed: drop members that left, and use the new ids of static
     members that came back.
     """
     found: Assignments = {}

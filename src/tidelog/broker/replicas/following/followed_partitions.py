@@ -86,10 +86,10 @@ class FollowedPartitions:
         heapq.heappush(self._delays, (one.delay(now_s, self._backoff_s, error_code), one.key))
         self._touched[one.key] = None
 
-    def fail(self, one: FollowedPartition, reason: str) -> None:
+    def fail(self, one: FollowedPartition, reason: str, *, level: int = logging.WARNING) -> None:
         """Stop fetching a partition until its next epoch."""
         if one.state not in (None, FollowerState.FAILED):
-            logger.warning("%s: not followed until its next epoch: %s", one.log.directory, reason)
+            logger.log(level, "%s: not followed until its next epoch: %s", one.log.directory, reason)
             one.fail(reason)
             self._unsettled.pop(one.key, None)
             self._touched[one.key] = None

@@ -266,7 +266,8 @@ class LeaderAnswers:
 
     def _refused(self, one: FollowedPartition, error_code: int, what: str) -> None:
         if error_code == ErrorCode.FENCED_LEADER_EPOCH:
-            self._followed.fail(one, f"broker {self._leader_id} has a newer epoch than {one.leader_epoch}")
+            # Usual at each change of leaders: the metadata is a moment behind.
+            self._followed.fail(one, f"broker {self._leader_id} has a newer epoch than {one.leader_epoch}", level=logging.INFO)
             return
         self._followed.delay(one, self._now_s(), error_code)
         if one.retries > LOUD_RETRIES:

@@ -203,7 +203,7 @@ class Authentication:
         lifetime_ms = 0
         if is_complete and self._ends_at != float("inf"):
             lifetime_ms = min(max(int((self._ends_at - monotonic()) * 1000), 1), MAX_LIFETIME_MS)
-        answer = SaslAuthenticateResponse(ErrorCode.NONE, None, challenge, lifetime_ms)
+        answer = SaslAuthenticateResponse(ErrorCode.NONE, "", challenge, lifetime_ms)
         return response_chunks(answer, version, self._connection.correlation_id)
 
     def _bare(self, message: bytes) -> list[Bytes] | Outcome:

@@ -309,7 +309,7 @@ class Appends:
         last_offset = info.last_offset
         if size > config.segment_bytes:
             raise RecordBatchTooLargeError(
-                "records larger than segment.bytes",
+                "the records are larger than segment.bytes",
                 path=local.directory,
                 found=size,
                 expected=f"at most {config.segment_bytes}",
