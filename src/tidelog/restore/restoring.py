@@ -247,7 +247,7 @@ def _compare(
     run: Runner,
     ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
 ) -> None:
-    """Read back the restored records, and compare them with the backup. `ranges` are a cluster's; a folder has the same offsets."""
+    """Read back the restored records, and compare them with the backup. `ranges`: of a cluster; a folder keeps offsets."""
     keys: list[TopicPartition] = []
     tasks: list[DigestTask] = []
     for topic in report.plan.topics:

@@ -10,8 +10,8 @@ from itertools import chain
 import pyarrow as pa
 
 from tidelog.clock import Clock
-from tidelog.decoding.decodings import Decode, Decodings
-from tidelog.decoding.topic_decoding import SIDES, UNDECODED, TopicDecoding
+from tidelog.decoding.decodings import SIDES, Decode, Decodings
+from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
 from tidelog.formats.paths.file_path import AnyPath
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.sources.arrow import coalesce

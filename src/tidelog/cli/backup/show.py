@@ -25,8 +25,8 @@ _RIGHTS = {"acls": "ACLs", "scram_users": "SCRAM users"}
 @click.option("--point", metavar="N|TIME", help="A point's number, or the last point at or before a time. [default: the newest]")
 @json_option
 def command(backup: Backup, point: str | None, as_json: bool) -> None:
-    """Show the contents of a point: each partition's offsets, ACLs, quotas and SCRAM users, and the records that were removed before
-    they were read.
+    """Show the contents of a point: each partition's offsets, the ACLs, quotas and SCRAM users, and the records that were
+    removed before they were read.
 
     Records from `cut` to `end` are in the backup, but their transactions may still be open, or ended in some partitions only.
     """

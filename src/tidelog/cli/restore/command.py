@@ -66,7 +66,8 @@ _REQUEST = (
         type=click.Choice(["append", "time"]),
         default="append",
         show_default=True,
-        help="append: end each partition before its first record at or after --until. time: keep every older record, also late ones.",
+        help="append: end each partition before its first record at or after --until. "
+        "time: keep every older record, also late ones.",
     ),
     click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]"),
     click.option(

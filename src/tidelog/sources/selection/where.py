@@ -20,7 +20,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidelog.decoding.topic_decoding import SIDES, UNDECODED
+from tidelog.decoding.decodings import SIDES
+from tidelog.decoding.topic_decoding import UNDECODED
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 from tidelog.sources.selection.record_columns import HEADERS_MAP
