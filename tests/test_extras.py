@@ -54,7 +54,7 @@ def test_the_extras_there_are() -> None:
     ]
     named = {name for text in texts for one in re.findall(r"tidelog\[([a-z,]+)\]", text) for name in one.split(",")}
     assert named <= set(extras)
-    assert extras["all"] == ["tidelog[decode,handover,oauth,objects,patterns,spark,sql,tiered,ui,zookeeper]"]
+    assert extras["all"] == ["tidelog[decode,handover,hdfs,oauth,objects,patterns,spark,sql,tiered,ui,zookeeper]"]
 
 
 def test_windows_is_refused_in_one_sentence() -> None:

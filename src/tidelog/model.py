@@ -83,6 +83,10 @@ def check_isolation(isolation: str) -> Isolation:
     raise InvalidArgumentError("unknown isolation level", found=repr(isolation), expected=" or ".join(get_args(Isolation)))
 
 
+SIDES: Final = ("key", "value")
+"""The parts of a record that are decoded, each by a decoder of its own."""
+
+
 # --- topics
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

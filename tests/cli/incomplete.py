@@ -39,6 +39,9 @@ SILENT = {
     "groups list": "says what is missing of its own topic (test_missing_groups.py), and nothing of others",
     "groups reset": "asks brokers",
     "import": "writes a new topic",
+    "job backup": "says it as `backup take` does",
+    "job restore": "restores a backup, as `restore` does",
+    "job verify-backup": "is about a backup",
     "job failover": "asks brokers; what is missing of the commits in a source folder it says as `mirror` does",
 }
 """Commands that need not say what a folder lacks, and why."""

@@ -129,7 +129,7 @@ def test_common_options_are_documented() -> None:
     ("arguments", "error"),
     [
         (["lookup", KAFKA_3, "none.csv"], "no such file of questions"),
-        (["lookup", KAFKA_3, "questions.txt"], "questions of an unknown kind"),
+        (["lookup", KAFKA_3, "questions.txt"], "unknown file format of the questions"),
         (["lookup", KAFKA_3, "questions.csv"], "the questions have no column 'timestamp'"),
         (["lookup", KAFKA_3, "questions.parquet"], "not a Parquet file"),
         (["migrate", KAFKA_3, "."], "the new folder already exists, and is not empty"),

@@ -159,7 +159,7 @@ def test_careless_commands(made: History, tmp_path: Path, monkeypatch: pytest.Mo
         ([*to, "--until", "9999-01-01"], "the backup ends before this time"),
         ([*to, "--rename", "unknown=new"], "no topic 'unknown' in the backup"),
         ([*to, "--rename", f"{TOPIC}=a/b"], "cannot be renamed to this"),
-        ([*to, "--topics", "x*", "--rename", f"{TOPIC}=new"], "is renamed, but not restored"),
+        ([*to, "--topics", "x*", "--rename", f"{TOPIC}=new"], "is renamed, but is not restored"),
         ([*to, "--point", "99"], "no point 99"),
         (["--to", made.backup], "this folder is a backup"),
         (["--to", tmp_path / "photos"], "cat.jpg"),

@@ -67,7 +67,7 @@ def test_what_is_no_folder_is_named(disks: list[Path], tmp_path: Path) -> None:
         tidelog.scan(f"{disks[0]}:{tmp_path}/nowhere", "t")
     with pytest.raises(DataDirNotFoundError, match=r"no folder matches the pattern \(.*/none-\*\)"):
         tidelog.scan(f"{tmp_path}/none-*", "t")
-    with pytest.raises(DataDirNotFoundError, match="in any of these folders"):
+    with pytest.raises(DataDirNotFoundError, match="none of these folders holds a partition"):
         LogDirs([disks[2], disks[2].parent])
     empty = tmp_path / "server.properties"
     empty.write_text("broker.id=1\n")

@@ -101,6 +101,7 @@ VALUES = {
 """A value of each option that has an effect, other than what holds without it; `1` where no value matters."""
 
 SINK_VALUES = {
+    "atomic": "true",
     "kafka.bootstrap.servers": "other:9092",
     "topic": "returns",
     "includeHeaders": "false",

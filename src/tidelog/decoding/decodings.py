@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.model import KAFKAS_TOPICS
+from tidelog.model import KAFKAS_TOPICS, SIDES
 from tidelog.near_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ _NONE: Final[Mapping[str, Any]] = {}
 
 Decode: TypeAlias = "str | Mapping[str, str] | Iterable[str] | Decodings"
 """The argument `decode` of `tidelog.scan`."""
-
-SIDES: Final = ("key", "value")
 
 FORMATS: Final = ("utf8", "json", "avro", "protobuf", "msgpack", "hex", "auto", "internal", "raw")
 

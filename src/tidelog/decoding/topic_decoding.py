@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from tidelog.decoding.decoder import Decoded, Decoder, as_binary
-from tidelog.decoding.decodings import SIDES
 from tidelog.decoding.framing import with_header_ids
+from tidelog.model import SIDES
 
 UNDECODED = "_undecoded"
 """The suffix of the columns with the bytes that could not be decoded."""

@@ -10,10 +10,10 @@ from itertools import chain
 import pyarrow as pa
 
 from tidelog.clock import Clock
-from tidelog.decoding.decodings import SIDES, Decode, Decodings
+from tidelog.decoding.decodings import Decode, Decodings
 from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
 from tidelog.formats.paths.file_path import AnyPath
-from tidelog.model import READ_UNCOMMITTED
+from tidelog.model import READ_UNCOMMITTED, SIDES
 from tidelog.sources.arrow import coalesce
 from tidelog.sources.bounds import LOG_END, OffsetRanges, check_positive
 from tidelog.sources.opening import Address, configured, open_source, tiered

@@ -8,10 +8,11 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.decoding.decodings import SIDES, Decodings
+from tidelog.decoding.decodings import Decodings
 from tidelog.decoding.topic_decoding import UNDECODED as UNDECODED_SUFFIX
 from tidelog.decoding.topic_decoding import TopicDecoding
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import SIDES
 from tidelog.sources.selection.record_files import FORM, JSON, RAW, TEXT, UNDECODED
 
 

@@ -20,10 +20,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidelog.decoding.decodings import SIDES
 from tidelog.decoding.topic_decoding import UNDECODED
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
+from tidelog.model import SIDES
 from tidelog.sources.selection.record_columns import HEADERS_MAP
 from tidelog.sources.selection.row_bytes import kept
 
