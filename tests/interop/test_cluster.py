@@ -107,6 +107,7 @@ def not_starved(attempt: Callable[[int], Path]) -> Path:
     return attempt(ATTEMPTS - 1)
 
 
+@pytest.mark.thorough("executors with the wheel: the test below; reads, streams, the sink: tests/spark, test_sink_brokers")
 def test_reads_and_streams(python: Path, tmp_path: Path) -> None:
     expected = tidelog.scan(LOGS, TOPIC).read_all().to_pylist()
     with Served(tmp_path / "tidelog", {"offsets.topic.num.partitions": "1"}) as broker:
@@ -135,7 +136,6 @@ def test_reads_and_streams(python: Path, tmp_path: Path) -> None:
     assert seen["batches"] == 3
 
 
-@pytest.mark.thorough("a job through spark-submit: tests/spark/test_job_command.py; executors with the wheel: the test above")
 def test_a_job_and_its_exit_code(python: Path, tmp_path: Path) -> None:
     shutil.copytree(LOGS / f"{TOPIC}-0", tmp_path / "data" / f"{TOPIC}-0")
     index = min((tmp_path / "data" / f"{TOPIC}-0").glob("*.timeindex"))

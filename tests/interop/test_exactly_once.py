@@ -56,6 +56,7 @@ def java_copier(folder: Path, assignor: str = "RangeAssignor", jars: str = "kafk
     return launch
 
 
+@pytest.mark.thorough("Java's transactions: test_kafka_streams_counts_words; copiers that are killed: tests/broker/eos")
 @pytest.mark.parametrize("assignor", ["CooperativeStickyAssignor", *(["RangeAssignor"] if SOAK else [])])
 def test_java_copies_each_record_once(tmp_path: Path, assignor: str) -> None:
     with (

@@ -121,13 +121,9 @@ def check_copy(source: list[dict[str, Any]], target: list[dict[str, Any]], kind:
             assert new["timestamp_type"] == 1
 
 
-@pytest.mark.parametrize(
-    ("target", "kind"),
-    first_of(
-        *[("kafka", LOG_APPEND_TIME), ("tidelog", CREATE_TIME), ("tidelog", LOG_APPEND_TIME), ("kafka", CREATE_TIME)],
-        why="test_live_clusters has each target and each kind",
-    ),
-)
+@pytest.mark.thorough("each target and each kind: test_live_clusters; each format and codec: tests/copying")
+@pytest.mark.parametrize("target", ["kafka", "tidelog"])
+@pytest.mark.parametrize("kind", [LOG_APPEND_TIME, CREATE_TIME])
 def test_formats_and_codecs(east: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, kind: str) -> None:
     """Every topic of the folders of Kafka 2.4.1 and 3.9.1: v0, v1, v2, both types, all codecs, gaps, transactions."""
     for release, folder in (("2", KAFKA_2), ("3", KAFKA_3)):

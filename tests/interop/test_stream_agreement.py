@@ -74,6 +74,7 @@ def each_peer(first: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("topics", cases, indirect=True)
 
 
+@pytest.mark.thorough("logs of Kafka that grow: test_stream_kills; limits and new partitions: test_stream_protocol")
 @each_peer("kafka")
 def test_a_log_that_grows(spark_program: SparkProgram, topics: GrowingTopics, tmp_path: Path) -> None:
     """Random limits each time; new partitions and topics; a query handed from the connector to ours and back."""

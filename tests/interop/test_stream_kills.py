@@ -27,7 +27,7 @@ from tests.kafka import Kafka391
 from tests.kafka.clients import watermarks
 from tests.kafka.java import wait_until
 
-KILLS = 6 if IS_SOAK else 2
+KILLS = 6 if IS_SOAK else 1
 WAYS = ("broker", "folder")
 EVERY = {"processingTime": "50 milliseconds"}
 PATIENCE_S = 300
