@@ -29,13 +29,25 @@ if TYPE_CHECKING:
 TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
 """Tests that go to one worker: they share a Spark session, the results of studies, or a pair of brokers and their table."""
 
+ALONE = ("tests/spark/test_session.py",)
+"""Files in these folders that share nothing: their sessions are processes of their own."""
+
 LONG = (
-    *("test_migration.py", "test_stream_kills.py", "test_pipeline_kills.py", "test_stream_agreement.py", "test_cluster.py"),
-    *("test_replays.py", "test_mirror.py", "test_cluster_soak.py", "test_engine_folders.py", "test_source_agreement.py"),
-    *("test_exactly_once.py", "test_secured_client.py", "test_stream_protocol.py", "test_zookeeper_releases.py"),
-    *("test_sink_brokers.py", "test_group_tools.py", "test_real_clients.py", "test_live_folder.py", "test_operators_steps.py"),
-    *("test_connector_page.py", "test_metadata_rounds.py", "test_verify.py", "test_kraft_plane.py", "test_kraft_member.py"),
-    *("test_java_groups.py", "test_quotas.py", "test_handover.py", "test_import.py", "test_installing.py"),
+    *(
+        "test_migration.py",
+        "test_session.py",
+        "test_pipeline_kills.py",
+        "test_import.py",
+        "test_cluster_admin.py",
+        "test_cluster.py",
+    ),
+    *("test_installing.py", "test_spark_secrets.py", "test_secured_client.py", "test_source_agreement.py", "test_careful.py"),
+    *("test_stream_kills.py", "test_spark_connector.py", "test_page.py", "test_modern_groups.py", "test_admin_tools.py"),
+    *("test_stream_agreement.py", "test_stream_protocol.py", "test_live_folder.py", "test_object_storage_spark.py"),
+    *("test_group_tools.py", "test_cluster_soak.py", "test_sink_brokers.py", "test_exactly_once.py", "test_replays.py"),
+    *("test_kraft_member.py", "test_sink_folders.py", "test_engine_folders.py", "test_operators_steps.py", "test_mirror.py"),
+    *("test_real_clients.py", "test_handover.py", "test_cluster_coordinators.py", "test_java_groups.py", "test_kraft_plane.py"),
+    *("test_zookeeper_releases.py", "test_quotas.py", "test_connector_page.py", "test_metadata_rounds.py", "test_verify.py"),
 )
 """Files of `make interop` that take a minute and more, the longest first."""
 
@@ -100,9 +112,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    if item.nodeid.startswith(TOGETHER):
+    if item.nodeid.startswith(TOGETHER) and not item.nodeid.startswith(ALONE):
         return -1
-    return LONG.index(item.path.name) if item.path.name in LONG and item.path.parent == shares.INTEROP else len(LONG)
+    is_of_interop = shares.INTEROP in item.path.parents or item.nodeid.startswith(ALONE)
+    return LONG.index(item.path.name) if is_of_interop and item.path.name in LONG else len(LONG)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -113,7 +126,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> EachSch
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+            file = nodeid.partition("::")[0]
+            return file if file in ALONE else next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
     config.option.loadscopereorder = False
     return ByFile(config, log)

@@ -1,8 +1,8 @@
 """How `make test` is distributed: each worker collects and runs its own share of the files.
 
 Collecting takes a tenth of the tests' time, and if each worker collects everything (as with pytest-xdist), five workers do it
-five times. The shares are balanced by file size, which is accurate enough: five workers share two cores, and the last one runs
-alone for seconds only. A worker that dies ends the run.
+five times. The shares are balanced by file size and `HEAVY_S`, so that no worker runs alone for long at the end. A worker that
+dies ends the run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,37 @@ TESTS = Path(__file__).parent
 INTEROP = TESTS / "interop"
 TOGETHER = TESTS / "studies"
 """Expensive results that run once for all tests of them: one share."""
+
+HEAVY_S = {
+    "cli/test_serve_processes.py": 25,
+    "tutorials/test_tutorials.py": 14,
+    "restore/test_hazards.py": 13,
+    "objects/test_changing.py": 12,
+    "ingest/test_import.py": 11,
+    "reader/tiered/test_golden_tiered.py": 11,
+    "broker/test_testing.py": 11,
+    "objects/test_sources_golden.py": 10,
+    "objects/test_reader_golden.py": 10,
+    "web/test_answers.py": 9,
+    "backup/test_foreign.py": 8,
+    "broker/test_widest.py": 8,
+    "cli/test_cat.py": 8,
+    "cli/test_serve.py": 8,
+    "cli/test_serve_end.py": 7,
+    "reader/test_hint_damage.py": 7,
+    "storage/test_index_files.py": 7,
+    "test_imports.py": 7,
+    "test_words.py": 7,
+    "check/test_replacements.py": 6,
+    "broker/test_scarce.py": 5,
+    "objects/test_enemy.py": 5,
+    "storage/test_hint_damage.py": 5,
+    "test_house.py": 5,
+}
+"""Seconds of processor time of the files that need much more than their size suggests."""
+
+BYTES_A_SECOND = 7000
+"""How much of the other files is tested in a second of processor time."""
 
 WITHOUT_INTEROP = "not interop"
 """The mark expression of `make test`."""
@@ -51,7 +82,8 @@ def is_of_another(path: Path) -> bool:
 @cache
 def _own_share(worker: int, workers: int) -> frozenset[Path]:
     paths = [path for path in sorted(TESTS.rglob("test_*.py")) if INTEROP not in path.parents]
-    return shares({path: path.stat().st_size for path in paths}, workers)[worker]
+    sizes = {path: path.stat().st_size + BYTES_A_SECOND * HEAVY_S.get(str(path.relative_to(TESTS)), 0) for path in paths}
+    return shares(sizes, workers)[worker]
 
 
 def shares(sizes: dict[Path, int], workers: int) -> list[frozenset[Path]]:

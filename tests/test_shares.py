@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.shares import INTEROP, TESTS, TOGETHER, _own_share, shares
+from tests.shares import HEAVY_S, INTEROP, TESTS, TOGETHER, _own_share, shares
 
 
 @pytest.mark.parametrize("workers", [2, 5])
 def test_each_file_is_in_one_share(workers: int) -> None:
     dealt = [path for worker in range(workers) for path in _own_share(worker, workers)]
     assert sorted(dealt) == sorted(path for path in TESTS.rglob("test_*.py") if INTEROP not in path.parents)
+
+
+def test_the_heavy_files_are_there() -> None:
+    assert [name for name in HEAVY_S if not (TESTS / name).is_file()] == []
 
 
 def test_studies_are_one_share() -> None:

@@ -141,6 +141,19 @@ def test_each_file_taken_away(release: str, name: str, tmp_path: Path) -> None:
         assert silent == []
 
 
+def test_a_broker_that_was_killed_while_it_rolled(tmp_path: Path) -> None:
+    """Kafka creates a segment, then the snapshot of its producers. The next start writes the one that is missing."""
+    folder = closed_partition("kafka-3.9.1", "transactions-0", tmp_path)
+    (folder / ".kafka_cleanshutdown").unlink()
+    newest, older = (folder / "transactions-0" / f"{base:020}.snapshot" for base in (173, 169))
+    newest.unlink()
+    report = verify_folder(folder)
+    assert said(report) == []
+    assert [str(one) for one in report.all_findings() if "the next start writes it" in str(one) and newest.name in str(one)]
+    older.unlink()
+    assert [older.name in text for text in faults(folder)] == [True]
+
+
 @pytest.mark.parametrize("name", ["v2-none-ct-0", "compacted-0", "transactions-0"])
 def test_a_flipped_bit_in_each_small_file(name: str, tmp_path: Path) -> None:
     folder = closed_partition("kafka-3.9.1", name, tmp_path)

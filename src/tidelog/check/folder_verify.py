@@ -376,7 +376,11 @@ class _Look:
         )
         for offset in missing_snapshots(facts):
             path = log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
-            yield fault(path, "is missing: the state of producers up to there", *key)
+            if not self._is_closed and offset == facts.bases[-1]:
+                what = "is missing: the broker was killed between creating the segment and this file; the next start writes it"
+                yield note(path, what, *key)
+            else:
+                yield fault(path, "is missing: the state of producers up to there", *key)
 
 
 def _each(log: Log) -> Iterator[Segment]:
