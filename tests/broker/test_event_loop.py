@@ -140,3 +140,19 @@ def test_a_thread_that_does_not_come_back(broker: RunningBroker, caplog: pytest.
     assert "slow" in caplog.text
     may_end.set()
     assert threads.close()
+
+
+def test_results_that_come_after_the_end_are_dropped(broker: RunningBroker) -> None:
+    """They would go on with work of their own, now on the loop's thread, which then waits for the disk."""
+    delivered: list[object] = []
+    is_worked = threading.Event()
+
+    def begin_and_end() -> None:
+        threads = LoopThreads(broker._loop)
+        threads.run(is_worked.set, delivered.append)
+        assert is_worked.wait(PATIENCE_S)
+        assert threads.close()  # The result may be on its way: the loop has not run since.
+
+    broker.on_loop(begin_and_end)
+    broker.on_loop(lambda: None)
+    assert delivered == []

@@ -103,7 +103,7 @@ def test_a_disk_that_answers_again(tmp_path: Path) -> None:
     server.write()
     server.stuck.touch()
     server.process.send_signal(signal.SIGTERM)
-    wait_for(server, "waiting for", "0 of 1 logs are on the disk")
+    wait_for(server, "waiting for", "0 of 1 logs flushed and closed")
     server.stuck.unlink()
     assert server.end() == 0
     assert (server.data / CLEAN_SHUTDOWN_FILE).exists()
@@ -114,7 +114,7 @@ def test_the_second_signal_while_it_waits_for_the_disk(tmp_path: Path) -> None:
     server.write()
     server.stuck.touch()
     server.process.send_signal(signal.SIGTERM)
-    wait_for(server, "waiting for", "0 of 1 logs are on the disk")
+    wait_for(server, "waiting for", "0 of 1 logs flushed and closed")
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 128 + signal.SIGTERM
     assert not (server.data / CLEAN_SHUTDOWN_FILE).exists()

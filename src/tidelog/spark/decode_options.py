@@ -35,7 +35,7 @@ REGISTRY = "schema.registry."
 UNDECODED = ("keyUndecoded", "valueUndecoded")
 """The columns of bytes that could not be decoded."""
 
-SIDES = {"key": ("keyDecode", "keySchema", UNDECODED[0]), "value": ("decode", "schema", UNDECODED[1])}
+OPTIONS_OF_SIDES = {"key": ("keyDecode", "keySchema", UNDECODED[0]), "value": ("decode", "schema", UNDECODED[1])}
 """For `key` and `value`: the options for the format and the schema, and the column of bytes that could not be decoded."""
 
 _FILE = re.compile(r"\S+\.(avsc|proto|desc|pb|json)(#[\w.]+)?", re.ASCII | re.IGNORECASE)
@@ -58,7 +58,9 @@ class DecodeOptions:
     @property
     def added_columns(self) -> tuple[str, ...]:
         """The columns of bytes that could not be decoded."""
-        return tuple(undecoded for side, (_, _, undecoded) in SIDES.items() if side in self.formats and not self.fails_fast)
+        return tuple(
+            undecoded for side, (_, _, undecoded) in OPTIONS_OF_SIDES.items() if side in self.formats and not self.fails_fast
+        )
 
 
 def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
@@ -68,7 +70,7 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
     formats: dict[str, str] = {}
     ddl: dict[str, str] = {}
     files: dict[str, str] = {}
-    for side, (format_option, schema_option, _) in SIDES.items():
+    for side, (format_option, schema_option, _) in OPTIONS_OF_SIDES.items():
         name = given.get(format_option.lower(), "raw").strip().lower()
         if name not in FORMATS:
             raise InvalidArgumentError(

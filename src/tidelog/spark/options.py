@@ -33,7 +33,7 @@ from tidelog.model import EARLIEST, LATEST, Isolation, TopicPartition
 from tidelog.near_names import did_you_mean
 from tidelog.sources import opening
 from tidelog.sources.opening import Kind
-from tidelog.spark.decode_options import DECODE_OPTIONS, REGISTRY, SIDES, DecodeOptions, parse_decode_options
+from tidelog.spark.decode_options import DECODE_OPTIONS, OPTIONS_OF_SIDES, REGISTRY, DecodeOptions, parse_decode_options
 from tidelog.spark.java_pattern import compile_java_pattern
 from tidelog.spark.option_values import (
     BROKERS,
@@ -429,7 +429,7 @@ def _columns(given: Mapping[str, str], decode: DecodeOptions | None) -> tuple[st
         names.append(name)
     if headers is False and "headers" in names:
         raise InvalidArgumentError("option columns asks for headers, option includeHeaders says false")
-    for side, (_, _, undecoded_name) in SIDES.items():
+    for side, (_, _, undecoded_name) in OPTIONS_OF_SIDES.items():
         if undecoded_name in names and side not in names:
             raise InvalidArgumentError(f"option columns: {undecoded_name} needs the column {side}")
     if headers and "headers" not in names:

@@ -26,7 +26,7 @@ from tidelog.decoding.topic_decoding import UNDECODED, TopicDecoding
 from tidelog.errors import InvalidArgumentError, InvalidRecordError
 from tidelog.extras import imported_from
 from tidelog.spark.columns import scan_columns, spark_schema
-from tidelog.spark.decode_options import SIDES, DecodeOptions, column_ddl
+from tidelog.spark.decode_options import OPTIONS_OF_SIDES, DecodeOptions, column_ddl
 from tidelog.spark.options import ReadOptions
 
 with imported_from("spark", "PySpark"):
@@ -101,7 +101,7 @@ def _own_type(options: ReadOptions, decode: DecodeOptions, side: str, readers: R
         elif decode.formats[side] in PLAIN_FORMATS or side in decode.files:
             found[topic] = _decodings(decode, [side]).topic(topic).decoders[side].type
         else:
-            format_option, schema_option, _ = SIDES[side]
+            format_option, schema_option, _ = OPTIONS_OF_SIDES[side]
             raise InvalidArgumentError(
                 f"option {format_option} {decode.formats[side]}: the type of the column {side} is unknown"
                 + (f": the registry has no subject {topic}-{side}" if topic and decode.registry else ""),
@@ -145,7 +145,7 @@ def _ddl(kind: DataType) -> str:
 
 
 def _decodings(decode: DecodeOptions, sides: Iterable[str]) -> Decodings:
-    texts = {side: [decode.formats[side]] if side in sides else [] for side in SIDES}
+    texts = {side: [decode.formats[side]] if side in sides else [] for side in OPTIONS_OF_SIDES}
     schemas = [f"*.{side}={file}" for side, file in decode.files.items() if side in sides]
     return Decodings.parse(texts["value"], key_texts=texts["key"], schemas=schemas, registry=decode.registry or None)
 
@@ -225,7 +225,7 @@ class TypedColumns:
             yield self._cast(found.select(names))
         undecoded = sum((decoding.undecoded for decoding in by_topic.values()), Counter[str]())
         for side, count in undecoded.items():
-            column = SIDES[side][2]
+            column = OPTIONS_OF_SIDES[side][2]
             seen = f"their bytes are in {column}" if column in self.columns else f"the column {column} would have their bytes"
             _log.warning("%s: %d %ss are null because they are not %s: %s", where, count, side, self.decode.formats[side], seen)
 
@@ -245,5 +245,5 @@ def _failure(decoding: TopicDecoding, batch: pa.RecordBatch) -> InvalidRecordErr
     partition, offset = batch.column("partition")[row].as_py(), batch.column("offset")[row].as_py()
     return InvalidRecordError(
         f"{decoding.topic}-{partition} offset {offset}: the {side} is {decoding.decoders[side].fault}; "
-        f"mode PERMISSIVE returns its bytes in {SIDES[side][2]}"
+        f"mode PERMISSIVE returns its bytes in {OPTIONS_OF_SIDES[side][2]}"
     )

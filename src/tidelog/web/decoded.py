@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.errors import MissingPackageError
-from tidelog.model import KAFKAS_TOPICS
+from tidelog.model import KAFKAS_TOPICS, SIDES
 from tidelog.web.context import Answer, Context
 from tidelog.web.query import Query
 from tidelog.web.values import beginning, cell
@@ -32,8 +32,6 @@ FORMATS = (RAW, HEX, "utf8", "json", "avro", "protobuf", "msgpack", "auto")
 
 DECODED_BYTES = 1 << 20
 """Larger keys and values are not decoded in a list of records."""
-
-SIDES = ("key", "value")
 
 
 class Decoding:
@@ -55,7 +53,7 @@ class Decoding:
                     raise
                 self.decodings = None  # Without the extra `decode`, auto means raw.
         decoders = {} if self._topic is None else self._topic.decoders
-        self._sides = tuple(side for side in SIDES if side in decoders and side not in self.is_hex)
+        self._sides: tuple[str, ...] = tuple(side for side in SIDES if side in decoders and side not in self.is_hex)
 
     def cells(self, batch: pa.RecordBatch, numbers: Sequence[int], limit: int) -> dict[str, list[Answer | None]]:
         """Return the cells of some rows, for the key, the value or both, whichever is decoded. None means that the raw

@@ -95,7 +95,12 @@ class LoopThreads:
         except BaseException as error:
             result = error
         if not self._is_closed:
-            self._loop.call_soon_threadsafe(done, result)
+            self._loop.call_soon_threadsafe(self._deliver, done, result)
+
+    def _deliver(self, done: Callable[[T | BaseException], object], result: T | BaseException) -> None:
+        # What comes after `close` would go on without threads, and keep the loop waiting for the disk.
+        if not self._is_closed:
+            done(result)
 
     def close(self, at_most_s: float | None = None) -> bool:
         """Wait for the running work, and drop what has not begun. Return whether all of it ended within that time."""
