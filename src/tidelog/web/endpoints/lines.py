@@ -28,7 +28,7 @@ def lines(context: Context, query: Query, job: Job) -> Answer:
             partitions = wanted.partitions(source)
     return {
         "cli": _cli(address, wanted, query, is_by_time),
-        "python": _python(address, wanted, partitions),
+        "python": _python(address, wanted, partitions, _where_of_python(query, wanted)),
         "sql": _sql(address, wanted, query, is_by_time),
         "spark": _spark(address, wanted, is_cluster=pool.kind.is_cluster),
         "notes": list(_notes(wanted, query)),
@@ -37,7 +37,8 @@ def lines(context: Context, query: Query, job: Job) -> Answer:
 
 def _notes(wanted: Wanted, query: Query) -> Iterator[str]:
     if wanted.filters:
-        yield "the Python and Spark lines read the range; filter their result"
+        is_whole = _where_of_python(query, wanted) is not None and not any(query.all(name) for name in ("key", "grep", "header"))
+        yield f"the {'Spark line reads' if is_whole else 'Python and Spark lines read'} more; filter the result"
     if query.all("grep") or query.all("header"):
         yield "the SQL line has no search by regular expression or header; filter its result"
     if wanted.offset is not None or wanted.end_offset is not None:
@@ -81,7 +82,12 @@ def _decode_words(query: Query, topic: str) -> list[str]:
     ]
 
 
-def _python(address: str, wanted: Wanted, partitions: Sequence[int]) -> str:
+def _where_of_python(query: Query, wanted: Wanted) -> str | None:
+    """Return the expression for `scan`, None if it is about decoded values: the line decodes none."""
+    return None if _decode_words(query, wanted.request.topic) else query.text("where")
+
+
+def _python(address: str, wanted: Wanted, partitions: Sequence[int], where: str | None) -> str:
     start, end = _times(wanted)
     request = wanted.request
     arguments = [repr(address), repr(request.topic)]
@@ -95,6 +101,8 @@ def _python(address: str, wanted: Wanted, partitions: Sequence[int]) -> str:
         arguments.append(f"isolation={request.isolation!r}")
     if request.until != "log_end":
         arguments.append(f"until={request.until!r}")
+    if where is not None:
+        arguments.append(f"where={where!r}")
     return f"import tidelog\nrecords = tidelog.scan({', '.join(arguments)})"
 
 
