@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import tidelog
-from tests.spark.test_broker_target import PARTITIONS, spooled, values
+from tests.spark.broker_sink import sink_broker, sink_client, sink_options, spooled, values  # noqa: F401
 from tidelog.client.client import Client
 from tidelog.client.produce.transaction_coordinator import TransactionCoordinator
 from tidelog.clock import ManualClock
@@ -21,26 +18,8 @@ from tidelog.spark.sink.broker_target import (
     commit_to_broker,
     send_in_transaction,
 )
-from tidelog.spark.sink.sink_options import SinkOptions, parse_sink_options
+from tidelog.spark.sink.sink_options import SinkOptions
 from tidelog.spark.sink.task_transactions import TaskTransaction, TaskTransactions, id_of
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog.Broker]:
-    folder: Path = tmp_path_factory.mktemp("tasks") / "data"
-    with tidelog.Broker(folder, num_partitions=PARTITIONS, offsets_topic_num_partitions=1) as running:
-        yield running
-
-
-@pytest.fixture
-def client(broker: tidelog.Broker) -> Iterator[Client]:
-    with tidelog.connect(broker.bootstrap_servers) as connected:
-        yield connected
-
-
-@pytest.fixture
-def options(broker: tidelog.Broker, request: pytest.FixtureRequest) -> SinkOptions:
-    return parse_sink_options({"path": broker.bootstrap_servers}, streaming=True).for_query(str(request.node.name))
 
 
 def send(options: SinkOptions, task: str, batch_id: int | None, *rows: tuple[str, int]) -> TaskTransaction | None:
