@@ -68,7 +68,7 @@ class GrowingTopics:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self.partitions[topic] += 1
         admin.create_partitions([NewPartitions(topic, self.partitions[topic])])[topic].result(PATIENCE_S)
-        wait_for_leaders(admin, {topic: self.partitions[topic]})
+        wait_for_leaders(self.bootstrap, {topic: self.partitions[topic]})
 
     def grow(self, count: int, topics: list[str] | None = None) -> None:
         """Add about this many records, spread randomly over all partitions."""

@@ -109,7 +109,7 @@ def wait_until_ended(bootstrap: str, *transactional_ids: str) -> None:
 def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], partitions: int = 1, replicas: int = 1) -> None:
     """Create topics with these settings and wait for their leaders."""
     make_topics(bootstrap, [NewTopic(name, partitions, replicas, config=dict(config)) for name, config in configs.items()])
-    wait_for_leaders(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}), dict.fromkeys(configs, partitions))
+    wait_for_leaders(bootstrap, dict.fromkeys(configs, partitions))
 
 
 ASKED_AGAIN_S = 15
@@ -149,19 +149,28 @@ _UNANSWERED = {
 """librdkafka's own codes begin with an underscore. The last one: a broker is fenced."""
 
 
-def wait_for_leaders(admin: AdminClient, topics: Mapping[str, int]) -> None:
-    """Wait until each partition of the topics answers: Kafka's brokers hear of new ones after whoever made them."""
+def wait_for_leaders(bootstrap: str, topics: Mapping[str, int]) -> None:
+    """Wait until each partition of the topics answers: Kafka's brokers hear of new ones after whoever made them.
+
+    Each time with a new client: librdkafka keeps what it heard of a topic for minutes, also that a partition is missing.
+    """
     ends = {TopicPartition(topic, number): OffsetSpec.latest() for topic, count in topics.items() for number in range(count)}
+    refused: list[KafkaException] = []
 
     def all_lead() -> bool:
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         try:
             for answer in admin.list_offsets(ends, request_timeout=PATIENCE_S).values():
                 answer.result(PATIENCE_S)
-        except KafkaException:
+        except KafkaException as error:
+            refused.append(error)
             return False
         return True
 
-    wait_until(all_lead, f"the leaders of {', '.join(topics)}")
+    try:
+        wait_until(all_lead, f"the leaders of {', '.join(topics)}")
+    except TimeoutError as error:
+        raise error from refused[-1]
 
 
 def wait_until_decided(bootstrap: str, topic: str, partitions: int) -> None:

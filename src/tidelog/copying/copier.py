@@ -278,6 +278,9 @@ class _Copier:
                     with suppress(TidelogError):
                         self._appender.abort()
                 raise
+            if self._is_exact:
+                # Whoever counts the copied records next would miss the last ones.
+                self._appender.wait_until_visible()
         return CopyResult(
             task.source,
             task.target,

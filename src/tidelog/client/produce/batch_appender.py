@@ -66,6 +66,8 @@ class BatchAppender:
         self._is_begun = False
         self._is_empty = True
         """Whether the transaction is empty, so that the coordinator does not know about it."""
+        self._is_committing = False
+        """Whether the markers of the last transaction may not be written yet."""
         self._failure: TidelogError | None = None
 
     @property
@@ -150,7 +152,8 @@ class BatchAppender:
     def commit(self) -> None:
         """Wait until everything is acknowledged, then commit; readers see the whole transaction a moment later.
 
-        Kafka writes its markers after it has answered. If the response never arrives, it is unknown whether the transaction was
+        Kafka writes its markers after it has answered: see `wait_until_visible`. If the response never arrives, it is unknown whether
+        the transaction was committed; the group's offsets show that after the next `init`.
         committed; the group's offsets show that after the next `init`.
         """
         self._check(is_begun=True)
@@ -159,9 +162,19 @@ class BatchAppender:
             assert self._coordinator is not None
             if not self._is_empty:
                 self._coordinator.end(self.producer, is_commit=True)
+                self._is_committing = True
         self._is_begun = False
         self._is_empty = True
         self._pipeline.admitted.clear()
+
+    def wait_until_visible(self) -> None:
+        """Wait until read_committed readers see the last committed transaction in all its partitions."""
+        self._check(is_begun=False)
+        if self._is_committing:
+            with self._noting():
+                assert self._coordinator is not None
+                self._coordinator.wait_until_visible(self.producer)
+            self._is_committing = False
 
     def leave_open(self) -> Producer:
         """Wait until everything is acknowledged, and leave the transaction open. Return the id and epoch with which another
@@ -241,7 +254,7 @@ class BatchAppender:
         """Drop batches, the transaction, and the error; but a fenced producer stays fenced until `init`."""
         self._pipeline.forget()
         self._order.clear()
-        self._is_begun = False
+        self._is_begun = self._is_committing = False
         self._is_empty = True
         if not isinstance(self._failure, ProducerFencedError):
             self._failure = None

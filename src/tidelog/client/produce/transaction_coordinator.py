@@ -196,6 +196,13 @@ class TransactionCoordinator:
         if answer.error_code:
             raise self._refusal(answer.error_code, f"{'commit' if is_commit else 'abort'} of a transaction of {self._id!r}")
 
+    def wait_until_visible(self, producer: Producer) -> None:
+        """Wait until the markers of a committed transaction are written: coordinators answer EndTxn before that.
+
+        Asked again, they answer CONCURRENT_TRANSACTIONS until all markers are written. Call it before the next transaction.
+        """
+        self.end(producer, is_commit=True)
+
     def _ask(
         self,
         request: Message,

@@ -278,6 +278,7 @@ def _append(
     if epoch is not None:
         store(appender, group, topics, epoch, opened)
     appender.commit()
+    appender.wait_until_visible()
 
 
 def _cluster(options: SinkOptions) -> Cluster:

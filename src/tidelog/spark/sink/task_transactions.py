@@ -127,16 +127,20 @@ class TaskTransactions:
             coordinator.add_partitions(one.producer, one.keys[:1])
 
     def commit(self, remedy: str) -> None:
-        """Commit all, also those that are committed already.
+        """Commit all, also those that are committed already, and wait until readers see them.
 
         Raises ProducerFencedError if one has been aborted; `remedy` says what can be done. The others are committed then.
         """
         lost: list[TidelogError] = []
+        ended: list[tuple[TaskTransaction, TransactionCoordinator]] = []
         for one, coordinator in self._opened:
             try:
                 coordinator.end(one.producer, is_commit=True)
+                ended.append((one, coordinator))
             except (ProducerFencedError, InvalidTxnStateError) as error:
                 lost.append(error)
+        for one, coordinator in ended:
+            coordinator.wait_until_visible(one.producer)
         if lost:
             raise ProducerFencedError(
                 f"the rows of {len(lost)} of {len(self._opened)} tasks were aborted, because their transactions timed out before"
