@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
 """Tests that go to one worker: they share a Spark session, the results of studies, or a pair of brokers and their table."""
 
-ALONE = ("tests/spark/test_session.py",)
+SINKS = ("tests/spark/test_sink", "tests/spark/test_columnar.py", "tests/spark/test_stream", "tests/spark/test_brokers.py")
+"""Of Spark's tests, those that go to a second worker: one would end long after all others."""
+
+ALONE = ("tests/spark/test_session.py", "tests/spark/test_job_processes.py")
 """Files in these folders that share nothing: their sessions are processes of their own."""
 
 LONG = (
     *(
         "test_migration.py",
         "test_session.py",
+        "test_job_processes.py",
         "test_pipeline_kills.py",
         "test_import.py",
         "test_cluster_admin.py",
@@ -127,7 +131,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> EachSch
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if file in ALONE else next((folder for folder in TOGETHER if file.startswith(folder)), file)
+            if file in ALONE:
+                return file
+            return next((SINKS[0] if file.startswith(SINKS) else folder for folder in TOGETHER if file.startswith(folder)), file)
 
     config.option.loadscopereorder = False
     return ByFile(config, log)

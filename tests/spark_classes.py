@@ -3,7 +3,7 @@
     python -m tests.spark_classes
 
 makes the archive, which takes as long as three starts. `make interop`, which has dozens of starts, makes it first, in the
-background. Without a matching archive, a JVM silently loads its classes as usual.
+background, and `.ci/run` before that. Without a matching archive, a JVM silently loads its classes as usual.
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ def share() -> None:
     path = archive()
     if path is not None:
         os.environ.setdefault(VARIABLE, f'"-XX:SharedArchiveFile={path}" -Xlog:disable -Xlog:all=error:stderr')
+
+
+def variables() -> dict[str, str]:
+    """Return what `share` has set in the environment, for a program with an environment of its own."""
+    return {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
 
 
 @contextmanager

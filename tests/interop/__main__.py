@@ -10,8 +10,8 @@ checks the same as a cheaper test, and it has found nothing in a long time. Its 
 | a wrong answer (a failed assertion, no error where one was expected) | it has failed |
 | no answer (a timeout, a dead process or query) | it is reported and rerun once, alone, in at most `AT_MOST` files |
 
-Eight workers share the tests, file by file (see `tests/conftest.py`): a test mostly waits for sessions to expire, brokers to
-start, or clients to retry. Six workers left a third of two cores idle. `-n 0` runs the tests one by one. The first run on a
+Ten workers share the tests, file by file (see `tests/conftest.py`): a test mostly waits for sessions to expire, brokers to
+start, or clients to retry. Eight workers left a quarter of two cores idle. `-n 0` runs the tests one by one. The first run on a
 machine also creates the class archive for Spark's JVMs (see `tests/spark_classes.py`).
 
 A test that passes in the rerun has still failed once: find out why. This has uncovered many of our bugs.
@@ -30,7 +30,7 @@ import pytest
 from tests import spark_classes
 
 AT_MOST = 3
-WORKERS = "8"
+WORKERS = "10"
 FOLDERS = ("tests/interop", "tests/spark", "tests/tutorials")
 ALL = "--all"
 GATE = "interop and not thorough"

@@ -24,6 +24,7 @@ from tests.kafka import Kafka391
 from tests.kafka.clusters import KafkaCluster
 from tests.kafka.jars import classpath
 from tests.kafka.java import free_port, run_java, wait_until
+from tests.kafka.java_tools import run_tool
 from tests.kafka.members import TidelogMember
 from tests.patience import PATIENCE_S
 from tidelog.broker.broker import Broker
@@ -112,7 +113,7 @@ class Served(NamedTuple):
             f'sasl.jaas.config={PLAIN} required username="admin" password="{PASSWORD}";\n'
         )
         where = ["--bootstrap-server", self.broker.bootstrap_servers, "--command-config", str(path)]
-        return run_java(classpath(RELEASE), "kafka.admin.AclCommand", [*where, *arguments])
+        return run_tool(RELEASE, "kafka.admin.AclCommand", [*where, *arguments])
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ import pytest
 
 from tests.interop.peers import AGAINST, Peer, served
 from tests.kafka.clients import NewRow, produce, watermarks
-from tests.kafka.jars import classpath
-from tests.kafka.java import run_java
+from tests.kafka.java_tools import run_tool
 from tidelog.broker.apis.api_versions import LAST_OF_3_9
 from tidelog.broker.dispatch.dispatcher import APIS
 
@@ -42,7 +41,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
 
 
 def tool(peer: Peer, main: str, *arguments: str, check: bool = True) -> str:
-    return run_java(classpath(RELEASE), main, (*arguments, "--bootstrap-server", peer.bootstrap), check=check)
+    return run_tool(RELEASE, main, (*arguments, "--bootstrap-server", peer.bootstrap), check=check)
 
 
 def test_topics(peer: Peer) -> None:
@@ -123,10 +122,10 @@ def test_cluster_and_versions(peer: Peer) -> None:
 def test_the_tools_of_clusters(peer: Peer, tmp_path: Path) -> None:
     """kafka-metadata-quorum, kafka-leader-election, kafka-reassign-partitions: one node is a cluster, too."""
     tool(peer, TOPICS, "--create", "--topic", "alone")
-    status = run_java(classpath(RELEASE), QUORUM, ("--bootstrap-server", peer.bootstrap, "describe", "--status"))
+    status = run_tool(RELEASE, QUORUM, ("--bootstrap-server", peer.bootstrap, "describe", "--status"))
     assert re.search(r"LeaderId:\s+1\n", status)
     assert re.search(r"CurrentVoters:.*\b1\b.*\nCurrentObservers:\s+\[\]", status)
-    lines = run_java(classpath(RELEASE), QUORUM, ("--bootstrap-server", peer.bootstrap, "describe", "--replication"))
+    lines = run_tool(RELEASE, QUORUM, ("--bootstrap-server", peer.bootstrap, "describe", "--replication"))
     assert len(re.findall(r"^1\s.*\s0\s.*Leader", lines, re.MULTILINE)) == 1
     tool(peer, ELECT, "--election-type", "preferred", "--all-topic-partitions")
     elected = tool(peer, ELECT, "--election-type", "preferred", "--topic", "alone", "--partition", "0")

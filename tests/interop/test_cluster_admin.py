@@ -25,8 +25,8 @@ from tests.broker.produce_helpers import message_set, produce_request, some_reco
 from tests.broker.raw import RawClient
 from tests.interop.test_exactly_once import java_copier
 from tests.kafka.clusters import KafkaCluster
-from tests.kafka.jars import classpath
-from tests.kafka.java import free_port, run_java, wait_until
+from tests.kafka.java import free_port, wait_until
+from tests.kafka.java_tools import run_tool
 from tests.patience import PATIENCE_S
 from tidelog.broker.coordinators.transactions.transaction import TransactionState
 from tidelog.broker.coordinators.transactions.transaction_records import read_transaction
@@ -97,7 +97,7 @@ class Members:
                 process.kill()
 
     def tool(self, main: str, *arguments: str, at: int = 0, check: bool = True) -> str:
-        return run_java(classpath(RELEASE), main, ("--bootstrap-server", self.bootstraps[at], *arguments), check=check)
+        return run_tool(RELEASE, main, ("--bootstrap-server", self.bootstraps[at], *arguments), check=check)
 
     def partitions(self, topic: str, at: int = 1) -> dict[int, tuple[int, list[int]]]:
         """Leader and replicas of each partition, in sync all of them."""
@@ -246,9 +246,7 @@ def test_the_quorum_and_the_cluster(members: Members) -> None:
     assert re.search(
         r"Feature: metadata.version\t.*FinalizedVersionLevel: (3.9-IV0|UNKNOWN|\d)", members.tool(FEATURES, "describe")
     )
-    assert members.cluster.cluster_id in run_java(
-        classpath(RELEASE), CLUSTER, ("cluster-id", "--bootstrap-server", members.bootstraps[1])
-    )
+    assert members.cluster.cluster_id in run_tool(RELEASE, CLUSTER, ("cluster-id", "--bootstrap-server", members.bootstraps[1]))
     versions = members.tool(API_VERSIONS, at=1)
     assert len(re.findall(r"^\S+ \(id: (?:1|2|5) rack: null\) -> \(", versions, re.MULTILINE)) == 3
     assert versions.count("DescribeQuorum(55): 0") == 3
@@ -330,7 +328,7 @@ def test_features_change_and_brokers_are_forgotten(members: Members) -> None:
     done = members.tool(FEATURES, "downgrade", "--metadata", "3.8", check=False)
     assert "metadata.version" in done, done
     unregister = ("unregister", "--bootstrap-server", members.bootstraps[0], "--id")
-    missing = run_java(classpath(RELEASE), CLUSTER, (*unregister, "77"), check=False)
+    missing = run_tool(RELEASE, CLUSTER, (*unregister, "77"), check=False)
     assert "BrokerIdNotRegistered" in missing, missing
 
 

@@ -26,9 +26,9 @@ from tests.interop.test_modern_groups import GROUPS
 from tests.kafka import Kafka391, numbered_rows
 from tests.kafka.clients import create_topics
 from tests.kafka.group_members import LibrdkafkaMember, Member, Place, wait_until_settled
-from tests.kafka.jars import classpath
-from tests.kafka.java import run_java, wait_until
+from tests.kafka.java import wait_until
 from tests.kafka.java_members import JavaClients
+from tests.kafka.java_tools import run_tool
 from tests.patience import PATIENCE_S
 from tidelog.wire.messages.metadata import MetadataRequest
 
@@ -208,7 +208,7 @@ def test_kafkas_tool(peer: Peer, release: str) -> None:
     fill(peer, topic, 2)
 
     def tool(*arguments: str) -> str:
-        return run_java(classpath(release), GROUPS, ["--bootstrap-server", peer.bootstrap, *arguments])
+        return run_tool(release, GROUPS, ["--bootstrap-server", peer.bootstrap, *arguments])
 
     with LibrdkafkaMember(peer.bootstrap, group, [topic], **NEW) as member:
         wait_until_settled([member], places(topic), PATIENCE_S)

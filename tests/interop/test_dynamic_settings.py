@@ -11,8 +11,8 @@ import pytest
 
 from tests.broker.raw import RawClient
 from tests.kafka import Kafka391
-from tests.kafka.jars import classpath
-from tests.kafka.java import run_java, wait_until
+from tests.kafka.java import wait_until
+from tests.kafka.java_tools import run_tool
 from tidelog import Broker
 from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
@@ -128,7 +128,7 @@ def test_kafka_configs(tmp_path: Path) -> None:
 
         def tool(*arguments: str, check: bool = True) -> str:
             at = ("--bootstrap-server", broker.bootstrap_servers)
-            return run_java(classpath("3.9.1"), "kafka.admin.ConfigCommand", [*arguments, *at], check=check)
+            return run_tool("3.9.1", "kafka.admin.ConfigCommand", [*arguments, *at], check=check)
 
         one, all_brokers = ("--entity-type", "brokers", "--entity-name", "1"), ("--entity-type", "brokers", "--entity-default")
         tool("--alter", *all_brokers, "--add-config", "log.retention.ms=7200000,max.connections=500")

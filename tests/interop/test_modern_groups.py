@@ -26,7 +26,8 @@ from confluent_kafka import Consumer, Producer
 from tests.cli.conftest import run, run_ok
 from tests.interop.test_metadata_rounds import Kafka420
 from tests.kafka.jars import classpath
-from tests.kafka.java import JavaProcess, run_java, wait_until
+from tests.kafka.java import JavaProcess, wait_until
+from tests.kafka.java_tools import run_tool
 from tests.patience import PATIENCE_S
 
 PROPERTIES = {
@@ -48,7 +49,7 @@ class Kafka(Kafka420):
     """The broker, and its tools."""
 
     def tool(self, main: str, *arguments: str) -> str:
-        return run_java(classpath(self.RELEASE), main, ["--bootstrap-server", self.bootstrap, *arguments])
+        return run_tool(self.RELEASE, main, ["--bootstrap-server", self.bootstrap, *arguments])
 
     def rows(self, main: str, *arguments: str) -> list[Row]:
         """Return the lines of a tool's tables, by their headers; no column of these has spaces, but for the coordinator's."""

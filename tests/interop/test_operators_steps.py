@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 from tests.cli.conftest import run
 from tests.kafka.clients import make_topics
 from tests.kafka.clusters import KafkaCluster
-from tests.kafka.jars import classpath
-from tests.kafka.java import run_java, wait_until
+from tests.kafka.java import wait_until
+from tests.kafka.java_tools import run_tool
 from tests.kafka.tidelog_node import TidelogNode
 from tests.patience import PATIENCE_S
 from tidelog.check.replicas.replicas_verify import verify_replicas
@@ -125,7 +125,7 @@ class _Clients:
         return self._tool("ClusterTool", "unregister", "--bootstrap-server", self.bootstrap, "--id", str(node_id))
 
     def _tool(self, name: str, *arguments: str) -> str:
-        return run_java(classpath(self.cluster.release), f"org.apache.kafka.tools.{name}", arguments)
+        return run_tool(self.cluster.release, f"org.apache.kafka.tools.{name}", arguments)
 
 
 def test_a_broker_is_added_moved_to_killed_and_taken_out(cluster: KafkaCluster, tmp_path: Path) -> None:

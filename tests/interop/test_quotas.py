@@ -18,8 +18,8 @@ from tests.broker.raw import RawClient
 from tests.broker.test_scram_users import altered as altered_users
 from tests.broker.test_scram_users import deletion, described, upsertion
 from tests.kafka import Kafka391
-from tests.kafka.jars import classpath
-from tests.kafka.java import free_port, run_java
+from tests.kafka.java import free_port
+from tests.kafka.java_tools import run_tool
 from tests.patience import PATIENCE_S
 from tidelog.errors import AuthenticationError
 from tidelog.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
@@ -178,7 +178,7 @@ def test_throughput_is_the_same(both: Both) -> None:
 def test_kafkas_tool(both: Both) -> None:
     def configs(*arguments: str) -> str:
         of = ("--entity-type", "users", "--entity-name", "tom", "--bootstrap-server", both.ours.bootstrap_servers)
-        return run_java(classpath("3.9.1"), "kafka.admin.ConfigCommand", (*arguments, *of))
+        return run_tool("3.9.1", "kafka.admin.ConfigCommand", (*arguments, *of))
 
     for added in ("producer_byte_rate=1024", "SCRAM-SHA-256=[iterations=4096,password=of-tom]"):
         assert "Completed updating config for user tom." in configs("--alter", "--add-config", added)

@@ -106,6 +106,7 @@ def test_a_log_that_grows(spark_program: SparkProgram, topics: GrowingTopics, tm
         assert_exactly(seen(handed), expected)
 
 
+@pytest.mark.thorough("transactions, open ones too, with what else happens to a log: test_stream_protocol")
 @each_peer("tidelog")
 def test_read_committed(spark_program: SparkProgram, topics: GrowingTopics, tmp_path: Path) -> None:
     """A stream never goes beyond the last stable offset, and takes what it held back when the transaction has ended."""

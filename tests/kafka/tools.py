@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
+from tests.kafka.java_tools import run_tool
 
 _RELEASE = "3.9.1"
 
@@ -23,7 +24,7 @@ _RECORD_LINE = re.compile(r"^(\| offset|baseOffset):")
 def dump_log_segments(files: Sequence[Path], *options: str, timeout_s: float = 120, release: str = _RELEASE) -> str:
     """Run DumpLogSegments over .log, .index, .timeindex, .txnindex or .snapshot files; return what it prints."""
     arguments = ["--files", ",".join(map(str, files)), *options]
-    return run_java(classpath(release), "kafka.tools.DumpLogSegments", arguments, timeout_s=timeout_s)
+    return run_tool(release, "kafka.tools.DumpLogSegments", arguments, timeout_s=timeout_s)
 
 
 def complaints(dump: str) -> list[str]:

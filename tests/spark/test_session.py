@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import spark_classes
+from tests.interop.gate import first_of
 from tests.patience import PATIENCE_S
 from tests.spark.golden import log_dir, rows
 from tidelog.spark import columns_jar
@@ -103,7 +105,9 @@ print(json.dumps({"rows": frame.count(), "streamed": spark.table("seen").count()
 
 @pytest.mark.interop
 @pytest.mark.spark
-@pytest.mark.parametrize("made_by", ["session", "the program"])
+@pytest.mark.parametrize(
+    "made_by", first_of("the program", "session", why="the session helper: all other tests here")
+)
 def test_a_python_that_is_run_by_its_path(made_by: str, tmp_path: Path) -> None:
     """As IDEs and cron do: nothing is set, and the `python3` of the PATH, which PySpark starts, is another one."""
     tools = tmp_path / "bin"
@@ -111,7 +115,7 @@ def test_a_python_that_is_run_by_its_path(made_by: str, tmp_path: Path) -> None:
     other = tools / "python3"
     other.write_text("#!/bin/sh\nexit 1\n")
     other.chmod(0o755)
-    environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path)} | spark_classes.variables()
     command = [sys.executable, "-c", REGISTERED, log_dir(), made_by]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stderr

@@ -2,7 +2,9 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.FileDescriptor;
 import java.io.FileOutputStream;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -18,7 +20,7 @@ import org.apache.kafka.common.utils.Exit;
  * on the standard output, for each:                              status bytes\n     then so many bytes: all that it printed
  * </pre>
  *
- * What they log goes to the standard error.
+ * What they log goes to the standard error. Scala keeps the System.out that it meets first, so there is only one.
  */
 public class ToolProgram {
     /** Leaves a tool that wants to end its process. */
@@ -28,14 +30,41 @@ public class ToolProgram {
         }
     }
 
+    /** Writes to whatever is `target` at the moment. */
+    private static class Switch extends OutputStream {
+        volatile OutputStream target = System.err;
+
+        @Override
+        public void write(int one) throws IOException {
+            target.write(one);
+        }
+
+        @Override
+        public void write(byte[] bytes, int from, int size) throws IOException {
+            target.write(bytes, from, size);
+        }
+
+        @Override
+        public void flush() throws IOException {
+            target.flush();
+        }
+    }
+
+    private static final Switch OUTPUT = new Switch();
     private static Integer status;
 
     public static void main(String[] ignored) throws Exception {
         PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), false, "UTF-8");
-        System.setOut(System.err);
+        OutputStream log = System.err;
+        PrintStream both = new PrintStream(OUTPUT, true, "UTF-8");
+        System.setOut(both);
+        System.setErr(both);
         Exit.Procedure ending = (given, message) -> {
-            if (status == null)
+            if (status == null) {
                 status = given;
+                both.flush();
+                OUTPUT.target = OutputStream.nullOutputStream(); // The process would have ended.
+            }
             throw new Ended();
         };
         Exit.setExitProcedure(ending);
@@ -46,28 +75,24 @@ public class ToolProgram {
             String[] fields = line.split("\t", -1);
             ByteArrayOutputStream printed = new ByteArrayOutputStream();
             status = null;
-            run(fields[0], Arrays.copyOfRange(fields, 1, fields.length), new PrintStream(printed, true, "UTF-8"));
+            OUTPUT.target = printed;
+            run(fields[0], Arrays.copyOfRange(fields, 1, fields.length));
+            both.flush();
+            OUTPUT.target = log;
             answers.print((status == null ? 0 : status) + " " + printed.size() + "\n");
             printed.writeTo(answers);
             answers.flush();
         }
     }
 
-    private static void run(String tool, String[] arguments, PrintStream printed) throws Exception {
-        PrintStream out = System.out;
-        PrintStream err = System.err;
-        System.setOut(printed);
-        System.setErr(printed);
+    private static void run(String tool, String[] arguments) throws Exception {
         try {
             Class.forName(tool).getMethod("main", String[].class).invoke(null, (Object) arguments);
         } catch (InvocationTargetException thrown) {
             if (!(thrown.getCause() instanceof Ended)) {
                 status = 1;
-                thrown.getCause().printStackTrace(printed);
+                thrown.getCause().printStackTrace();
             }
-        } finally {
-            System.setOut(out);
-            System.setErr(err);
         }
     }
 }
