@@ -43,12 +43,13 @@ class Said(NamedTuple):
 class JavaTools:
     """See the module."""
 
-    def __init__(self, release: str) -> None:
+    def __init__(self, release: str, *, with_log: bool = False) -> None:
+        """`with_log`: what tools log is in their output, too."""
         self.release = release
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         jars = classpath(RELEASES.get(release, release))
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *shared_classes(jars)]
-        command = java_command(jars, str(PROGRAM), [], heap_mb=256, options=options)
+        command = java_command(jars, str(PROGRAM), ["log"] if with_log else [], heap_mb=256, options=options)
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
         orphans.watch(self._process)
 
@@ -102,7 +103,7 @@ def run_tool(
     """
     with _lock:
         if release not in _shared:
-            _shared[release] = JavaTools(release)
+            _shared[release] = JavaTools(release, with_log=True)
             if len(_shared) == 1:
                 atexit.register(_end_shared)
         try:

@@ -11,6 +11,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
 import org.apache.kafka.common.utils.Exit;
+import org.slf4j.LoggerFactory;
 
 /**
  * Command-line tools of the Kafka release on the class path, run one after the other in one process; see tests/kafka/java_tools.py.
@@ -20,7 +21,8 @@ import org.apache.kafka.common.utils.Exit;
  * on the standard output, for each:                              status bytes\n     then so many bytes: all that it printed
  * </pre>
  *
- * What they log goes to the standard error. Scala keeps the System.out that it meets first, so there is only one.
+ * What they log goes to the standard error, or with the argument "log" among what they print, as if each had its own process.
+ * Scala keeps the System.out that it meets first, so there is only one.
  */
 public class ToolProgram {
     /** Leaves a tool that wants to end its process. */
@@ -53,15 +55,18 @@ public class ToolProgram {
     private static final Switch OUTPUT = new Switch();
     private static Integer status;
 
-    public static void main(String[] ignored) throws Exception {
+    public static void main(String[] given) throws Exception {
         PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), false, "UTF-8");
         OutputStream log = System.err;
+        System.setOut(System.err);
+        if (given.length == 0)
+            LoggerFactory.getLogger(ToolProgram.class); // Log4j keeps the System.out that it meets first.
         PrintStream both = new PrintStream(OUTPUT, true, "UTF-8");
         System.setOut(both);
         System.setErr(both);
-        Exit.Procedure ending = (given, message) -> {
+        Exit.Procedure ending = (code, message) -> {
             if (status == null) {
-                status = given;
+                status = code;
                 both.flush();
                 OUTPUT.target = OutputStream.nullOutputStream(); // The process would have ended.
             }
