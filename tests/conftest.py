@@ -32,6 +32,12 @@ TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
 SINKS = ("tests/spark/test_sink", "tests/spark/test_columnar.py", "tests/spark/test_stream", "tests/spark/test_brokers.py")
 """Of Spark's tests, those that go to a second worker: one would end long after all others."""
 
+DRIVER = tuple(
+    f"tests/interop/test_{name}.py"
+    for name in ("source_agreement", "stream_agreement", "stream_oracle", "bootstraps", "replays", "connector_page")
+)
+"""Tests that go to one worker: they share a broker of Kafka and a driver with Spark's connector, `spark_program`."""
+
 ALONE = ("tests/spark/test_session.py", "tests/spark/test_job_processes.py")
 """Files in these folders that share nothing: their sessions are processes of their own."""
 
@@ -45,13 +51,13 @@ LONG = (
         "test_cluster_admin.py",
         "test_cluster.py",
     ),
-    *("test_installing.py", "test_spark_secrets.py", "test_secured_client.py", "test_source_agreement.py", "test_careful.py"),
+    *("test_installing.py", "test_spark_secrets.py", "test_secured_client.py", "test_careful.py"),
     *("test_stream_kills.py", "test_spark_connector.py", "test_page.py", "test_modern_groups.py", "test_admin_tools.py"),
-    *("test_stream_agreement.py", "test_stream_protocol.py", "test_live_folder.py", "test_object_storage_spark.py"),
-    *("test_group_tools.py", "test_cluster_soak.py", "test_sink_brokers.py", "test_exactly_once.py", "test_replays.py"),
+    *("test_stream_protocol.py", "test_live_folder.py", "test_object_storage_spark.py"),
+    *("test_group_tools.py", "test_cluster_soak.py", "test_sink_brokers.py", "test_exactly_once.py"),
     *("test_kraft_member.py", "test_sink_folders.py", "test_engine_folders.py", "test_operators_steps.py", "test_mirror.py"),
     *("test_real_clients.py", "test_handover.py", "test_cluster_coordinators.py", "test_java_groups.py", "test_kraft_plane.py"),
-    *("test_zookeeper_releases.py", "test_quotas.py", "test_connector_page.py", "test_metadata_rounds.py", "test_verify.py"),
+    *("test_zookeeper_releases.py", "test_quotas.py", "test_metadata_rounds.py", "test_verify.py"),
 )
 """Files of `make interop` that take a minute and more, the longest first."""
 
@@ -116,7 +122,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    if item.nodeid.startswith(TOGETHER) and not item.nodeid.startswith(ALONE):
+    if item.nodeid.startswith((*TOGETHER, *DRIVER)) and not item.nodeid.startswith(ALONE):
         return -1
     is_of_interop = shares.INTEROP in item.path.parents or item.nodeid.startswith(ALONE)
     return LONG.index(item.path.name) if is_of_interop and item.path.name in LONG else len(LONG)
@@ -133,7 +139,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> EachSch
             file = nodeid.partition("::")[0]
             if file in ALONE:
                 return file
-            return next((SINKS[0] if file.startswith(SINKS) else folder for folder in TOGETHER if file.startswith(folder)), file)
+            groups = (SINKS, DRIVER, *((folder,) for folder in TOGETHER))
+            return next((group[0] for group in groups if file.startswith(group)), file)
 
     config.option.loadscopereorder = False
     return ByFile(config, log)
