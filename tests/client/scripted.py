@@ -50,7 +50,6 @@ VERSIONS: dict[type[Message], int] = {
     OffsetFetchRequest: 8,
     OffsetCommitRequest: 8,
 }
-REQUESTS = {cls.API_KEY: cls for cls in VERSIONS}
 CLOSE = object()
 
 Answer = Callable[[Any, int], Any]
@@ -62,6 +61,7 @@ class ScriptedBroker:
     def __init__(self, answer: Answer, versions: dict[type[Message], int] | None = None) -> None:
         self.answer = answer
         self.versions = VERSIONS if versions is None else versions
+        self._requests = {cls.API_KEY: cls for cls in VERSIONS | self.versions}
         self.asked: list[Any] = []
         self.connections = 0
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -107,9 +107,9 @@ class ScriptedBroker:
                     return  # A greeting of TLS, taken for a size: Kafka refuses it at once, too.
                 frame = _exactly(connection, size)
                 header, position = read_request_header(frame)
-                if header.api_key not in REQUESTS:
+                if header.api_key not in self._requests:
                     return  # SaslHandshake: what a lost connection's port wants.
-                request: Any = decode(REQUESTS[header.api_key], header.api_version, frame, position)
+                request: Any = decode(self._requests[header.api_key], header.api_version, frame, position)
                 answer = None
                 if isinstance(request, ApiVersionsRequest):
                     answer = self._versions()

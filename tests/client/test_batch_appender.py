@@ -41,6 +41,14 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record, iter_records
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.wire.messages.metadata import MetadataRequest
 from tidelog.wire.messages.produce import (
@@ -222,6 +230,45 @@ def test_brokers_without_transactions() -> None:
         tidelog.connect(broker.address) as client,
     ):
         assert not transactions_supported(client.cluster)
+
+
+def test_a_commit_is_visible_once_its_markers_are_written() -> None:
+    """As Kafka's coordinator: it answers before it writes them, and says so when it is asked again."""
+    codes = [ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
+
+    def answer(request: Any, version: int) -> Any:
+        match request:
+            case MetadataRequest():
+                return metadata({1: broker}, {0: 1})
+            case FindCoordinatorRequest():
+                return FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=broker.port)
+            case InitProducerIdRequest():
+                return InitProducerIdResponse(producer_id=7, producer_epoch=0)
+            case AddPartitionsToTxnRequest():
+                added = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=0)
+                topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[added])
+                return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
+            case ProduceRequest():
+                there = PartitionProduceResponse(index=0, error_code=0, base_offset=0)
+                return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[there])])
+            case EndTxnRequest():
+                assert request.committed
+                return EndTxnResponse(error_code=codes.pop(0))
+
+    with (
+        ScriptedBroker(answer, VERSIONS | {AddPartitionsToTxnRequest: 3, EndTxnRequest: 3}) as broker,
+        tidelog.connect(broker.address) as client,
+        BatchAppender(client.cluster, transactional_id="one") as appender,
+    ):
+        appender.init()
+        appender.wait_until_visible()  # Nothing is to be waited for.
+        appender.begin()
+        appender.append(KEYS[0], batch(1))
+        appender.commit()
+        assert len(codes) == 3
+        appender.wait_until_visible()
+        assert codes == []
+        appender.wait_until_visible()
 
 
 # --- Tidelog's broker ---

@@ -18,6 +18,7 @@ from tidelog.client.produce.transaction_coordinator import TransactionCoordinato
 from tidelog.clock import ManualClock
 from tidelog.errors import (
     BrokerError,
+    BrokerUnreachableError,
     InvalidArgumentError,
     ProducerFencedError,
     StorageError,
@@ -26,6 +27,7 @@ from tidelog.errors import (
     UnsupportedVersionError,
 )
 from tidelog.model import TopicPartition
+from tidelog.records.builder import Producer
 from tidelog.spark.sink.broker_target import GROUP_PREFIX, commit_to_broker, last_epoch, partition_counts, send_from_task
 from tidelog.spark.sink.epochs import Epoch
 from tidelog.spark.sink.sink_options import SinkOptions, parse_sink_options
@@ -71,6 +73,22 @@ def test_a_commit_that_fails_leaves_nothing(client: Client, options: SinkOptions
     assert values(client, "lost") == []
     commit_to_broker(options, [first], 3)
     assert values(client, "lost") == [1]
+
+
+def test_rows_that_are_seen_later_are_written(
+    client: Client, options: SinkOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the write failed, it would be repeated, and the rows would be there twice."""
+
+    def nobody(coordinator: TransactionCoordinator, producer: Producer) -> None:
+        raise BrokerUnreachableError("no coordinator", path="there")
+
+    monkeypatch.setattr(TransactionCoordinator, "wait_until_visible", nobody)
+    commit_to_broker(options, [spooled(options, ("later", 1))], None)
+    assert values(client, "later") == [1]
+    assert [record.message for record in caplog.records] == [
+        "the rows are committed, but readers may see them later: no coordinator (there)"
+    ]
 
 
 def test_a_driver_that_is_overtaken(client: Client, options: SinkOptions, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,9 +105,7 @@ print(json.dumps({"rows": frame.count(), "streamed": spark.table("seen").count()
 
 @pytest.mark.interop
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "made_by", first_of("the program", "session", why="the session helper: all other tests here")
-)
+@pytest.mark.parametrize("made_by", first_of("the program", "session", why="the session helper: all other tests here"))
 def test_a_python_that_is_run_by_its_path(made_by: str, tmp_path: Path) -> None:
     """As IDEs and cron do: nothing is set, and the `python3` of the PATH, which PySpark starts, is another one."""
     tools = tmp_path / "bin"

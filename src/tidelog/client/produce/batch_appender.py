@@ -152,9 +152,8 @@ class BatchAppender:
     def commit(self) -> None:
         """Wait until everything is acknowledged, then commit; readers see the whole transaction a moment later.
 
-        Kafka writes its markers after it has answered: see `wait_until_visible`. If the response never arrives, it is unknown whether
-        the transaction was committed; the group's offsets show that after the next `init`.
-        committed; the group's offsets show that after the next `init`.
+        Kafka writes its markers after it has answered: see `wait_until_visible`. If the response never arrives, it is unknown
+        whether the transaction was committed; the group's offsets show that after the next `init`.
         """
         self._check(is_begun=True)
         self._settle()

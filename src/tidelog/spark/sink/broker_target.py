@@ -46,7 +46,7 @@ from tidelog.model import TopicPartition
 from tidelog.spark.sink.epochs import Epoch, is_replay, parse_epoch
 from tidelog.spark.sink.sink_options import SinkOptions
 from tidelog.spark.sink.spool import SpooledBatches
-from tidelog.spark.sink.task_transactions import TaskTransaction, TaskTransactions, id_of, store, stored
+from tidelog.spark.sink.task_transactions import TaskTransaction, TaskTransactions, id_of, store, stored, visible_later
 from tidelog.wire.error_codes import ErrorCode
 
 GROUP_PREFIX = "tidelog-sink-"
@@ -278,7 +278,8 @@ def _append(
     if epoch is not None:
         store(appender, group, topics, epoch, opened)
     appender.commit()
-    appender.wait_until_visible()
+    with visible_later():
+        appender.wait_until_visible()
 
 
 def _cluster(options: SinkOptions) -> Cluster:

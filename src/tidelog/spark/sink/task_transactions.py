@@ -21,7 +21,7 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tidelog.client.connections.cluster import Cluster
@@ -60,6 +60,15 @@ class TaskTransaction:
     @property
     def producer(self) -> Producer:
         return Producer(self.producer_id, self.producer_epoch, 0)
+
+
+@contextmanager
+def visible_later() -> Iterator[None]:
+    """Log an error while a write waits until readers see its rows. They are committed: a failed write would be repeated."""
+    try:
+        yield
+    except TidelogError as error:
+        _log.warning("the rows are committed, but readers may see them later: %s", error)
 
 
 def id_of(name: str, task: str) -> str:
@@ -139,8 +148,9 @@ class TaskTransactions:
                 ended.append((one, coordinator))
             except (ProducerFencedError, InvalidTxnStateError) as error:
                 lost.append(error)
-        for one, coordinator in ended:
-            coordinator.wait_until_visible(one.producer)
+        with visible_later():
+            for one, coordinator in ended:
+                coordinator.wait_until_visible(one.producer)
         if lost:
             raise ProducerFencedError(
                 f"the rows of {len(lost)} of {len(self._opened)} tasks were aborted, because their transactions timed out before"
