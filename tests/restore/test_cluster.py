@@ -7,17 +7,23 @@ from random import Random
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
 
 import tidelog
 from tests.cli.conftest import run, run_ok
 from tests.copying.conftest import target as broker  # noqa: F401
+from tests.patience import PATIENCE_S
 from tests.restore.logs import NOON, STEP_MS, TOPIC, History, history, of_model
 from tidelog.client.connections.cluster import Cluster
 from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets
 from tidelog.clock import ManualClock
 from tidelog.copying import copier
 from tidelog.model import TopicPartition
+from tidelog.restore import restoring
 from tidelog.restore.cuts import plan_restore
+from tidelog.restore.read_back import read_back
 from tidelog.restore.request import RestoreRequest
 from tidelog.restore.restoring import restore
 
@@ -91,6 +97,44 @@ def test_topics_with_records_are_refused(made: History, broker: tidelog.Broker, 
     run_ok(*first, "--work", tmp_path / "2", "--into-existing", "--dry-run")
     run_ok(*first, "--work", tmp_path / "3", "--into-existing")
     assert rows_of(broker.bootstrap_servers, "full") == 2 * of(made, made.points[-1][1])
+
+
+def test_what_is_not_yet_stable_is_waited_for(
+    made: History,
+    broker: tidelog.Broker,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker confirms a transaction before its markers are written, and another's transaction may be open below it."""
+    other = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "other", "log_level": 0})
+    other.init_transactions()
+    other.begin_transaction()
+    other.produce("held", b"of another", partition=0)
+    assert other.flush() == 0
+
+    def ends_then_reads(*arguments: Any) -> Any:
+        other.commit_transaction()
+        return read_back(*arguments)
+
+    monkeypatch.setattr(restoring, "read_back", ends_then_reads)
+    first = ["restore", made.backup, "--to", broker.bootstrap_servers, "--rename", f"{TOPIC}=held", "--into-existing"]
+    assert "as in the backup" in run_ok(*first, "--work", tmp_path).stdout
+
+
+def test_what_retention_has_removed_since_is_named(made: History, broker: tidelog.Broker, tmp_path: Path) -> None:  # noqa: F811
+    first = ["restore", made.backup, "--to", broker.bootstrap_servers, "--rename", f"{TOPIC}=eaten", "--work", tmp_path]
+    run_ok(*first)
+    with tidelog.connect(broker.bootstrap_servers) as client:
+        client.produce("eaten", b"of an application", timestamp=NOON)
+    assert "as in the backup" in run_ok(*first).stdout  # What others have written since is no difference.
+    place = Place("eaten", 0, 10)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    admin.delete_records([place])[place].result(PATIENCE_S)
+    again = run(*first)
+    assert again.exit_code == 3
+    assert (
+        "retention or DeleteRecords has removed records: eaten-0 was written from offset 0, and starts at 10 now" in again.stderr
+    )
 
 
 def test_groups_are_where_they_were(broker: tidelog.Broker, tmp_path: Path) -> None:  # noqa: F811

@@ -50,11 +50,6 @@ class PartitionCapture:
             self._writer.reopen(backup)
         return self
 
-    def flush(self) -> None:
-        """Write what is in memory. Raises StorageError."""
-        if self._writer is not None:
-            self._writer.flush()
-
     def resume(self, topic: TopicManifest, ends: PartitionEnds, *, is_late: bool) -> None:
         """Continue from a point. `is_late`: the partition may have failed at that point."""
         self._is_late = is_late
@@ -107,6 +102,7 @@ class PartitionCapture:
                         writer.begin_segment()
                     writer.add(header, data)
                     advance(len(data))
+                writer.flush()  # Here, because partitions are read on several threads, but finished on one.
                 return
             except OffsetOutOfRangeError:
                 found, failed = source.ends([self.key])

@@ -8,7 +8,7 @@ Records of aborted transactions, and of transactions still open at the end, are 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.client.connections.failures import error_for
 from tidelog.client.consumer_groups.group_lag import log_ends
 from tidelog.client.consumer_groups.groups import commit_offsets, describe_group
+from tidelog.client.reading.topic_configs import retention_configs
 from tidelog.config import INT32_MAX
 from tidelog.copying.column_rebuilding import TimeRule
 from tidelog.copying.copier import CopyTask, committed_positions, copy_partition, spread_folder, spread_group
@@ -25,10 +26,11 @@ from tidelog.copying.target_topics import LEFT_OUT, TopicShape, ensure_topics
 from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, TopicExistsError
 from tidelog.formats.json_files import make_folder, read_json, understanding, write_new_json
 from tidelog.groups.description import DEAD, EMPTY
-from tidelog.model import READ_COMMITTED, TopicPartition
+from tidelog.model import MAX_OFFSET, READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
 from tidelog.restore.cuts import PartitionCut, RestorePlan, TopicCut
 from tidelog.restore.moment import Positions
 from tidelog.restore.points import Points
+from tidelog.restore.read_back import Written
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
 from tidelog.restore.runner import Runner
@@ -282,9 +284,27 @@ def _alter(cluster: Cluster, topic: str, changes: list[AlterableConfig]) -> None
         raise error_for(answer.error_code, f"settings of topic {topic}", cluster, answer.error_message)
 
 
-def target_digest_ranges(
-    cluster: Cluster, begun: ClusterRestore, keys: Iterable[TopicPartition]
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the offset ranges that the restore has written in the target."""
-    ends = log_ends(cluster, list(keys), READ_COMMITTED)
-    return {key: (begun.ends.get(key, one.log_start_offset), one.end_offset) for key, one in ends.items()}
+def written_ranges(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore, folder: Path) -> dict[TopicPartition, Written]:
+    """Return what the restore has written in each partition of the target.
+
+    The end is from the maps: a commit has succeeded before its markers are written, so the last stable offset may be lower, and
+    others may have written since.
+    """
+    ends: dict[TopicPartition, int] = {}
+    for topic in plan.topics:
+        sources = [TopicPartition(topic.source, cut.partition) for cut in topic.partitions]
+        for part in map(OffsetMap.open, _map_folders(topic, folder)):
+            for one in map(part.partition, sources):
+                if one.runs:
+                    key = TopicPartition(topic.name, one.runs[-1].target_partition)
+                    is_known = one.runs[-1].record_count >= 0
+                    ends[key] = max(ends.get(key, 0), one.end_target_offset if is_known else MAX_OFFSET)
+    keys = [key for topic in plan.topics for key in topic.targets]
+    now = log_ends(cluster, keys, READ_UNCOMMITTED)
+    compacted = {name for name, one in retention_configs(cluster, (key.topic for key in keys)).items() if one.is_compacted}
+    found = {}
+    for key in keys:
+        start = begun.ends.get(key, 0)
+        end = max(start, min(ends.get(key, start), now[key].high_watermark))
+        found[key] = Written(start, end, now[key].log_start_offset, key.topic in compacted)
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,22 +16,19 @@ from tidelog.copying.copier import CLIENT_ID
 from tidelog.errors import InvalidArgumentError, TopicExistsError
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
-from tidelog.model import OFFSETS_TOPIC, READ_COMMITTED, TopicPartition
+from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.restore import cluster_target
-from tidelog.restore.cuts import SPLIT_BYTES, RestorePlan, TopicCut
-from tidelog.restore.digest import Digest, DigestTask, digest_of
+from tidelog.restore.cuts import RestorePlan
+from tidelog.restore.digest import Digest
 from tidelog.restore.folder_groups import write_groups
 from tidelog.restore.folder_target import restore_topic
 from tidelog.restore.moment import Positions, positions_at
 from tidelog.restore.points import Points
+from tidelog.restore.read_back import read_back
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
 from tidelog.restore.runner import Runner, on_threads
-from tidelog.restore.unordered_digest import UnorderedDigest, unordered_digest_of
 from tidelog.sources.opening import kind_of, open_source
-from tidelog.sources.scan_plan import ALL_TIMES
-from tidelog.sources.source import Source
-from tidelog.sources.split import Split
 from tidelog.storage.folder.data_folder import check_is_data_folder
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
@@ -147,7 +144,7 @@ def _into_folder(
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
-            _compare(report, points, target, on_threads)
+            report.digests, report.differences = read_back(plan, points, target, on_threads)
     return report
 
 
@@ -213,10 +210,9 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
             else:
                 report.groups[group] = offsets
         if verify:
-            keys = [key for topic in plan.topics for key in topic.targets]
-            ranges = cluster_target.target_digest_ranges(cluster, begun, keys)
+            written = cluster_target.written_ranges(plan, cluster, begun, work)
             with open_source(plan.request.target) as target:
-                _compare(report, points, target, run, ranges)
+                report.digests, report.differences = read_back(plan, points, target, run, written)
         if not is_again:
             report.notes += cluster_target.settle_topics(plan, cluster, begun)
             write_new_json(work / DONE_FILE, VERSION, {}, indent=1)
@@ -238,76 +234,3 @@ def _positions(plan: RestorePlan, points: Points, *, renamed: bool = True) -> Po
         for group, committed in sorted(found.items())
         if groups is None or group in groups
     }
-
-
-def _compare(
-    report: RestoreReport,
-    points: Points,
-    target: Source,
-    run: Runner,
-    ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
-) -> None:
-    """Read back the restored records, and compare them with the backup. `ranges`: of a cluster; a folder keeps offsets."""
-    keys: list[TopicPartition] = []
-    tasks: list[DigestTask] = []
-    for topic in report.plan.topics:
-        if topic.spread is not None:
-            assert ranges is not None
-            _compare_spread(report, points, target, topic, ranges)
-            continue
-        for cut in topic.partitions:
-            key = TopicPartition(topic.name, cut.partition)
-            span = _bounds(target, key) if ranges is None else ranges[key]
-            wanted = report.plan.splits_of(points.at(topic.address), topic, cut)
-            keys.append(key)
-            tasks += [DigestTask(tuple(wanted), ranges is None), DigestTask(tuple(_splits(target, key, span)), ranges is None)]
-    digests = iter(run(digest_of, tasks))
-    for key, wanted_one, found in zip(keys, digests, digests, strict=True):
-        if found == wanted_one:
-            report.digests[key] = found
-        else:
-            text = f"{found.records:,} records, {wanted_one.records:,} expected"
-            same = "other content in as many records" if found.records == wanted_one.records else text
-            report.differences.append(f"{key.topic}-{key.partition}: {same}")
-
-
-def _compare_spread(
-    report: RestoreReport,
-    points: Points,
-    target: Source,
-    topic: TopicCut,
-    ranges: Mapping[TopicPartition, tuple[int, int]],
-) -> None:
-    """Compare a topic whose records are in other partitions now: all of them together, and each in the partition of its key."""
-    wanted = {
-        TopicPartition(topic.name, cut.partition): unordered_digest_of(
-            report.plan.splits_of(points.at(topic.address), topic, cut)
-        )
-        for cut in topic.partitions
-    }
-    found = UnorderedDigest()
-    for key in topic.targets:
-        one = unordered_digest_of(_splits(target, key, ranges[key]), topic.spread)
-        odd = one.places.keys() - {key.partition}
-        if odd:
-            report.differences.append(f"{key.topic}-{key.partition}: has records of partitions {sorted(odd)}")
-        found.add(one)
-    whole = UnorderedDigest()
-    for one in wanted.values():
-        whole.add(one)
-    if found.sums == whole.sums:
-        report.digests |= {key: one.digest() for key, one in wanted.items()}
-    else:
-        counts = f"{found.records:,} records, {whole.records:,} expected"
-        same = "other content in as many records" if found.records == whole.records else counts
-        report.differences.append(f"{topic.name}: {same}")
-
-
-def _splits(target: Source, key: TopicPartition, span: tuple[int, int]) -> Sequence[Split]:
-    start, end = span
-    return target.splits({key: span}, ALL_TIMES, READ_COMMITTED, split_bytes=SPLIT_BYTES) if start < end else ()
-
-
-def _bounds(target: Source, key: TopicPartition) -> tuple[int, int]:
-    one = target.ends([key], READ_COMMITTED)[key]
-    return one.log_start_offset, one.end_offset

@@ -54,7 +54,6 @@ def take_backup(spark: SparkSession, source: str, target: str, selection: Select
         with closing(BrokerCapture(source, TIMEOUT_MS)) as opened:
             done, error = task.read(opened, lambda _: None)
         if error is None:
-            done.flush()
             backup.target.flush()
         else:
             done.drop()
