@@ -30,7 +30,7 @@ from typing import Any
 
 from tests.broker.raw import RawClient
 from tests.interop.peers import served
-from tests.kafka import Kafka391
+from tests.kafka import Kafka420
 from tests.kafka.clients import create_topics
 from tests.kafka.jars import why_not
 from tests.kafka.java import wait_until
@@ -61,10 +61,6 @@ PROPERTIES = {
 }
 
 Address = tuple[str, int]
-
-
-class Kafka420(Kafka391):
-    RELEASE = "4.2.0"
 
 
 def member_id(number: int) -> str:

@@ -33,6 +33,7 @@ from tidelog.records.kernel import COMPILED
 from tidelog.wire.codec import Message
 from tidelog.wire.headers import request_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
+from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.wire.messages.heartbeat import HeartbeatRequest
 from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidelog.wire.messages.offset_commit import (
@@ -67,6 +68,8 @@ PARTITIONS = 3
 MEMBER = b"raw-" + b"MEMBER" * 6
 """In a frame: the side's own member id, which is as long."""
 LONG_MS = 600_000
+NEW_MEMBER = "member"
+"""A member of a consumer group (KIP-848), which chooses its own id."""
 
 
 class Side:
@@ -74,7 +77,12 @@ class Side:
 
     def __init__(self, folder: Path, apis: tuple[Api, ...]) -> None:
         self.broker = RunningBroker(
-            folder, ManualClock(NOW_MS), apis, group_initial_rebalance_delay_ms=0, group_max_session_timeout_ms=LONG_MS
+            folder,
+            ManualClock(NOW_MS),
+            apis,
+            group_initial_rebalance_delay_ms=0,
+            group_max_session_timeout_ms=LONG_MS,
+            group_coordinator_rebalance_protocols="classic,consumer",
         )
         for topic, config in TOPICS.items():
             self.broker.create_topic(topic, PARTITIONS, **config)
@@ -84,6 +92,7 @@ class Side:
         self.member.joined()
         self.member.sync({self.member.member_id: b""})
         self.member.client.receive()
+        self.member.client.ask(ConsumerGroupHeartbeatRequest("modern", NEW_MEMBER, 0, None, None, 1000, ["unknown"], None, None, []), 1)
         self._client: RawClient | None = None
 
     def answers(self, frames: list[bytes]) -> list[bytes]:
@@ -118,6 +127,7 @@ class Side:
                 (name, sorted(group.offsets.all()) if (group := node.groups.get(name)) else None)
                 for name in ("simple", "new", "members", "größe")
             ]
+            modern = None if (group := node.groups.get("modern")) is None or not group.consumer else group.consumer.members
             topics = {
                 name: (one.appends, one.records, one.received_bytes, one.append_latency_ms.counts, one.ahead)
                 for name, one in node.metrics.topics.items()
@@ -125,7 +135,7 @@ class Side:
             }
             closed = {key: api.closed for key, api in node.metrics.apis.items()}
             lengths = [logs[TopicPartition("__consumer_offsets", index)].log_end_offset for index in range(50)]
-            return [records, committed, topics, closed, lengths, node.metrics.counters.malformed_requests]
+            return [records, committed, modern, topics, closed, lengths, node.metrics.counters.malformed_requests]
 
         return self.broker.on_loop(look)
 
@@ -213,6 +223,22 @@ class Drawn:
             self.group(), draw.choice([1, 1, 1, 0, -1]), self.member(), draw.choice([None, None, None, "instance"])
         ), draw.randint(0, 4)
 
+    def consumer_heartbeat(self) -> tuple[Message, int]:
+        draw = self.draw
+        request = ConsumerGroupHeartbeatRequest(
+            draw.choice(["modern"] * 6 + ["members", "new"]),
+            draw.choice([NEW_MEMBER] * 6 + ["other"]),
+            draw.choice([1] * 6 + [0, 2, -1, -2]),
+            draw.choice([None] * 6 + ["", "instance"]),
+            draw.choice([None] * 6 + ["rack"]),
+            draw.choice([-1, -1, -1, 1000]),
+            draw.choice([None, None, None, ["unknown"], ["unknown", "missing"], []]),  # The ids of topics are not the same.
+            draw.choice([None] * 6 + [""]),
+            draw.choice([None] * 6 + ["range", "none"]),
+            draw.choice([None, None, None, []]),
+        )
+        return request, draw.randint(0, 1)
+
     def commit(self) -> tuple[Message, int]:
         draw = self.draw
         topics = [
@@ -255,7 +281,8 @@ class Drawn:
 
     def frame(self) -> bytes:
         draw = self.draw
-        message, version = draw.choice([self.produce, self.list_offsets, self.heartbeat, self.commit, self.fetch_offsets])()
+        groups = [self.heartbeat, self.consumer_heartbeat, self.commit, self.fetch_offsets]
+        message, version = draw.choice([self.produce, self.list_offsets, *groups])()
         client = draw.choice(["raw", "raw", None, "größe"])
         frame = bytearray(b"".join(request_chunks(message, version, draw.randrange(LAST), client)))
         if draw.random() < 0.25:
@@ -290,6 +317,7 @@ def test_usual_requests_take_the_short_way(sides: tuple[Side, Side], monkeypatch
         (ProduceRequest(None, 1, 1000, [TopicProduceData(name, partition_data=partition) for name in ("plain", "stamped")]), 11),
         (ListOffsetsRequest(-1, 0, [ListOffsetsTopic("plain", [ListOffsetsPartition(0, -1, at) for at in (NOW_MS,)])]), 7),
         (HeartbeatRequest("members", 1, MEMBER.decode()), 4),
+        (ConsumerGroupHeartbeatRequest("idle", NEW_MEMBER, 1), 1),
         (
             OffsetCommitRequest(
                 "simple", topics=[OffsetCommitRequestTopic("plain", partitions=[OffsetCommitRequestPartition(0)])]
@@ -304,6 +332,8 @@ def test_usual_requests_take_the_short_way(sides: tuple[Side, Side], monkeypatch
             9,
         ),
     ]
+    join = ConsumerGroupHeartbeatRequest("idle", NEW_MEMBER, 0, None, None, 1000, ["unknown"], None, None, [])
+    sides[0].answers([b"".join(request_chunks(join, 1, 5, "raw"))])
     for message, version in usual:
         frame = b"".join(request_chunks(message, version, 5, "raw"))
         (before,) = sides[0].answers([frame])

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from tests.kafka import Kafka241, Kafka391
+from tests.kafka import Kafka241, Kafka391, Kafka420
 from tests.kafka.clients import create_topics
 from tests.patience import PATIENCE_S
 
@@ -50,8 +50,9 @@ def served(folder: Path, properties: Mapping[str, str] | None = None) -> Iterato
     Properties are a broker's, by Kafka's names. Records stay, however old they are.
     """
     properties = {"log.retention.ms": "-1"} | dict(properties or {})
-    if AGAINST in ("2.4.1", "3.9.1"):
-        with (Kafka241 if AGAINST == "2.4.1" else Kafka391)(folder, properties) as broker:
+    kafka = {kind.RELEASE: kind for kind in (Kafka241, Kafka391, Kafka420)}.get(AGAINST)
+    if kafka is not None:
+        with kafka(folder, properties) as broker:
             yield broker
         return
     data = folder / "data"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, ConsumerGroupType
+from confluent_kafka import ConsumerGroupTopicPartitions, ConsumerGroupType, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.raw import RawClient
@@ -21,9 +21,8 @@ from tests.examples import IS_SOAK
 from tests.interop.consumer_history import History, WireGroup
 from tests.interop.mixed_history import MixedGroup, MixedHistory
 from tests.interop.peers import Peer, served
-from tests.interop.test_metadata_rounds import Kafka420
 from tests.interop.test_modern_groups import GROUPS
-from tests.kafka import Kafka391, numbered_rows
+from tests.kafka import Kafka391, Kafka420, numbered_rows
 from tests.kafka.clients import create_topics
 from tests.kafka.group_members import LibrdkafkaMember, Member, Place, wait_until_settled
 from tests.kafka.java import wait_until
@@ -105,11 +104,12 @@ def test_clients_share_a_group(peer: Peer, java: JavaClients) -> None:
     assert committed(peer.bootstrap, group) == dict.fromkeys(places(topic), rows)
 
 
-@pytest.mark.thorough(
-    "mixed groups: test_the_same_answers_as_kafka. A member that closes in a rebalance may not commit: to be explained"
-)
+@pytest.mark.thorough("test_the_same_answers_as_kafka has mixed groups, without clients; this waits for many rebalances")
 def test_a_group_changes_its_protocol(peer: Peer, java: JavaClients) -> None:
-    """Clients go over to the new protocol one by one, and back, while they read: no record is lost or read twice."""
+    """Clients go over to the new protocol one by one, and back, while they read. No record is lost, and none is read again once it
+    is committed. More is not promised, and Kafka 4.2 does no more: a classic member whose generation ends with the change of the
+    group's protocol can commit nothing, and in a rebalance Java's client does not even try.
+    """
     topic = group = "migrated"
     peer.create_topics({topic: {}}, PARTITIONS)
     classic: dict[str, Any] = {"assignors": ["cooperative-sticky"]}
@@ -126,21 +126,31 @@ def test_a_group_changes_its_protocol(peer: Peer, java: JavaClients) -> None:
     with ExitStack() as opened:
         members: list[Member] = []
         for number, made in enumerate(steps):
+            before = [(member, len(member.rows)) for member in members]
             members.append(opened.enter_context(made()))
+            fill(peer, topic, 1, start=2 * number)
             if number > 1:
                 members[number - 2].close()
-            fill(peer, topic, 2, start=2 * number)
+            fill(peer, topic, 1, start=2 * number + 1)
             wait_until_settled(members[-2:], places(topic), PATIENCE_S)
-            wait_until(lambda: all(member.assigned for member in members[-2:]) or len(members) < 2, "shares", PATIENCE_S)
+            wait_until(partial(have_committed, members[-2:], peer, group, topic, 2 * len(members)), "commits", PATIENCE_S)
+            read = {(row.place, row.offset) for member in members for row in member.rows}
+            assert len(read) == PARTITIONS * 2 * len(members)
+            again = [row for member, count in before for row in member.rows[count:] if row.offset < 2 * number]
+            again += [row for row in members[-1].rows if row.offset < 2 * number]
+            assert not again
             listed = admin.list_consumer_groups().result(PATIENCE_S).valid
             kinds += [one.type.name for one in listed if one.group_id == group]
-        check_once(members, topic, 2 * len(steps))
-        for member in members[-2:]:
-            member.commit()  # Each close makes the other one rebalance, and a commit may be refused meanwhile.
-        for member in members[-2:]:
-            member.close()
     assert kinds == ["CLASSIC", "CLASSIC", "CONSUMER", "CONSUMER", "CONSUMER", "CLASSIC"]
-    assert committed(peer.bootstrap, group) == dict.fromkeys(places(topic), 2 * len(steps))
+
+
+def have_committed(members: list[Member], peer: Peer, group: str, topic: str, rows: int) -> bool:
+    """Whether these members, which commit what they have read, have read and committed everything. In a rebalance they cannot."""
+    with suppress(KafkaException):
+        for member in members:
+            member.commit()
+        return committed(peer.bootstrap, group) == dict.fromkeys(places(topic), rows)
+    return False
 
 
 def topic_ids(bootstrap: str) -> dict[str, uuid.UUID]:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.examples import IS_SOAK
 from tests.interop.test_dynamic_settings import DELETE, SET, Change, Side
-from tests.kafka import Kafka391
+from tests.kafka import Kafka391, Kafka420
 from tests.kafka.clients import make_topics
 from tests.kafka.java import wait_until
 from tests.patience import PATIENCE_S
@@ -31,10 +31,6 @@ BROKER_VALUES: Mapping[str, Callable[[random.Random], int]] = {
 }
 FIRST_MS = 1_600_000_000_000
 CONFIRMED_S = PATIENCE_S
-
-
-class Kafka420(Kafka391):
-    RELEASE = "4.2.0"
 
 
 class Model:

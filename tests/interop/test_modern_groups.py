@@ -24,7 +24,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.cli.conftest import run, run_ok
-from tests.interop.test_metadata_rounds import Kafka420
+from tests.kafka import Kafka420
 from tests.kafka.jars import classpath
 from tests.kafka.java import JavaProcess, wait_until
 from tests.kafka.java_tools import run_tool

@@ -10,8 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.cli.conftest import run_ok
 from tests.interop.gate import first_of
-from tests.interop.test_metadata_rounds import Kafka420
-from tests.kafka import Kafka391, why_not
+from tests.kafka import Kafka391, Kafka420, why_not
 from tests.kafka.clients import NewRow, commit_offsets, consume, create_topics, flush, produce, wait_until_ended
 from tests.patience import PATIENCE_S
 

@@ -272,6 +272,12 @@ class Kafka391(_Broker):
             shutil.copyfile(bootstrap, Path(folder, BOOTSTRAP))
 
 
+class Kafka420(Kafka391):
+    """Apache Kafka 4.2.0, otherwise the same."""
+
+    RELEASE = "4.2.0"
+
+
 class Kafka241(_Broker):
     """Apache Kafka 2.4.1 beside its ZooKeeper; `message.format.version` still reaches back to v0."""
 

@@ -150,7 +150,7 @@ class JavaMember(Member):
 
     def hear(self, fields: list[str]) -> None:
         """Take what the program says. On the thread of the JVM's reader."""
-        if fields[0] in ("assigned", "revoked"):
+        if fields[0] in ("assigned", "revoked", "lost"):
             places = [place.rsplit(":", 1) for place in fields[1].split(",") if place]
             self._note(fields[0], [(topic, int(partition)) for topic, partition in places])
         elif fields[0] == "record":

@@ -16,7 +16,8 @@ from tidelog.records.kernel import COMPILED
 from tidelog.wire.codec import decoder, encode
 from tidelog.wire.fields import Message, Struct
 from tidelog.wire.headers import response_chunks
-from tidelog.wire.usual_messages import plan_of
+from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from tidelog.wire.usual_messages import is_null_only, plan_of
 
 USUAL = [api for api in APIS if api.answer_usual is not None]
 NUMBERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
@@ -30,7 +31,9 @@ def drawn(cls: type[Struct], version: int, draw: random.Random) -> Any:
     for field in cls.FIELDS:
         if field.tag is not None or version not in field.versions:
             continue
-        if version in field.nullable and field.kind != "records" and draw.random() < 0.2:  # Plans leave null records.
+        if is_null_only(field, version, is_flexible=version >= getattr(cls, "FIRST_FLEXIBLE", 0)):
+            values[field.name] = None
+        elif version in field.nullable and field.kind != "records" and draw.random() < 0.2:  # Plans leave null records.
             values[field.name] = None
         elif field.kind in NUMBERS:
             values[field.name] = draw.choice(
@@ -112,3 +115,20 @@ def test_more_elements_than_expected_are_left() -> None:
     assert plan is not None
     data = memoryview(b"".join(encode(drawn(api.request, 7, random.Random(4)), 7)))
     assert plan.read(data, 0, len(data), 10_000) and plan.read(data, 0, len(data), 0) is None
+
+
+def test_what_is_usual_only_as_a_null() -> None:
+    plan = plan_of(ConsumerGroupHeartbeatRequest, 1)
+    assert plan is not None
+    idle = ConsumerGroupHeartbeatRequest("g", "m", 3)
+    said = b"".join(encode(idle, 1))
+    assert plan.read(memoryview(said), 0, len(said), 10) == ["g", "m", 3, None, None, -1, None, None, None, None]
+    for end in range(len(said)):
+        assert plan.read(memoryview(said), 0, end, 10) is None
+    idle.subscribed_topic_names = ["t"]
+    named = b"".join(encode(idle, 1))
+    assert plan.read(memoryview(named), 0, len(named), 10) is None
+    answer = plan_of(ConsumerGroupHeartbeatResponse, 1)
+    assert answer is not None
+    with pytest.raises(ValueError, match="null"):
+        answer.write([0, 0, None, "m", 3, 5000, [[]]], 1)

@@ -11,7 +11,10 @@ from typing import Any
 from tidelog.records.kernel import COMPILED, KINDS, MessagePlan
 from tidelog.wire.fields import ZERO_UUID, Field, Message, Struct
 
-_STOP, _TAGS, _ABSENT = KINDS["stop"], KINDS["tags"], KINDS["absent"]
+_STOP, _TAGS, _ABSENT, _NULL = KINDS["stop"], KINDS["tags"], KINDS["absent"], KINDS["null"]
+
+NULL_BYTES = {"array": 0, "struct": 255}
+"""The byte that a null of each kind is in a flexible version."""
 
 
 def plan_of(cls: type[Message], version: int) -> MessagePlan | None:
@@ -27,6 +30,15 @@ def plan_of(cls: type[Message], version: int) -> MessagePlan | None:
     except KeyError:
         return None
     return MessagePlan(array("i", plan.numbers), plan.defaults, plan.is_flexible)
+
+
+def is_null_only(field: Field, version: int, *, is_flexible: bool) -> bool:
+    """Whether a plan has a field only as a null: a nullable struct, or a nullable array whose elements plans lack."""
+    if field.kind not in NULL_BYTES or version not in field.nullable or not is_flexible:
+        return False
+    if field.kind == "struct" or not isinstance(field.of, type):
+        return True
+    return any(one.kind not in KINDS for one in field.of.FIELDS if version in one.versions)
 
 
 class _Plan:
@@ -49,6 +61,9 @@ class _Plan:
                 self.defaults.append(ZERO_UUID if field.kind == "uuid16" else field.default)
                 continue
             nullable = "nullable " if self._version in field.nullable else ""
+            if is_null_only(field, self._version, is_flexible=self.is_flexible):
+                self.numbers += (_NULL, NULL_BYTES[field.kind])
+                continue
             if field.kind == "array" and not isinstance(field.of, type):
                 if field.of.__name__ != "int32" or nullable:
                     raise KeyError(field.of.__name__)

@@ -7,20 +7,23 @@ import java.util.Properties;
 import java.util.concurrent.BlockingQueue;
 import java.util.function.Consumer;
 
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 
 /**
  * A member of a group, by a consumer of whichever Kafka release it is compiled against, from 0.9.0 on; see GroupProgram.
  *
- * It commits what it has read before it gives partitions away, and before it leaves.
+ * It commits what it has read before it gives partitions away, and before it leaves. A commit that is asked for while the group
+ * rebalances is tried again after the next poll: the client itself refuses it until then.
  *
  * <pre>
  * knows     commit     close
- * tells     assigned topic:partition,...     revoked topic:partition,...
+ * tells     assigned topic:partition,...     revoked topic:partition,...     lost topic:partition,...
  *           record topic partition offset value           in base64
  *           done commit
  * </pre>
@@ -46,15 +49,15 @@ public class GroupMember implements Runnable, ConsumerRebalanceListener {
     public void run() {
         try {
             consumer.subscribe(Arrays.asList(topics), this);
+            String[] command = null;
             while (true) {
-                String[] command = commands.poll();
-                if (command != null && command[0].equals("close")) {
-                    consumer.commitSync();
-                    return;
-                }
-                if (command != null) {
-                    consumer.commitSync();
+                if (command == null)
+                    command = commands.poll();
+                if (command != null && commits()) {
+                    if (command[0].equals("close"))
+                        return;
                     tell.accept("done\tcommit");
+                    command = null;
                 }
                 for (ConsumerRecord<byte[], byte[]> record : poll())
                     tell.accept("record\t" + record.topic() + "\t" + record.partition() + "\t" + record.offset() + "\t"
@@ -63,6 +66,21 @@ public class GroupMember implements Runnable, ConsumerRebalanceListener {
         } finally {
             consumer.close();
         }
+    }
+
+    /** Whether it can commit what it has read; not while the group rebalances. */
+    private boolean commits() {
+        try {
+            consumer.commitSync();
+            return true;
+        } catch (CommitFailedException | RebalanceInProgressException rebalancing) {
+            return false;
+        }
+    }
+
+    /** Of the listener since 2.4: the member was removed, or its generation has ended, so it cannot commit. */
+    public void onPartitionsLost(Collection<TopicPartition> partitions) {
+        tell.accept("lost\t" + text(partitions));
     }
 
     @Override

@@ -9,15 +9,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.coordinators.consumer_groups.consumer_group import JOINING, LEAVING, LEAVING_FOR_NOW, Assignment
 from tidelog.broker.coordinators.consumer_groups.heartbeats import Heartbeat
 from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.groups.topic_patterns import check_pattern
-from tidelog.broker.handling.access import Access, Asker
+from tidelog.broker.handling.access import Access, Asker, allows
 from tidelog.broker.handling.api import Api
-from tidelog.broker.handling.coordinator_handlers import by_groups
+from tidelog.broker.handling.coordinator_handlers import by_groups, usual_by_groups
 from tidelog.broker.requests.listeners import java_address
 from tidelog.broker.requests.request import Request
 from tidelog.broker.requests.slices import Work
@@ -40,6 +40,9 @@ SERVED = Versions(0, 1)
 
 _FIRST_WITH_MEMBER_ID = 1
 
+_UNCHANGED: Final = [None, -1, None, None, None, None]
+"""The fields of a heartbeat after the instance id, if it says nothing new: rack, timeout, topics, pattern, assignor, partitions."""
+
 
 def _gate(asker: Asker, message: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
     if not asker.node.groups.consumers.is_enabled:
@@ -57,26 +60,39 @@ ACCESS = Access("READ on GROUP (group_id), DESCRIBE on each TOPIC (subscribed_to
 
 def handle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> ConsumerGroupHeartbeatResponse | Work:
     """Answer a member's heartbeat. Most of them change nothing, and are answered at once."""
-    return _answer_idle(node, message, request) or _work(node, message, request)
-
-
-def _answer_idle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> ConsumerGroupHeartbeatResponse | None:
-    consumers = node.groups.consumers
-    if message.topic_partitions is not None or message.member_epoch <= JOINING or not consumers.is_enabled:
-        return None
-    group_id = message.group_id
-    if node.groups.code_for(group_id):
-        return None
-    group = node.groups.get(group_id)
-    member = None if group is None else consumers.stays(group, _heartbeat(message, request))
-    if member is None:
-        return None
+    interval_ms = _idle_ms(node, request, [getattr(message, field.name) for field in message.FIELDS])
+    if interval_ms is None:
+        return _work(node, message, request)
     return ConsumerGroupHeartbeatResponse(
-        member_id=member.member_id, member_epoch=member.epoch, heartbeat_interval_ms=consumers.heartbeat_interval_ms(group_id)
+        member_id=message.member_id, member_epoch=message.member_epoch, heartbeat_interval_ms=interval_ms
     )
 
 
+def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
+    """Answer a heartbeat that changes nothing, if the client may send it."""
+    if not allows(node, request, (Operation.READ, ResourceType.GROUP, row[:1])):
+        return None
+    interval_ms = _idle_ms(node, request, row)
+    return None if interval_ms is None else [0, 0, None, row[1], row[2], interval_ms, None]
+
+
+def _idle_ms(node: Node, request: Request, row: list[Any]) -> int | None:
+    """Restart the session of a member whose heartbeat, a list of its fields, changes nothing. Return the time until the next one,
+    in ms; None if it may change anything, or is refused.
+    """
+    group_id, member_id, epoch, instance_id, *rest = row
+    consumers = node.groups.consumers
+    if rest != _UNCHANGED or epoch <= JOINING or not consumers.is_enabled or node.groups.code_for(group_id):
+        return None
+    group = node.groups.get(group_id)
+    if group is None or not consumers.stays(group, member_id, epoch, instance_id, request.client_id or "", _host(request)):
+        return None
+    return consumers.heartbeat_interval_ms(group_id)
+
+
 def _work(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> Work:
+    if node.slices.is_round_full:
+        yield None  # A thousand members that join at the same moment are not all in one round.
     try:
         if node.groups.consumers.is_enabled:
             yield from node.groups.consumers.matching_elsewhere(message.group_id, message.subscribed_topic_regex)
@@ -150,12 +166,16 @@ def _heartbeat(message: ConsumerGroupHeartbeatRequest, request: Request) -> Hear
         rack_id=message.rack_id,
         rebalance_timeout_ms=message.rebalance_timeout_ms,
         client_id=request.client_id or "",
-        client_host=f"/{java_address(request.peer_host)}",
+        client_host=_host(request),
         names=None if names is None else tuple(names),
         regex=message.subscribed_topic_regex,
         server_assignor=message.server_assignor,
         owned=None if owned is None else [(one.topic_id, one.partitions) for one in owned],
     )
+
+
+def _host(request: Request) -> str:
+    return f"/{java_address(request.peer_host)}"
 
 
 def _assignment(assigned: Assignment) -> HeartbeatAssignment:
@@ -166,4 +186,4 @@ def _refused(code: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbe
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=reason)
 
 
-API = Api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, SERVED, ACCESS, by_groups(handle))
+API = Api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, SERVED, ACCESS, by_groups(handle), usual_by_groups(answer_usual))

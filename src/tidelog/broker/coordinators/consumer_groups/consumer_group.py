@@ -131,6 +131,11 @@ class ConsumerMember(NamedTuple):
         checked(TRANSITIONS, self.state, state, f"member {self.member_id!r}")
         return self._replace(state=state, epoch=epoch, previous_epoch=self.epoch, assigned=assigned, pending=pending)
 
+    @property
+    def said(self) -> tuple[int, str | None, str, str]:
+        """What its heartbeats say if nothing changes: epoch, instance id, client id and host."""
+        return self.epoch, self.instance_id, self.client_id, self.client_host
+
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has its whole target assignment of an epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch

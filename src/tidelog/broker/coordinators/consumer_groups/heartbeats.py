@@ -114,23 +114,6 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Re
     return advanced(group, around, Update(member, _updated(member, beat), replaced, beat.owned), is_full=beat.is_full)
 
 
-def is_idle(beat: Heartbeat, member: ConsumerMember) -> bool:
-    """Whether a heartbeat says nothing that is new of a member that has what it should."""
-    return (
-        beat.member_epoch == member.epoch
-        and beat.owned is None
-        and beat.names is None
-        and beat.regex is None
-        and beat.server_assignor is None
-        and beat.rebalance_timeout_ms == -1
-        and beat.rack_id is None
-        and member.classic is None
-        and beat.instance_id == member.instance_id
-        and beat.client_id == member.client_id
-        and beat.client_host == member.client_host
-    )
-
-
 def check_room(group: ConsumerGroup, member_id: str, around: Surroundings) -> None:
     """Raise RefusedError (GROUP_MAX_SIZE_REACHED) if the group is full and the member is not in it."""
     if len(group.members) >= around.max_size and member_id not in group.members:

@@ -28,7 +28,6 @@ from tidelog.broker.coordinators.consumer_groups.heartbeats import (
     Heartbeat,
     Result,
     heartbeat,
-    is_idle,
     known,
     leave,
     plan_of,
@@ -177,19 +176,22 @@ class ConsumerCoordinator:
             self.assign(group, consumer)
         return result
 
-    def stays(self, group: Group, beat: Heartbeat) -> ConsumerMember | None:
-        """Return the member if a heartbeat only keeps its session; None if it changes anything, or is refused."""
+    def stays(
+        self, group: Group, member_id: str, epoch: int, instance_id: str | None, client_id: str, client_host: str
+    ) -> bool:
+        """Restart a member's session if a heartbeat that names nothing else can change nothing; return whether it was."""
         consumer = group.consumer
-        member = None if consumer is None else consumer.members.get(beat.member_id)
+        member = None if consumer is None else consumer.members.get(member_id)
         if consumer is None or member is None or consumer.topics_seen != self._topics.generation:
-            return None
+            return False
         awaited = consumer.assignment_epoch
         if consumer.epoch != awaited and consumer not in self._assigning:
-            return None
-        if not member.is_reconciled_to(awaited) or not is_idle(beat, member):
-            return None
-        self.sessions.touch(group, beat.member_id, self.session_timeout_ms(group.group_id))
-        return member
+            return False
+        said = (epoch, instance_id, client_id, client_host)
+        if not member.is_reconciled_to(awaited) or member.classic is not None or member.said != said:
+            return False
+        self.sessions.touch(group, member_id, self.session_timeout_ms(group.group_id))
+        return True
 
     def around(self, may_describe: Callable[[str], bool] | None = None) -> _Surroundings:
         """Return what the rules need to know of the broker. `may_describe` as for `heartbeat`."""

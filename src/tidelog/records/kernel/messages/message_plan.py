@@ -35,6 +35,7 @@ ARRAY = cython.declare(cython.int, 10)
 NULLABLE_ARRAY = cython.declare(cython.int, 11)
 INTS = cython.declare(cython.int, 12)
 ABSENT = cython.declare(cython.int, 13)
+NULL = cython.declare(cython.int, 14)
 
 KINDS = {
     "stop": 0,
@@ -51,9 +52,11 @@ KINDS = {
     "nullable array": 11,
     "ints": 12,
     "absent": 13,
+    "null": 14,
 }
 """The kinds of a plan's fields. Integers are their sizes in bytes. "array" precedes the index of its elements' plan, "absent"
-that of a default. "stop" or "tags" (the count of tagged fields, 0) end a struct."""
+that of a default, "null" the byte of a null: only a null is usual there. "stop" or "tags" (the count of tagged fields, 0) end a
+struct."""
 
 _KEPT_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 
@@ -120,6 +123,13 @@ class MessagePlan:
                 return row
             if kind == ABSENT:
                 row.append(self._defaults[self._plan[op]])
+                op += 1
+            elif kind == NULL:
+                if self._at == self._end or p[self._at] != self._plan[op]:
+                    self._is_unusual = True
+                    return row
+                row.append(None)
+                self._at += 1
                 op += 1
             elif kind <= 4 or kind == 8 or kind == TAGS:
                 length = 1 if kind == BOOLEAN or kind == TAGS else kind
@@ -248,6 +258,12 @@ class MessagePlan:
             value = row[field]
             field += 1
             if kind == ABSENT:
+                op += 1
+            elif kind == NULL:
+                if value is not None:
+                    raise ValueError("only a null is usual here")
+                self._p[self._at] = self._plan[op]
+                self._at += 1
                 op += 1
             elif kind <= 4 or kind == 8:
                 count = 1 if kind == BOOLEAN else kind
