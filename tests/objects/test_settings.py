@@ -90,6 +90,44 @@ def test_mistakes_name_the_option_and_never_its_value() -> None:
         settings(with_options("s3://bucket", {"anonymous": "perhaps"}))
 
 
+@pytest.mark.parametrize(
+    ("address", "options", "said"),
+    [
+        ("s3://bucket", {"access_key_id": "k", "secret_access_key": f"{SECRET}\nx"}, "secret_access_key has characters"),
+        ("s3://bucket", {"access_key_id": "k"}, "Missing SecretAccessKey"),
+        ("az://container", {"account_key": SECRET}, "Account must be specified"),
+        ("az://c@account", {"account_key": f"{SECRET}!"}, "Invalid Access Key"),
+        ("gs://bucket", {"service_account_key": f'{{"private_key": "{SECRET}"}}'}, "missing field"),
+    ],
+)
+def test_what_no_client_can_be_made_of_is_one_error(address: str, options: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said) as caught:
+        object_folder(with_options(address, options)).is_dir()
+    assert SECRET not in str(caught.value)
+
+
+def test_the_line_end_of_a_mounted_secret_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k\n")
+    found = settings(with_options("s3://bucket", {"secret_access_key": f" {SECRET}\r\n"}))
+    assert (found["access_key_id"], found["secret_access_key"]) == ("k", SECRET)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"aws_secret_access_key = {SECRET}\n".encode(), "not a file of AWS profiles: found line 1"),
+        (f"[default]\naws_secret_access_key {SECRET}\n".encode(), "not a file of AWS profiles: found line 2"),
+        (b"[default]\naws_secret_access_key = \xff\n", "not a file of AWS profiles"),
+    ],
+)
+def test_a_file_of_profiles_that_cannot_be_read_is_one_error(tmp_path: Path, text: bytes, said: str) -> None:
+    path = tmp_path / "credentials"
+    path.write_bytes(text)
+    with pytest.raises(AuthenticationError, match=f"{said}.*credentials") as caught:
+        settings("s3://bucket")
+    assert SECRET not in str(caught.value)
+
+
 def test_an_address_carries_its_options_and_shows_none() -> None:
     address = with_options("s3://bucket/x", {"secret_access_key": SECRET})
     path = object_folder(address)

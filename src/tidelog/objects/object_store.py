@@ -21,11 +21,18 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from tidelog.errors import AuthenticationError, NotFoundError, SegmentChangedError, StorageError, TidelogError
+from tidelog.errors import (
+    AuthenticationError,
+    InvalidArgumentError,
+    NotFoundError,
+    SegmentChangedError,
+    StorageError,
+    TidelogError,
+)
 from tidelog.extras import imported_from
 from tidelog.objects.address import Place
 from tidelog.objects.listing import ObjectFacts
-from tidelog.objects.settings import s3_settings
+from tidelog.objects.settings import checked, s3_settings
 
 ATTEMPTS = 5
 RETRY_S = 60
@@ -55,14 +62,21 @@ def open_object_store(place: Place, options: Mapping[str, str]) -> ObstoreStore:
         client["allow_http"] = found.get("endpoint", "").startswith("http://")
         if profile is not None:
             found["credential_provider"] = _of_profile(profile)
-        return ObstoreStore(stores.S3Store(place.bucket, **common, **found), address)
-    own = {name: value for name, value in options.items() if not name.startswith("cache_")}
+        return ObstoreStore(_made(stores.S3Store, place.bucket, address, common | found), address)
+    own = {name: checked(name, value) for name, value in options.items() if not name.startswith("cache_")}
     client["allow_http"] = True  # Emulators; the services themselves have addresses with https.
     if place.service == "gs":
-        return ObstoreStore(stores.GCSStore(place.bucket, **common, **own), address)
+        return ObstoreStore(_made(stores.GCSStore, place.bucket, address, common | own), address)
     container, _, host = place.bucket.partition("@")
     account = {"account_name": host.partition(".")[0]} if host else {}
-    return ObstoreStore(stores.AzureStore(container, **common, **account | own), address)
+    return ObstoreStore(_made(stores.AzureStore, container, address, common | account | own), address)
+
+
+def _made(kind: Any, bucket: str, address: str, options: Mapping[str, Any]) -> Any:
+    try:
+        return kind(bucket, **options)
+    except Exception as error:
+        raise InvalidArgumentError(f"object storage cannot be opened: {_reason(error)}", found=address) from None
 
 
 def _of_profile(profile: str) -> Any:
