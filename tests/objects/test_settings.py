@@ -6,10 +6,13 @@ import pickle
 from pathlib import Path
 
 import pytest
+from obstore.exceptions import UnauthenticatedError
 
 from tidelog.errors import AuthenticationError, InvalidArgumentError
-from tidelog.objects.address import options_of, with_options
+from tidelog.objects import stores
+from tidelog.objects.address import options_of, parse, with_options
 from tidelog.objects.object_path import ObjectPath, object_folder
+from tidelog.objects.object_store import ObstoreStore
 from tidelog.objects.opening import absolute_address, folders_at
 from tidelog.objects.settings import s3_settings
 
@@ -69,6 +72,26 @@ def test_a_profile_gives_keys_region_and_endpoint(tmp_path: Path, monkeypatch: p
     assert settings(with_options("s3://bucket", {"profile": "lab"})) == expected
     with pytest.raises(AuthenticationError, match="no such AWS profile: found 'other'"):
         settings(with_options("s3://bucket", {"profile": "other"}))
+
+
+def test_a_bucket_is_opened_anew_with_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the environment count at once, those of a file when the old ones are refused."""
+    place = parse("s3://bucket")
+    first = stores.open_store(place, ())
+    assert stores.open_store(place, ()) is first
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    (tmp_path / "credentials").write_text(f"[lab]\naws_access_key_id = a\naws_secret_access_key = {SECRET}\n")
+    second = stores.open_store(place, ())
+    assert second is not first
+
+    def refuse(*_: object) -> None:
+        raise UnauthenticatedError("ExpiredToken")
+
+    assert isinstance(second, ObstoreStore)
+    monkeypatch.setattr(second, "_tried", lambda ask, at: ObstoreStore._tried(second, refuse, at))
+    with pytest.raises(AuthenticationError):
+        second.get("key")
+    assert stores.open_store(place, ()) is not second
 
 
 def test_a_profile_with_a_role_is_left_to_boto3(tmp_path: Path) -> None:
