@@ -53,7 +53,8 @@ _CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "Request
 def open_object_store(place: Place, options: Mapping[str, str], on_refused: Callable[[], None] = lambda: None) -> ObstoreStore:
     """Return the requests of one bucket. `on_refused` is called when access is refused.
 
-    Raises AuthenticationError, InvalidArgumentError, MissingPackageError."""
+    Raises AuthenticationError, InvalidArgumentError, MissingPackageError.
+    """
     with imported_from("objects", "obstore"):
         import obstore.store
     stores: Any = obstore.store
