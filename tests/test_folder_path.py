@@ -14,6 +14,8 @@ from tests.spark.golden import log_dir
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
 from tidelog.folder_path import folder_path
+from tidelog.objects.address import addresses_in, is_in_storage, parse
+from tidelog.objects.opening import folders_at
 from tidelog.reader.log_dir import LogDir
 from tidelog.sources.opening import kind_of, open_source, settled
 from tidelog.storage.log_manager import LogManager
@@ -83,6 +85,14 @@ def test_a_folder_whose_name_has_a_scheme(tmp_path: Path, monkeypatch: pytest.Mo
         ("s3://bu cket/x", "not the name of a bucket"),
         ("S33://bucket", "did you mean s3"),
         ("abfs:/c", "did you mean abfs://c?"),
+        ("s3:bucket", "did you mean s3://bucket?"),
+        (" s3://bucket/x", "did you mean s3://bucket/x?"),
+        (
+            "s3://AKIA:se/cr@et@bucket/x",
+            "an address has no keys: they are options, or in the environment: found s3://***@bucket/x",
+        ),
+        ("s3:/AKIA:secret@bucket", "found s3:/***@bucket"),
+        ("http://me:secret@host/x", "found http://***@host/x"),
     ],
 )
 def test_a_mistaken_address_is_one_error(address: str | Path, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +105,20 @@ def test_a_mistaken_address_is_one_error(address: str | Path, said: str, tmp_pat
         if isinstance(address, str):
             ran = run(*command, *(() if address in command else (address,)))
             assert ran.exit_code == 1 and said in ran.error, (command, ran)
+
+
+def test_a_pattern_in_another_part_than_the_last_is_an_error() -> None:
+    with pytest.raises(InvalidArgumentError, match="only the last part"):
+        folders_at("s3://bucket/*/x")
+
+
+def test_what_looks_like_a_mistake_and_is_none() -> None:
+    assert [str(parse(text)) for text in addresses_in("s3://a/x:y@z, hdfs://host:8020/a@b")] == [
+        "s3://a/x:y@z",
+        "hdfs://host:8020/a@b",
+    ]
+    for brokers in ("gs:9092", "s3:9092,hdfs:9092"):
+        assert not is_in_storage(brokers)
 
 
 def test_urls_of_files_are_read(tmp_path: Path) -> None:

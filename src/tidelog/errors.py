@@ -385,6 +385,11 @@ class AuthenticationError(TidelogError):
 class StorageError(TidelogError, OSError):
     """An operation of the file system failed: no space, no permission, an I/O error."""
 
+    def __init__(self, message: str, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.strerror = message
+        """As any other OSError has: that of an object is not known to what reads files of every kind."""
+
 
 class LogOfflineError(StorageError):
     """The partition went offline after an I/O error, or its log is closed; the message says which, and why."""

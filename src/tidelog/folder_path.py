@@ -32,6 +32,8 @@ OBJECT_SCHEMES = {
 
 # `Path` collapses the two slashes of a URL into one.
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_USER = re.compile(r"(?<=:/)(/?)[^@]*:.*@", re.DOTALL)
+HIDDEN = "***"
 _FILE = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=/(?!/))", re.IGNORECASE)
 
 
@@ -43,8 +45,14 @@ def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> 
         return Path(text)
     local = _FILE.match(text)
     if local is None:
+        text = without_keys(text)
         meant = "" if match[1] in OBJECT_SCHEMES else did_you_mean(match[1], OBJECT_SCHEMES)
         raise InvalidArgumentError(f"{match[1]}:// addresses are not supported{meant}", found=text, expected=expected)
     from urllib.parse import unquote  # Imported here because the import takes a few milliseconds.
 
     return Path(unquote(text[local.end() :]))
+
+
+def without_keys(address: str) -> str:
+    """Return an address without the name and password that some tools put before a host, as `s3://KEY:SECRET@bucket`."""
+    return _USER.sub(rf"\1{HIDDEN}@", address)

@@ -86,6 +86,14 @@ def test_a_fault_that_passes_costs_time(uploaded: str, front: Front, fault: str)
     assert all(rule.left == 0 for rule in front._rules)
 
 
+def without_end(request: Request) -> Answer | Body | None:
+    """Answer each listing with its first page, as a server that does not know continuation tokens."""
+    request.query.pop("continuation-token", None)
+    return MANY(request)
+
+
+MANY = listing((f"faults-of-reads/events-0/{number:020}.log", 7) for number in range(1001))
+
 LASTING: dict[str, tuple[Fault, str, str]] = {
     "500": (error(500, "InternalError"), "GET", "InternalError"),
     "503": (error(503, "SlowDown"), "GET", "SlowDown"),
@@ -97,6 +105,7 @@ LASTING: dict[str, tuple[Fault, str, str]] = {
     "forbidden": (error(403, "AccessDenied"), "GET", "refuses access: AccessDenied"),
     "gone": (error(404, "NoSuchKey"), "GET", "gone"),
     "no bucket": (error(404, "NoSuchBucket"), "LIST", "NoSuchBucket"),
+    "a listing without an end": (without_end, "LIST", "the listing repeats itself"),
     "500 of the listing": (error(500, "InternalError"), "LIST", "InternalError"),
 }
 

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.errors import SegmentChangedError
+from tidelog.errors import SegmentChangedError, StorageError
+from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.objects import read_ahead
 from tidelog.objects.address import Place
 from tidelog.objects.disk_cache import DiskCache
 from tidelog.objects.listing import Listing, ObjectFacts
-from tidelog.objects.object_path import ObjectPath, ObjectSource
+from tidelog.objects.object_path import ObjectPath, ObjectSource, object_folder
 
 DATA = bytes(i * 31 % 251 for i in range(3_000_000))
 
@@ -189,3 +191,13 @@ def test_a_hundred_thousand_objects_take_little_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 25_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_an_error_of_a_request_is_told_by_what_reads_files_of_every_kind() -> None:
+    class Failing(Memory):
+        def read(self, key: str, facts: ObjectFacts, start: int, end: int) -> memoryview:
+            raise StorageError("object storage failed: SlowDown", path=f"s3://bucket/{key}")
+
+    folder = object_folder("s3://bucket", Failing({names.HIGH_WATERMARK_CHECKPOINT: b"0\n0\n"}))
+    with pytest.raises(StorageError, match="cannot read a checkpoint: object storage failed: SlowDown"):
+        read_offset_checkpoint(folder / names.HIGH_WATERMARK_CHECKPOINT)

@@ -6,10 +6,13 @@ import pickle
 from pathlib import Path
 
 import pytest
+from obstore.exceptions import UnauthenticatedError
 
 from tidelog.errors import AuthenticationError, InvalidArgumentError
-from tidelog.objects.address import options_of, with_options
+from tidelog.objects import stores
+from tidelog.objects.address import options_of, parse, with_options
 from tidelog.objects.object_path import ObjectPath, object_folder
+from tidelog.objects.object_store import ObstoreStore
 from tidelog.objects.opening import absolute_address, folders_at
 from tidelog.objects.settings import s3_settings
 
@@ -71,6 +74,26 @@ def test_a_profile_gives_keys_region_and_endpoint(tmp_path: Path, monkeypatch: p
         settings(with_options("s3://bucket", {"profile": "other"}))
 
 
+def test_a_bucket_is_opened_anew_with_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the environment count at once, those of a file when the old ones are refused."""
+    place = parse("s3://bucket")
+    first = stores.open_store(place, ())
+    assert stores.open_store(place, ()) is first
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    (tmp_path / "credentials").write_text(f"[lab]\naws_access_key_id = a\naws_secret_access_key = {SECRET}\n")
+    second = stores.open_store(place, ())
+    assert second is not first
+
+    def refuse(*_: object) -> None:
+        raise UnauthenticatedError("ExpiredToken")
+
+    assert isinstance(second, ObstoreStore)
+    monkeypatch.setattr(second, "_tried", lambda ask, at: ObstoreStore._tried(second, refuse, at))
+    with pytest.raises(AuthenticationError):
+        second.get("key")
+    assert stores.open_store(place, ()) is not second
+
+
 def test_a_profile_with_a_role_is_left_to_boto3(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[profile role]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = default\n")
     assert s3_settings({"profile": "role"}, "bucket") == ({"region": "us-east-1"}, "role")
@@ -88,6 +111,44 @@ def test_mistakes_name_the_option_and_never_its_value() -> None:
     assert SECRET not in str(caught.value)
     with pytest.raises(InvalidArgumentError, match="anonymous"):
         settings(with_options("s3://bucket", {"anonymous": "perhaps"}))
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "said"),
+    [
+        ("s3://bucket", {"access_key_id": "k", "secret_access_key": f"{SECRET}\nx"}, "secret_access_key has characters"),
+        ("s3://bucket", {"access_key_id": "k"}, "Missing SecretAccessKey"),
+        ("az://container", {"account_key": SECRET}, "Account must be specified"),
+        ("az://c@account", {"account_key": f"{SECRET}!"}, "Invalid Access Key"),
+        ("gs://bucket", {"service_account_key": f'{{"private_key": "{SECRET}"}}'}, "missing field"),
+    ],
+)
+def test_what_no_client_can_be_made_of_is_one_error(address: str, options: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said) as caught:
+        object_folder(with_options(address, options)).is_dir()
+    assert SECRET not in str(caught.value)
+
+
+def test_the_line_end_of_a_mounted_secret_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k\n")
+    found = settings(with_options("s3://bucket", {"secret_access_key": f" {SECRET}\r\n"}))
+    assert (found["access_key_id"], found["secret_access_key"]) == ("k", SECRET)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"aws_secret_access_key = {SECRET}\n".encode(), "not a file of AWS profiles: found line 1"),
+        (f"[default]\naws_secret_access_key {SECRET}\n".encode(), "not a file of AWS profiles: found line 2"),
+        (b"[default]\naws_secret_access_key = \xff\n", "not a file of AWS profiles"),
+    ],
+)
+def test_a_file_of_profiles_that_cannot_be_read_is_one_error(tmp_path: Path, text: bytes, said: str) -> None:
+    path = tmp_path / "credentials"
+    path.write_bytes(text)
+    with pytest.raises(AuthenticationError, match=f"{said}.*credentials") as caught:
+        settings("s3://bucket")
+    assert SECRET not in str(caught.value)
 
 
 def test_an_address_carries_its_options_and_shows_none() -> None:

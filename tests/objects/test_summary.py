@@ -163,8 +163,40 @@ def test_a_segment_that_is_not_that_of_the_summary_is_an_error_where_it_is_read(
         key = f"t-0/{names.SEGMENT_SUMMARY}"
         facts = decode_summary(bucket.objects[key])
         bucket.objects[key] = encode_summary([facts[0], facts[1]._replace(last_crc=1), *facts[2:]])
-        with pytest.raises(SegmentChangedError, match=r"not the one that segments\.summary is about: remove that file"):
+        with pytest.raises(
+            SegmentChangedError, match=r"segments\.summary in this folder describes another segment: remove segments\.summary"
+        ):
             rows(address(), 0, SEGMENTS * PER_SEGMENT * 1000)
+
+
+@pytest.mark.parametrize("what", ["no bytes", "no segments", "another partition's", "another version's", "half of the logs"])
+def test_a_summary_that_does_not_fit_costs_requests_only(
+    plain: Path, tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a copy may leave it that is not finished, or that mixed two folders."""
+    start, end = SEGMENTS * PER_SEGMENT * 250, SEGMENTS * PER_SEGMENT * 400
+    with served(plain) as bucket:
+        key = f"t-0/{names.SEGMENT_SUMMARY}"
+        expected = rows(plain, start, end)
+        match what:
+            case "no bytes":
+                bucket.objects[key] = b""
+            case "no segments":
+                bucket.objects[key] = encode_summary([])
+            case "another partition's":
+                other = build(tmp_path, 2, is_plain=False) / "t-0" / names.SEGMENT_SUMMARY
+                bucket.objects[key] = other.read_bytes()
+            case "another version's":
+                bucket.objects[key] = bucket.objects[key].replace(b"\0\0\0\1", b"\0\0\0\2", 1)
+            case _:  # The writer has copied the first half, in the order of the names, and the old summary was there.
+                for name in [
+                    name for name in bucket.objects if "t-0/0" in name and int(name[4:24]) >= SEGMENTS * PER_SEGMENT // 2
+                ]:
+                    del bucket.objects[name]
+        assert found(address(), start) == found(plain, start)
+        assert rows(address(), start, end) == expected
+    notes = " ".join(record.getMessage() for record in caplog.records)
+    assert ("the segments are read instead" in notes) == (what in ("no bytes", "another version's"))
 
 
 @pytest.mark.parametrize("change", ["grown", "newer", "replaced", "damaged", "absent"])

@@ -16,7 +16,7 @@ from typing import Self
 import obstore
 from obstore.store import AzureStore
 
-from tests.kafka.jars import made_once
+from tests.kafka.jars import JARS, made_once
 from tests.kafka.java import free_port, is_listening, wait_until
 from tests.patience import PATIENCE_S
 
@@ -48,7 +48,7 @@ class AzuriteServer:
 
     def __enter__(self) -> Self:
         self.port = free_port()
-        script = made_once(f"azurite-{RELEASE}", _install) / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+        script = made_once(JARS / f"azurite-{RELEASE}", _install) / "node_modules/azurite/dist/src/blob/main.js"
         options = ["--blobPort", str(self.port), "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
         with (self._folder / "azurite.log").open("wb") as log:
             self._process = subprocess.Popen(["node", str(script), *options], stdout=log, stderr=log)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.conftest import run_ok
+from tests.reader.golden import GOLDEN
 from tests.spark.golden import log_dir
 from tests.spark.plain_log import read_partition
 from tidelog.errors import CorruptBatchError, UnknownTopicOrPartitionError
@@ -113,3 +114,17 @@ def test_what_cannot_be_read_is_told_as_itself(spark: SparkSession, some_topics:
     first.write_bytes(data)
     with pytest.raises(CorruptBatchError, match="checksum"):
         latency(spark, str(tmp_path))
+
+
+def test_a_tier_and_several_folders(spark: SparkSession, tmp_path: Path) -> None:
+    """`lookup` takes them, too. Its session is the one that is there, so nothing is started."""
+    golden = GOLDEN / "tiered" / "local"
+    replica = shutil.copytree(golden / "data", tmp_path / "replica")
+    both, tier = f"{golden / 'data'}:{replica}", ("--tier", str(golden / "remote"))
+    rows = json.loads((golden / "expected.json").read_text())["orders"]["rows"]
+    done = run_ok("job", "latency", both, "orders", *tier, "--json")
+    assert sum(json.loads(line)["records"] for line in done.stdout.splitlines()) == len(rows)
+    questions, answers = tmp_path / "questions.csv", tmp_path / "answers.json"
+    questions.write_text(f"topic,partition,timestamp\norders,0,{rows[0][1]}\n")
+    run_ok("job", "lookup", both, str(questions), *tier, "--rows", str(answers))
+    assert json.loads(answers.read_text())["offset"] == rows[0][0]

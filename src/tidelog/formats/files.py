@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tidelog.errors import SegmentChangedError, StorageError, TidelogError
 from tidelog.formats.file_stamp import FileStamp
@@ -67,16 +67,20 @@ def read_whole(path: FilePath) -> bytes:
     return data
 
 
+Fallbacks: TypeAlias = "Sequence[FilePath] | Callable[[], Sequence[FilePath]]"
+"""Other names that a file may have."""
+
+
 class ReadOnlyFile:
     """One file, opened at its first read. `identity` is the file's earlier identity; None accepts the file that is opened
     first, and then only that file.
     """
 
-    def __init__(self, path: FilePath, identity: FileIdentity | None = None, fallbacks: Sequence[FilePath] | None = None) -> None:
+    def __init__(self, path: FilePath, identity: FileIdentity | None = None, fallbacks: Fallbacks | None = None) -> None:
         self.path = path
         self.identity = identity
         self.bytes_read = 0
-        self.fallbacks: Sequence[FilePath] = (with_ending(path, DELETED_SUFFIX),) if fallbacks is None else tuple(fallbacks)
+        self.fallbacks = fallbacks
         self._handle: Handle | None = None
 
     def __enter__(self) -> ReadOnlyFile:
@@ -91,7 +95,7 @@ class ReadOnlyFile:
     def locate(self) -> FilePath | None:
         """Return the file's current name, None if it is none of the known ones."""
         self.open()
-        for candidate in (self.path, *self.fallbacks):
+        for candidate in self._candidates():
             try:
                 if FileIdentity.of(candidate.stat()) == self.identity:
                     return candidate
@@ -104,7 +108,7 @@ class ReadOnlyFile:
         if self._handle is not None:
             return self._handle
         replaced = False
-        for candidate in (self.path, *self.fallbacks):
+        for candidate in self._candidates():
             try:
                 handle = open_handle(candidate)
             except FileNotFoundError:
@@ -121,6 +125,14 @@ class ReadOnlyFile:
             self._handle, self.identity = handle, identity
             return handle
         raise SegmentChangedError("a file was replaced by another" if replaced else "a file is gone", path=self.path)
+
+    def _candidates(self) -> Iterator[FilePath]:
+        yield self.path  # Nearly always the file is there, and the other names need not be made.
+        others = self.fallbacks
+        if others is None:
+            yield with_ending(self.path, DELETED_SUFFIX)
+        else:
+            yield from others() if callable(others) else others
 
     def descriptor(self) -> int:
         """Return the open file's descriptor, for a kernel that reads by itself; -1 if it has none. Valid until `close`."""

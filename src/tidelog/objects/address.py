@@ -20,13 +20,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.folder_path import OBJECT_SCHEMES
+from tidelog.folder_path import HIDDEN, OBJECT_SCHEMES, without_keys
 from tidelog.near_names import did_you_mean
 
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/*)(.*)", re.DOTALL)
-_BETWEEN = re.compile(r"[:,](?=[A-Za-z][A-Za-z0-9+.-]*://|/(?!/))")
+_ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*):(?!\d+(?:,|$))(/*)(.*)", re.DOTALL)
+"""`gs:9092` is a host and its port."""
+_BETWEEN = re.compile(r"[:,]\s*(?=[A-Za-z][A-Za-z0-9+.-]*://|/(?!/))")
 """What separates several addresses in one text."""
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9._-]+)?(:\d+)?")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9._-]+)?")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d+)?")
 
 
 class Place(NamedTuple):
@@ -97,7 +99,7 @@ def is_object_address(address: object) -> bool:
     if not isinstance(address, str | os.PathLike) or len(_parts(os.fspath(address))) > 1:
         return False
     match = _ADDRESS.fullmatch(os.fspath(address))
-    return match is not None and match[1].lower() in OBJECT_SCHEMES and bool(match[2])
+    return match is not None and match[1].lower() in OBJECT_SCHEMES
 
 
 def parse(address: str | os.PathLike[str]) -> Place:
@@ -106,17 +108,24 @@ def parse(address: str | os.PathLike[str]) -> Place:
     match = _ADDRESS.fullmatch(text)
     service = None if match is None else OBJECT_SCHEMES.get(match[1].lower())
     if match is None or service is None:
+        text = without_keys(text)
         scheme = text if match is None else match[1]
         raise InvalidArgumentError(
             f"unknown kind of object storage{did_you_mean(scheme, OBJECT_SCHEMES)}", found=text, expected=_EXPECTED
         )
     scheme = match[1].lower()
     bucket, _, prefix = match[3].partition("/")
-    if match[2] != "//":
+    is_bucket = (_HOST if service == "hdfs" else _BUCKET).fullmatch(bucket) is not None
+    if not is_bucket:
+        text = without_keys(text)
+        match = _ADDRESS.fullmatch(text) or match
+    if match[2] != "//" or text[0].isspace():
         right = f"{scheme}://{match[3]}" if match[3] else _EXAMPLES[service]
         raise InvalidArgumentError(f"not an address (did you mean {right}?)", found=text, expected=_EXAMPLES[service])
-    if not _BUCKET.fullmatch(bucket):
+    if not is_bucket:
         what = "no bucket in an address" if not bucket else "not the name of a bucket"
+        if HIDDEN in match[3]:
+            what = "an address has no keys: they are options, or in the environment"
         raise InvalidArgumentError(what, found=text, expected=_EXAMPLES[service])
     return Place(service, scheme, bucket, prefix.strip("/"))
 

@@ -21,11 +21,18 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from tidelog.errors import AuthenticationError, NotFoundError, SegmentChangedError, StorageError, TidelogError
+from tidelog.errors import (
+    AuthenticationError,
+    InvalidArgumentError,
+    NotFoundError,
+    SegmentChangedError,
+    StorageError,
+    TidelogError,
+)
 from tidelog.extras import imported_from
 from tidelog.objects.address import Place
 from tidelog.objects.listing import ObjectFacts
-from tidelog.objects.settings import s3_settings
+from tidelog.objects.settings import checked, s3_settings
 
 ATTEMPTS = 5
 RETRY_S = 60
@@ -39,11 +46,15 @@ _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<\n]+)")  # Azure adds lines with the request's identifiers.
 _STATUS = re.compile(r"\b(?:status|HTTP)[^0-9]{0,24}([45]\d\d [A-Z][A-Za-z ]+)")
 _CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "InvalidAccessKeyId", "AccessDenied",
-                "SignatureDoesNotMatch", "AuthFailure", "AuthorizationFailure", "AuthenticationFailed")  # fmt: skip
+                "SignatureDoesNotMatch", "AuthFailure", "AuthorizationFailure", "AuthenticationFailed",
+                "RequestTimeTooSkewed")  # fmt: skip
 
 
-def open_object_store(place: Place, options: Mapping[str, str]) -> ObstoreStore:
-    """Return the requests of one bucket. Raises AuthenticationError, InvalidArgumentError, MissingPackageError."""
+def open_object_store(place: Place, options: Mapping[str, str], on_refused: Callable[[], None] = lambda: None) -> ObstoreStore:
+    """Return the requests of one bucket. `on_refused` is called when access is refused.
+
+    Raises AuthenticationError, InvalidArgumentError, MissingPackageError.
+    """
     with imported_from("objects", "obstore"):
         import obstore.store
     stores: Any = obstore.store
@@ -55,14 +66,21 @@ def open_object_store(place: Place, options: Mapping[str, str]) -> ObstoreStore:
         client["allow_http"] = found.get("endpoint", "").startswith("http://")
         if profile is not None:
             found["credential_provider"] = _of_profile(profile)
-        return ObstoreStore(stores.S3Store(place.bucket, **common, **found), address)
-    own = {name: value for name, value in options.items() if not name.startswith("cache_")}
+        return ObstoreStore(_made(stores.S3Store, place.bucket, address, common | found), address, on_refused)
+    own = {name: checked(name, value) for name, value in options.items() if not name.startswith("cache_")}
     client["allow_http"] = True  # Emulators; the services themselves have addresses with https.
     if place.service == "gs":
-        return ObstoreStore(stores.GCSStore(place.bucket, **common, **own), address)
+        return ObstoreStore(_made(stores.GCSStore, place.bucket, address, common | own), address, on_refused)
     container, _, host = place.bucket.partition("@")
     account = {"account_name": host.partition(".")[0]} if host else {}
-    return ObstoreStore(stores.AzureStore(container, **common, **account | own), address)
+    return ObstoreStore(_made(stores.AzureStore, container, address, common | account | own), address, on_refused)
+
+
+def _made(kind: Any, bucket: str, address: str, options: Mapping[str, Any]) -> Any:
+    try:
+        return kind(bucket, **options)
+    except Exception as error:
+        raise InvalidArgumentError(f"object storage cannot be opened: {_reason(error)}", found=address) from None
 
 
 def _of_profile(profile: str) -> Any:
@@ -79,9 +97,16 @@ def _of_profile(profile: str) -> Any:
 class ObstoreStore:
     """One bucket. `address` is its text, for errors."""
 
-    def __init__(self, store: Any, address: str, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        store: Any,
+        address: str,
+        on_refused: Callable[[], None] = lambda: None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._store = store
         self._address = address
+        self._on_refused = on_refused
         self._pause = pause
 
     def list(self, prefix: str, after: str | None = None) -> Iterable[tuple[str, ObjectFacts]]:
@@ -103,7 +128,10 @@ class ObstoreStore:
                 pages = None
                 raise
 
+        ends: tuple[str, str] | None = None
         while (found := self._tried(page, at)) is not None:
+            if found and ends == (ends := (found[0]["path"], found[-1]["path"])):
+                raise StorageError("the listing repeats itself: the server ignores where it is to go on", path=at)
             for one in found:
                 modified: datetime = one["last_modified"]
                 last = one["path"]
@@ -161,17 +189,21 @@ class ObstoreStore:
             except exceptions.PreconditionError:
                 raise SegmentChangedError("an object was replaced by another", path=at) from None
             except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-                raise AuthenticationError(f"object storage refuses access: {_reason(error)}", path=at) from None
+                raise self._refused(_reason(error), at) from None
             except TidelogError:
                 raise
             except Exception as error:
                 reason = _reason(error)
                 if any(code in reason for code in _CREDENTIALS):
-                    raise AuthenticationError(f"object storage refuses access: {reason}", path=at) from None
+                    raise self._refused(reason, at) from None
                 if not _is_broken_body(error) or attempt == ATTEMPTS - 1:
                     raise StorageError(f"object storage failed: {reason}", path=at) from None
                 self._pause(0.1 * 2**attempt)
         raise AssertionError
+
+    def _refused(self, reason: str, at: str) -> AuthenticationError:
+        self._on_refused()
+        return AuthenticationError(f"object storage refuses access: {reason}", path=at)
 
 
 def _got(result: Any) -> tuple[Any, memoryview]:

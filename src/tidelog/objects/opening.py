@@ -25,9 +25,11 @@ def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
     """
     if hasattr(address, "iterdir") and not isinstance(address, Path):
         return cast("FilePath", address)
+    if is_object_address(address):
+        return object_folder(address)
     if isinstance(address, str) and (are_several_objects(address) or are_several(address)):
         raise InvalidArgumentError("this needs one data folder, not several", found=str(address))
-    return object_folder(address) if is_object_address(address) else local_folder(address)
+    return local_folder(address)
 
 
 def local_folder(address: str | os.PathLike[str]) -> FilePath:
@@ -51,6 +53,8 @@ def folders_at(address: Folders) -> list[FilePath]:
 def _matching(address: str | os.PathLike[str]) -> Iterator[FilePath]:
     """Yield the folders that an address in object storage names; its last part may be a pattern. They share one listing."""
     folder = object_folder(address)
+    if set("*?") & set(folder.parent.key):
+        raise InvalidArgumentError("only the last part of an address may be a pattern", found=str(folder))
     if not has_magic(folder.name):
         yield folder
         return

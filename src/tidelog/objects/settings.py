@@ -23,6 +23,7 @@ import os
 import re
 from collections.abc import Mapping
 from configparser import ConfigParser
+from configparser import Error as ConfigError
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,8 @@ _OTHERS = {
     ),
     "hdfs": ("config_dir", "kerberos_principal", "kerberos_keytab", "kerberos_cache"),
 }  # fmt: skip
+_DOCUMENTS = ("service_account_key",)
+"""Options whose values may have several lines."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 _PREFIX = re.compile("^(aws|google|azure)_")
 _SECRET = ("access_key_id", "secret_access_key", "session_token")
@@ -100,8 +103,18 @@ def named_options(options: Mapping[str, object], service: str) -> dict[str, str]
 def setting(options: Mapping[str, str], name: str) -> str | None:
     """Return an option's value, from the options or the environment; None if it is not set."""
     if name in options:
-        return options[name]
-    return next((value for one in (_S3 | _CACHE)[name] if (value := os.environ.get(one))), None)
+        return checked(name, options[name])
+    return next((checked(one, value) for one in (_S3 | _CACHE)[name] if (value := os.environ.get(one))), None)
+
+
+def checked(name: str, value: str) -> str:
+    """Return a value without the space around it, as the line end that a mounted secret has. Raises InvalidArgumentError for
+    characters that no request can have, without showing the value.
+    """
+    value = value.strip()
+    if not value.isprintable() and name not in _DOCUMENTS:
+        raise InvalidArgumentError(f"{name} has characters that cannot be printed, such as a line end")
+    return value
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -136,7 +149,7 @@ def s3_settings(options: Mapping[str, str], bucket: str) -> tuple[dict[str, Any]
     if "access_key_id" in keys and not is_chosen:
         return found | keys, None
     if "aws_access_key_id" in profile:
-        return found | {key: profile[f"aws_{key}"] for key in _SECRET if profile.get(f"aws_{key}")}, None
+        return found | {key: checked(name, value) for key in _SECRET if (value := profile.get(name := f"aws_{key}"))}, None
     return found, (name or "default") if profile.keys() & _NEEDS_BOTO else None
 
 
@@ -151,7 +164,14 @@ def _profile(name: str | None) -> dict[str, str]:
     files = (("AWS_CONFIG_FILE", "~/.aws/config", "profile "), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", ""))
     for variable, default, prefix in files:
         parser = ConfigParser(interpolation=None, strict=False)
-        parser.read(Path(os.environ.get(variable, default)).expanduser(), encoding="utf-8")
+        path = Path(os.environ.get(variable, default)).expanduser()
+        try:
+            parser.read(path, encoding="utf-8")
+        except (ConfigError, UnicodeDecodeError) as error:  # Their texts have the line, which may be a key.
+            line = getattr(error, "lineno", None) or next((number for number, _ in getattr(error, "errors", ())), None)
+            raise AuthenticationError(
+                "not a file of AWS profiles", path=path, found=None if line is None else f"line {line}"
+            ) from None
         section = "default" if name is None else name
         for candidate in (section, f"{prefix}{section}"):
             if parser.has_section(candidate):

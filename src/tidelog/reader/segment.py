@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 from tidelog.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, SegmentChangedError
@@ -73,7 +73,7 @@ class Segment:
         self.modified_ms = file.stat.st_mtime_ns // 1_000_000
         self.notices = notices or Notices()
         plain = file.path.with_suffix("") if file.path.suffix == names.SWAP_SUFFIX else file.path
-        self._file = ReadOnlyFile(file.path, file.identity, _other_names(plain))
+        self._file = ReadOnlyFile(file.path, file.identity, partial(_other_names, plain))
         self._plain = plain
         self._indexes: dict[str, IndexEntries | None] = {}
         self._bytes_of_distrusted = 0
@@ -366,7 +366,7 @@ class Segment:
                 break
             if self._file.locate() == log_path:
                 if file is not None:
-                    file.fallbacks = _other_names(self.index_path(suffix))  # From here on it is identified by its inode.
+                    file.fallbacks = partial(_other_names, self.index_path(suffix))  # From here on it is identified by its inode.
                 return file
             if file is not None:
                 file.close()

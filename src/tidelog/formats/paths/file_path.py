@@ -91,7 +91,7 @@ def path_at(text: str, near: FilePath) -> FilePath:
 
 def with_ending(path: _Path, ending: str) -> _Path:
     """Return the path with a text appended to its name."""
-    return path.with_name(path.name + ending)
+    return path.with_name(path.name + ending) if ending else path
 
 
 def list_names(directory: FilePath) -> list[str]:

@@ -89,8 +89,8 @@ def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
         return
     what = "segment was replaced while it was read"
     if mark.next_offset is not None:
-        remedy = "remove that file, or write it again (`index rebuild`)"
-        what = f"segment is not the one that {names.SEGMENT_SUMMARY} is about: {remedy}"
+        remedy = f"remove {names.SEGMENT_SUMMARY}, or write it again: `tidelog index rebuild` before the copy"
+        what = f"{names.SEGMENT_SUMMARY} in this folder describes another segment: {remedy}"
     raise SegmentChangedError(what, path=path, position=mark.position)
 
 

@@ -23,9 +23,13 @@ class BatchMark:
 
     def fits(self, header: BatchHeader) -> bool:
         """Return whether a batch is the one that the plan found, by all that is known of it."""
-        found = (header.position, header.size, header.base_offset, header.crc, header.next_offset)
-        known = (self.position, self.size, self.base_offset, self.crc, self.next_offset)
-        return all(one is None or one == other for one, other in zip(known, found, strict=True))
+        return (
+            self.position == header.position
+            and self.size in (None, header.size)
+            and self.base_offset in (None, header.base_offset)
+            and self.crc in (None, header.crc)
+            and self.next_offset in (None, header.next_offset)
+        )
 
 
 @dataclass(frozen=True, slots=True)
