@@ -61,3 +61,21 @@ def test_windows_is_refused_in_one_sentence() -> None:
     code = "import os\nos.name = 'nt'\ntry:\n    import tidelog\nexcept ImportError as error:\n    print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
     assert done.stdout.startswith("Tidelog runs on Linux and macOS, not on Windows") and done.stdout.count("\n") == 1, done.stderr
+
+
+ANSWERED = """
+import atexit, sys
+import tidelog.cli
+atexit.register(lambda: print(sorted({"numpy", "pandas", "pyarrow"} & sys.modules.keys()), file=sys.stderr))
+sys.argv = ["tidelog", *sys.argv[1:]]
+tidelog.cli.main()
+"""
+
+
+@pytest.mark.parametrize("command", [("cat", "two-partitions", "-n", "1"), ("sql", "select count(*) from transactions")])
+def test_a_command_loads_neither_numpy_nor_pandas(command: tuple[str, ...]) -> None:
+    """pyarrow imports both where they are installed, which takes longer than most commands."""
+    name, *rest = command
+    called = [sys.executable, "-c", ANSWERED, name, str(ROOT / "tests/golden/kafka-3.9.1/log"), *rest]
+    done = subprocess.run(called, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "['pyarrow']"), done.stderr

@@ -3,7 +3,7 @@
 | extra | brings | for |
 |---|---|---|
 | sql | DuckDB, prompt_toolkit | `tidelog sql`, `tidelog.sql`, `tidelog cat --where` |
-| decode | orjson, fastavro, protobuf, protoc, msgpack | `tidelog cat --decode`, `tidelog.scan(decode=…)` |
+| decode | orjson, fastavro, protobuf, protoc, msgspec | `tidelog cat --decode`, `tidelog.scan(decode=…)` |
 | objects | obstore, boto3 | data folders in S3, Google Cloud Storage and Azure |
 | hdfs | hdfs-native | data folders in HDFS |
 | spark | PySpark, a Java for it, numpy | `tidelog job`, `tidelog.spark`, `tidelog.sources.lookups` |

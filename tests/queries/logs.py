@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import tidelog
 from tests.sources.logs import LogBuilder
-from tidelog.queries.topic_scan import table_schema, with_microseconds
+from tidelog.queries.topic_scan import for_duckdb, table_schema
 from tidelog.records.compression import Codec
 from tidelog.sources.schema import ALL_COLUMNS, scan_schema
 from tidelog.sources.selection.record_columns import record_columns
@@ -51,12 +51,15 @@ def in_duckdb(data_dir: Path, zone: str) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute(f"SET TimeZone = '{zone}'")
     connection.execute("CREATE SCHEMA raw; CREATE SCHEMA tidelog")
-    schema = table_schema(scan_schema(ALL_COLUMNS))
+    schema = table_schema(scan_schema(ALL_COLUMNS), is_raw=True)
+    columns = record_columns(schema)
+    for name in ("key", "value"):
+        columns = columns.replace(f'"{name}"', f'coalesce(TRY(decode("{name}")), "{name}"::VARCHAR) AS "{name}"')
     for topic in TOPICS:
         batches = tidelog.scan(data_dir, topic, columns=ALL_COLUMNS).read_all().to_batches()
-        connection.register("scanned", pa.Table.from_batches([with_microseconds(batch) for batch in batches], schema))
+        connection.register("scanned", pa.Table.from_batches([for_duckdb(batch, schema) for batch in batches], schema))
         connection.execute(f'CREATE TABLE raw."{topic}" AS FROM scanned')
-        connection.execute(f'CREATE VIEW "{topic}" AS SELECT {record_columns(schema)} FROM raw."{topic}"')
+        connection.execute(f'CREATE VIEW "{topic}" AS SELECT {columns} FROM raw."{topic}"')
     union = " UNION ALL ".join(f'SELECT * FROM "{topic}"' for topic in TOPICS)
     connection.execute(f"CREATE VIEW tidelog.records AS {union}")
     return connection

@@ -5,6 +5,7 @@
 | `app` | the command group; how every run ends: exit codes, one-line errors, closed pipes |
 | `lazy_group` | commands that are imported when they are called |
 | `completion`, `option_names` | completion in shells; suggestions for unknown options |
+| `lean_imports` | pyarrow without what commands do not use of it |
 | `options`, `index_options` | arguments and options shared by several commands; parsing of times |
 | `commands/` | one file per command |
 | `job/` | commands that run on Spark |
@@ -22,8 +23,10 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Run the `tidelog` command with the process's arguments, and exit."""
     try:
+        from tidelog.cli import lean_imports
         from tidelog.cli.app import cli
 
+        lean_imports.is_own_process = True
         raise SystemExit(cli.main(prog_name="tidelog"))
     except KeyboardInterrupt:
         # This happens while modules are being imported. `app` handles later interrupts.

@@ -190,9 +190,10 @@ class Session:
             self.connection.execute(f'CREATE VIEW tidelog.{name} AS FROM "tidelog:{name}"')
         every = self.reader.table(None)
         self.connection.register("tidelog:records", every)
+        self.connection.register("tidelog:raw_records", self.reader.table(None, is_raw=True))
         self.connection.execute(
             f'CREATE VIEW tidelog.records AS SELECT {record_columns(every.schema)} FROM "tidelog:records";'
-            'CREATE VIEW tidelog.raw_records AS FROM "tidelog:records";'
+            'CREATE VIEW tidelog.raw_records AS FROM "tidelog:raw_records";'
             "CREATE MACRO topic(name) AS TABLE SELECT * FROM tidelog.records WHERE topic = name"
         )
         self._has_other_tables = True
@@ -218,9 +219,10 @@ class Session:
                 self._make(schema, name)
 
     def _make(self, schema: str, name: str) -> None:
-        decoded = None if schema == "raw" else self.reader.decoded_table(name)
-        table = self.reader.table(name) if decoded is None else decoded
-        columns = "*" if schema == "raw" else record_columns(table.schema)
+        is_raw = schema == "raw"
+        decoded = None if is_raw else self.reader.decoded_table(name)
+        table = self.reader.table(name, is_raw=is_raw) if decoded is None else decoded
+        columns = "*" if is_raw else record_columns(table.schema)
         source = f"{schema}:{name}"
         self.connection.register(source, table)
         self.connection.execute(f"CREATE VIEW {schema}.{quoted(name)} AS SELECT {columns} FROM {quoted(source)}")

@@ -63,9 +63,9 @@ class TopicReader:
                 self._listing.close()
                 self._listing = None
 
-    def table(self, topic: str | None) -> ArrowTable:
+    def table(self, topic: str | None, *, is_raw: bool = False) -> ArrowTable:
         """Return a topic's table. If `topic` is None, return the table of all topics that are not internal."""
-        return self._table(topic, DecodedTopic(topic or ""))
+        return self._table(topic, DecodedTopic(topic or ""), is_raw=is_raw)
 
     def decoded_table(self, topic: str) -> ArrowTable | None:
         """Return a topic's table with decoded keys and values, None if it has no decoder. Read the newest records for the
@@ -79,8 +79,8 @@ class TopicReader:
             shape = decoded_topic(topic, self._decodings, self.address, self._listing, self._options)
         return None if shape.decodings is None else self._table(topic, shape)
 
-    def _table(self, topic: str | None, shape: DecodedTopic) -> ArrowTable:
-        schema = table_schema(shape.schema())
+    def _table(self, topic: str | None, shape: DecodedTopic, *, is_raw: bool = False) -> ArrowTable:
+        schema = table_schema(shape.schema(), is_raw=is_raw)
         return ArrowTable(schema, partial(self._read, topic, shape, schema))
 
     def _read(

@@ -1,6 +1,8 @@
 """One scan of topics for a query. It prunes by the filter, reads with `tidelog.scan`, and applies the rest of the filter.
 
 Timestamps become microseconds, DuckDB's unit. Those beyond its range become infinity: they stay later than every other time.
+Keys and values become text here, except in `raw` tables, because Arrow checks UTF-8 for all values of a column at once, which
+DuckDB's functions do value by value.
 """
 
 from __future__ import annotations
@@ -45,9 +47,16 @@ class TopicScan:
     """Set by `plan_topic`, for EXPLAIN."""
 
 
-def table_schema(scanned: pa.Schema) -> pa.Schema:
-    """Return the schema of a scan's columns for DuckDB: timestamps are in microseconds."""
-    return pa.schema([one.with_type(MICROSECONDS) if one.type == TIMESTAMP else one for one in scanned])
+def table_schema(scanned: pa.Schema, *, is_raw: bool) -> pa.Schema:
+    """Return the schema of a scan's columns for DuckDB: timestamps are in microseconds, keys and values text unless raw."""
+    texts = () if is_raw else ("key", "value")
+
+    def converted(field: pa.Field) -> pa.Field:
+        if field.type == TIMESTAMP:
+            return field.with_type(MICROSECONDS)
+        return field.with_type(pa.string()) if field.name in texts and field.type == pa.binary() else field
+
+    return pa.schema([converted(field) for field in scanned])
 
 
 def topic_scan(
@@ -83,7 +92,7 @@ def read_topic(
             if decoding is not None and decoding.needs_headers:
                 columns["headers"] = None
             for batch in scan(source, one.topic, columns=columns, report=one.report, **_range(one), **options):
-                found = with_microseconds(batch if decoding is None else decoding.decode(batch))
+                found = for_duckdb(batch if decoding is None else decoding.decode(batch), accepts.schema)
                 if not one.bounds.is_exact:
                     found = found.filter(accepts.expression)
                 yield found.select(names)
@@ -126,12 +135,37 @@ def _range(one: TopicScan) -> dict[str, Any]:
     }
 
 
-def with_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert a batch to `table_schema`: timestamps in microseconds."""
-    if all(field.type != TIMESTAMP for field in batch.schema):
+def for_duckdb(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
+    """Convert a batch's columns to the types of `table_schema`."""
+    wanted = pa.schema([table.field(name) for name in batch.schema.names])
+    if batch.schema == wanted:
         return batch
-    columns = [_in_microseconds(column) if column.type == TIMESTAMP else column for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=table_schema(batch.schema))
+    columns = [_converted(column, field.type) for column, field in zip(batch.columns, wanted, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    return _in_microseconds(column) if kind == MICROSECONDS else _as_text(column)
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
+
+
+def _text(value: bytes) -> str:
+    """Return bytes as text. If they are not UTF-8, return what DuckDB shows for them: `\\xFF` for all but printable ASCII."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1").translate(_ESCAPED)
+
+
+_ESCAPED = {byte: f"\\x{byte:02X}" for byte in range(256) if not 32 <= byte < 127 or chr(byte) in "\"'\\"}
 
 
 def _in_microseconds(times: pa.Array) -> pa.Array:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from tidelog.cli.decode_options import decode_options, decodings_in_use
+from tidelog.cli.lean_imports import lean_imports
 from tidelog.cli.options import data_dir_of, wanted_partitions
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import csv_lines, json_line, show_count, table
@@ -50,6 +51,8 @@ def command(options: CatOptions) -> None:
     TOPIC may be a pattern: 'order*', or '^orders[0-9]' for a regular expression. Records come in offset order, partition by
     partition. Control records are left out. Exit code 3: offsets are missing from the folder; the notes say which.
     """
+    with lean_imports():
+        import pyarrow  # noqa: F401
     offsets = None if options.offset is None else parse_offset(options.offset)
     every_ms, lateness_ms = span_ms("--every", options.every), span_ms("--max-lateness", options.max_lateness)
     format_name = options.resolved_format()

@@ -8,6 +8,7 @@ import click
 
 from tidelog.cli.client_options import client_options, reached
 from tidelog.cli.decode_options import decode_options, decode_texts
+from tidelog.cli.lean_imports import lean_imports
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.time_options import time_zone_option, zone_in_use
@@ -42,8 +43,11 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     with imported_from("ui", "starlette or uvicorn"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
-    from tidelog.web.context import Context, DecodeDefaults
-    from tidelog.web.server import PageServer, is_loopback
+    with lean_imports():
+        import pyarrow  # noqa: F401
+
+        from tidelog.web.context import Context, DecodeDefaults
+        from tidelog.web.server import PageServer, is_loopback
 
     if not is_loopback(host) and not allow_remote:
         raise click.UsageError(

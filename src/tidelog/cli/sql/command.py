@@ -7,15 +7,13 @@ those of `cat`: 3 if records are missing from a table that was read.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from tidelog.cli.decode_options import decode_options, decodings_in_use
+from tidelog.cli.lean_imports import lean_imports
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import data_dir_of, isolation_option, json_option, source_argument
 from tidelog.cli.printing import notices
@@ -77,7 +75,7 @@ def command(
     if query is None and " " in source.strip() and not Path(source).exists():
         raise click.UsageError("a folder or brokers come before the query: tidelog sql DIR|HOST:PORT QUERY.")
     is_shell = query is None and sys.stdin is not None and sys.stdin.isatty() and output is None
-    with _without_pandas():
+    with lean_imports():
         from tidelog.queries.results import Results
         from tidelog.queries.session import Session
 
@@ -111,23 +109,6 @@ def command(
             is_complete &= session.report.is_complete
     if not is_complete:
         raise click.exceptions.Exit(notices.INCOMPLETE)
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name=name)
-
-
-@contextmanager
-def _without_pandas() -> Iterator[None]:
-    """Hide pandas from pyarrow.dataset, which imports it where it is installed: a third of a second, and no command uses it."""
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
 
 
 def run_statement(

@@ -4,7 +4,7 @@ r"""The columns of a topic's table, as SQL expressions over the columns of a sca
 |---|---|---|
 | topic, partition, offset | VARCHAR, INTEGER, BIGINT | |
 | timestamp | TIMESTAMP WITH TIME ZONE | NULL if the record has none |
-| key, value | VARCHAR | text; DuckDB shows bytes that are not UTF-8 as `\xFF`; NULL only if the key or value is null |
+| key, value | VARCHAR | text; bytes that are not UTF-8 are shown as `\xFF`, as DuckDB does; NULL only if the key or value is null |
 | headers | MAP(VARCHAR, VARCHAR) | `headers['trace-id']`; of several headers with the same name, the last one |
 
 With `decode`, a key or value has the decoder's type, and `key_undecoded` or `value_undecoded` has the bytes if decoding failed.
@@ -28,14 +28,9 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 def record_columns(schema: pa.Schema) -> str:
     """Return the select list of a topic's table, for a scan with this schema."""
     undecoded = [quoted(name) for name in schema.names if name.endswith("_undecoded")]
-    return ", ".join([*(_column(schema.field(name)) for name in COLUMNS[:-1]), f"{HEADERS_MAP} AS headers", *undecoded])
+    return ", ".join([*map(quoted, COLUMNS[:-1]), f"{HEADERS_MAP} AS headers", *undecoded])
 
 
 def quoted(name: str) -> str:
     """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _column(field: pa.Field) -> str:
-    name = quoted(field.name)
-    return f"coalesce(TRY(decode({name})), {name}::VARCHAR) AS {name}" if field.type == pa.binary() else name
