@@ -267,7 +267,7 @@ def _compare(
             report.digests[key] = found
         else:
             text = f"{found.records:,} records, {wanted_one.records:,} expected"
-            same = "other content in as many records" if found.records == wanted_one.records else text
+            same = "the same number of records, with other content" if found.records == wanted_one.records else text
             report.differences.append(f"{key.topic}-{key.partition}: {same}")
 
 
@@ -299,7 +299,7 @@ def _compare_spread(
         report.digests |= {key: one.digest() for key, one in wanted.items()}
     else:
         counts = f"{found.records:,} records, {whole.records:,} expected"
-        same = "other content in as many records" if found.records == whole.records else counts
+        same = "the same number of records, with other content" if found.records == whole.records else counts
         report.differences.append(f"{topic.name}: {same}")
 
 
