@@ -39,7 +39,7 @@ _S3 = {
     "anonymous": ("AWS_SKIP_SIGNATURE",),
     "path_style": (),
 }
-"""The options for S3, and where else their values are looked for."""
+"""The options for S3, with the other places where their values may be set."""
 
 _HADOOP = {
     "fs.s3a.endpoint.region": "region",

@@ -74,7 +74,7 @@ class WalkBudget:
         return part
 
     def suffices(self, size_bytes: int) -> bool:
-        """Return whether so many bytes may be walked. The batches in them may still be too many."""
+        """Return whether this number of bytes may be walked. The batches in them may still be too many."""
         return size_bytes <= self.bytes and self.batches > 0
 
     def note_end(self, path: FilePath, notices: Notices) -> None:

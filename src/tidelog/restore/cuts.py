@@ -71,19 +71,19 @@ class TopicCut(NamedTuple):
     manifest: TopicManifest
     entry: TopicEntry
     name: str
-    """In the target."""
+    """The topic's name in the target."""
     address: str
     """The point that it is restored from."""
     sequence: int
     partitions: tuple[PartitionCut, ...]
     settings: Mapping[str, str]
-    """What it had, and what was asked for."""
+    """The topic's settings in the backup, changed as requested."""
     spread: Spread | None = None
-    """Its new partitions, if they are others."""
+    """How records are spread over the new partitions, if their number changes."""
 
     @property
     def source(self) -> str:
-        """Its name in the backup."""
+        """The topic's name in the backup."""
         return self.manifest.name
 
     def result(self, cut: PartitionCut, end_offset: int | None, records: int | None, size_bytes: int) -> RestoredPartition:
