@@ -61,7 +61,7 @@ _KEPT_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 @cython.final
 @cython.cclass
 class MessagePlan:
-    """The plan of one version of one message. Not thread-safe."""
+    """The plan of one version of one message. Not for two threads at once."""
 
     _numbers: object
     _plan: cython.p_int

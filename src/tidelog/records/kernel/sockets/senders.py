@@ -67,7 +67,7 @@ class Senders:
 
     def close(self, seconds: float) -> list | None:
         """End the threads, and drop jobs that have not begun. Return the owners of all jobs that `done` has not returned; None if
-        a thread has not ended within the given number of seconds, because its disk does not answer: it still uses its socket.
+        a thread has not ended within so many seconds, because its disk does not answer: it still uses its socket.
         """
         pool = self._pool
         self._pool = cython.NULL if cython.compiled else None
