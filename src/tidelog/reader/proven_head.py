@@ -49,7 +49,7 @@ _SHARED_BYTES = 64 * 1024 * 1024
 
 
 class WalkBudget:
-    """How much of a log may still be walked to verify its time indexes. `why` says why not all of it, for the note. A time
+    """How much of a log may still be walked to verify its time indexes. `why` tells the note why the rest is not walked. A time
     map is cheaper than walking `map_bytes`.
     """
 
