@@ -67,7 +67,7 @@ _SECRET = ("access_key_id", "secret_access_key", "session_token")
 
 
 def option_name(given: str, service: str) -> str | None:
-    """Return an option's name in this module, None if it is no option of a service."""
+    """Return an option's name in this module, None if no service has such an option."""
     name = (_HADOOP if service == "s3" else {}).get(given.lower(), given.lower().replace("-", "_"))
     if name == "endpoint" and service == "s3":
         name = "endpoint_url"

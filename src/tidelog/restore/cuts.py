@@ -156,7 +156,7 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
         StorageError
     """
     if not kind_of(request.target).is_cluster:
-        _ = request.folder  # Raises for a place that is no folder of this machine.
+        _ = request.folder  # Raises for a target that is not a local folder.
     backup = open_backup(request.backup)
     before, point = _points(backup, request)
     notes = [f"point {point.sequence}: {text}" for text in point.incomplete]
