@@ -1,13 +1,13 @@
 """Catching up: a restarted follower copies the records that it has missed; a Tidelog broker compared with an Apache Kafka broker.
 
-    python -m bench.broker.replica_bench [--mb 200] [--rounds 3] [--json]
+    python -m bench.broker.replica_bench [--mb 200] [--rounds 3] [--zookeeper] [--json]
 
-One controller and one leader, both Kafka 3.9.1, and two followers, Kafka's and ours, of the same six partitions. In turn, each
-follower is stopped, the leader gets the given MB of records of 1,000 bytes from librdkafka (acks=1), and the follower starts. The
-bench measures the time from the follower's first byte of records until it is in sync with all partitions, and its processor time
-in between. The time of the start is shown separately. Also shown: the follower's peak memory with mapped files, and the longest
-wait of a client that asks the follower for an offset of another partition every 5 ms, from when it serves clients. At the end the
-replicas are compared, byte for byte. The page cache is warm for both.
+One controller and one leader, both Kafka 3.9.1 (one broker is both with --zookeeper), and two followers, Kafka's and ours, of the
+same six partitions. In turn, each follower is stopped, the leader gets the given MB of records of 1,000 bytes from librdkafka
+(acks=1), and the follower starts. The bench measures the time from the follower's first byte of records until it is in sync with
+all partitions, and its processor time in between. The time of the start is shown separately. Also shown: the follower's peak
+memory with mapped files, and the longest wait of a client that asks the follower for an offset of another partition every 5 ms,
+from when it serves clients. At the end the replicas are compared, byte for byte. The page cache is warm for both.
 
 Needs Java and Maven.
 """
@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +31,10 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from tests.kafka.clients import make_topics
-from tests.kafka.clusters import KafkaCluster
+from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import is_listening, wait_until
 from tests.kafka.members import TidelogMember
+from tests.kafka.zookeepers import ZookeeperCluster
 
 from bench.broker.processor_time import own_seconds
 from bench.broker.requests import LIST_OFFSETS_VERSION, frame, list_offsets_request
@@ -51,10 +53,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="catching up of a replica, against Kafka 3.9.1")
     parser.add_argument("--mb", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3, help="the medians count")
+    parser.add_argument("--zookeeper", action="store_true", help="a cluster under ZooKeeper instead of KRaft")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="replica-bench-") as folder:
-        found = measure(Path(folder), options.mb, options.rounds)
+    kind = ZookeeperCluster if options.zookeeper else KafkaCluster
+    with tempfile.TemporaryDirectory(prefix="replica-bench-") as folder, kind(Path(folder), heap_mb=512) as cluster:
+        found = measure(cluster, options.mb, options.rounds)
     medians = {who: {name: statistics.median(one[name] for one in runs) for name in runs[0]} for who, runs in found.items()}
     ratio = medians["Kafka"]["catch_up_s"] / medians["Tidelog"]["catch_up_s"]
     if options.json:
@@ -66,31 +70,30 @@ def main(arguments: list[str] | None = None) -> int:
     return ratio < MIN_RATIO
 
 
-def measure(folder: Path, megabytes: int, rounds: int) -> dict[str, list[Figures]]:
+def measure(cluster: Any, megabytes: int, rounds: int) -> dict[str, list[Figures]]:
     found: dict[str, list[Figures]] = {"Kafka": [], "Tidelog": []}
-    with KafkaCluster(folder, heap_mb=512) as cluster:
-        leader = cluster.broker(LEADER)
-        theirs = cluster.broker(THEIRS)
-        ours = TidelogMember(cluster, OURS)
-        ours.start()
-        nodes: dict[str, tuple[int, Any]] = {"Kafka": (THEIRS, theirs), "Tidelog": (OURS, ours)}
-        admin = AdminClient({"bootstrap.servers": leader.bootstrap, "log_level": 0})
-        try:
-            topic = NewTopic(TOPIC, PARTITIONS, replica_assignment=[[LEADER, THEIRS, OURS]] * PARTITIONS)
-            probed = [NewTopic(PROBED.format(node_id), 1, replica_assignment=[[node_id]]) for node_id in (THEIRS, OURS)]
-            make_topics(leader.bootstrap, [topic, *probed])
-            for node_id, _ in nodes.values():
-                wait_until(lambda node_id=node_id: in_sync(admin, node_id), "all in sync", PATIENCE_S)  # type: ignore[misc]
-            for _ in range(rounds):
-                for who, (node_id, node) in nodes.items():
-                    node.stop()
-                    wait_until(lambda node_id=node_id: is_out(admin, node_id), "out of sync", PATIENCE_S)  # type: ignore[misc]
-                    load(leader.bootstrap, megabytes)
-                    found[who].append(caught_up(admin, node_id, node))
-            report = verify_replicas([leader.data, theirs.data, ours.data], [TOPIC], threads=2)
-            assert report.is_equal and len(report.partitions) == PARTITIONS
-        finally:
-            ours.kill()
+    leader = cluster.broker(LEADER)
+    theirs = cluster.broker(THEIRS)
+    ours = TidelogMember(cluster, OURS)
+    ours.start()
+    nodes: dict[str, tuple[int, Any]] = {"Kafka": (THEIRS, theirs), "Tidelog": (OURS, ours)}
+    admin = AdminClient({"bootstrap.servers": leader.bootstrap, "log_level": 0})
+    try:
+        topic = NewTopic(TOPIC, PARTITIONS, replica_assignment=[[LEADER, THEIRS, OURS]] * PARTITIONS)
+        probed = [NewTopic(PROBED.format(node_id), 1, replica_assignment=[[node_id]]) for node_id in (THEIRS, OURS)]
+        make_topics(leader.bootstrap, [topic, *probed])
+        for node_id, _ in nodes.values():
+            wait_until(lambda node_id=node_id: in_sync(admin, node_id), "all in sync", PATIENCE_S)  # type: ignore[misc]
+        for _ in range(rounds):
+            for who, (node_id, node) in nodes.items():
+                node.stop()
+                wait_until(lambda node_id=node_id: is_out(admin, node_id), "out of sync", PATIENCE_S)  # type: ignore[misc]
+                load(leader.bootstrap, megabytes)
+                found[who].append(caught_up(admin, node_id, node))
+        report = verify_replicas([leader.data, theirs.data, ours.data], [TOPIC], threads=2)
+        assert report.is_equal and len(report.partitions) == PARTITIONS
+    finally:
+        ours.kill()
     return found
 
 
@@ -112,8 +115,11 @@ def caught_up(admin: AdminClient, node_id: int, node: Any) -> Figures:
     began, before = time.monotonic(), stored(node.data)
     if isinstance(node, TidelogMember):
         node.begin()
-    else:
+    elif isinstance(node, KafkaNode):
         node.start(waits=False)
+    else:
+        threading.Thread(target=node.start).start()
+        wait_until(lambda: node.process is not None, "a process", PATIENCE_S)
     pid = node.process.pid
     while stored(node.data) == before:
         time.sleep(0.01)

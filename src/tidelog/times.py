@@ -41,7 +41,7 @@ __all__ = ["Time", "format_time", "parse_duration", "parse_time"]
 
 ACCEPTED = (
     "2013-07-10, 2013-07-10T09:30:00Z, yesterday 09:00, last monday, 9am, 09:00 Europe/Berlin, epoch milliseconds, now, "
-    "or a time ago as -3d, -90m, 2 hours ago"
+    "or a time ago such as -3d, -90m, 2 hours ago"
 )
 """The accepted forms of a time, in one line, for messages and help texts."""
 

@@ -108,6 +108,19 @@ class TestBounds:
             0,
         ]
 
+    @pytest.mark.parametrize("others", [0, 3000])
+    def test_a_partition_that_is_named_twice(self, shared: RunningBroker, asking: RawClient, others: int) -> None:
+        """As in Kafka: the last entry counts. Wide requests are looked through in another way."""
+        topic = f"named-twice-{others}"
+        shared.create_topic(topic)
+        fill(shared, topic, message_set(2))
+        request = of(topic, *[99] * (others + 1))
+        request.topics[0].partitions.append(FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20))
+        answered = partitions_of(asking.ask(request, 12))
+        assert [one.partition_index for one in answered] == list(range(others + 1))
+        assert [one.error_code for one in answered[1:]] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * others
+        assert len(answered[0].records) == len(message_set(2))
+
     def test_many_bytes(self, shared: RunningBroker, asking: RawClient) -> None:
         """More than is copied: they are mapped, and the same, also when the log has grown meanwhile."""
         shared.create_topic("many")

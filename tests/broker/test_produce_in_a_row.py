@@ -10,6 +10,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.broker.transactions.producers import TransactionalProducer, committed
+from tidelog.broker.apis import produce
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
 from tidelog.records.compression import Codec
@@ -77,6 +78,40 @@ def test_the_answers_and_the_log_are_the_same(broker: RunningBroker, version: in
             with broker.client() as other:
                 assert seen == told(other.ask(request("fresh", records, acks), version))
     assert stored(broker, "again") == stored(broker, "fresh")
+
+
+def test_a_request_whose_appends_take_long(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of it is appended in slices, and the same, although the next request arrives in the same memory."""
+    monkeypatch.setattr(produce, "SLICE_S", -1.0)
+    topics = ["t", "u"]
+    for topic in topics:
+        broker.create_topic(topic, 3)
+    sets = [
+        {(topic, p): batch(100, seed + 10 * p + i) for i, topic in enumerate(topics) for p in range(3)} for seed in (100, 200)
+    ]
+    sets[1]["u", 1] = damaged(sets[1]["u", 1])
+    with broker.client() as client:
+        for sent in sets:
+            data = [
+                TopicProduceData(name=t, partition_data=[PartitionProduceData(p, sent[t, p]) for p in range(3)]) for t in topics
+            ]
+            client.send(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
+        answers = [client.receive() for _ in sets]
+    found = [
+        {
+            (topic.name, one.index): (one.error_code, one.base_offset)
+            for topic in answer.responses
+            for one in topic.partition_responses
+        }
+        for answer in answers
+    ]
+    for offset, codes in enumerate(found):
+        assert list(codes) == [(topic, p) for topic in topics for p in range(3)]
+        refused = (ErrorCode.CORRUPT_MESSAGE, -1)
+        assert codes == {key: refused if (offset, key) == (1, ("u", 1)) else (ErrorCode.NONE, offset) for key in codes}
+    for seed, topic in enumerate(topics):
+        values = [batch(100, at + seed)[-100:] for at in (100, 200)]
+        assert all(value in stored(broker, topic) for value in values)
 
 
 def test_who_changes_its_mind_is_understood(broker: RunningBroker) -> None:

@@ -347,7 +347,7 @@ class TestLogStart:
 
     @pytest.mark.parametrize(
         ("log_start", "epoch_start", "told"),
-        [(0, 0, []), (4, 0, []), (0, 4, ["the leader epochs begin at 4: offsets [0, 4) may have been deleted, and are read"])],
+        [(0, 0, []), (4, 0, []), (0, 4, ["the leader epochs begin at 4: offsets [0, 4) may have been deleted, but are read"])],
     )
     def test_what_is_told(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, log_start: int, epoch_start: int | None, told: list[str]

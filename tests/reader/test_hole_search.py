@@ -30,7 +30,7 @@ def test_what_is_gone_after_the_end_is_no_news(tmp_path: Path, caplog: pytest.Lo
         patch.setattr(HoleSearch, "_look_at", late)
         search.start()
         search._thread.join(PATIENCE_S)
-    assert ("is missing, the log is read instead" in caplog.text) is not is_stopped
+    assert ("is missing; the log is read instead" in caplog.text) is not is_stopped
 
 
 def test_a_head_that_is_gone_is_told_as_a_hole_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -314,7 +314,7 @@ class TestDamagedIndexes:
         segment.index_path(".index").unlink()
         assert Segment.open(segment.log_path).next_offset == 4
         assert [record.getMessage() for record in caplog.records] == [
-            f"{segment.index_path('.index')}: is missing, the log is read instead"
+            f"{segment.index_path('.index')}: is missing; the log is read instead"
         ]
 
 

@@ -47,7 +47,7 @@ def test_the_folder_knows_what_it_was_served_with(tmp_path: Path) -> None:
     assert known.source("retention.ms") is Source.SERVED
     assert known.source("segment.bytes") is Source.DEFAULT
     (line,) = run_ok("retention", tmp_path, "t", clock=ManualClock(NOW_MS)).lines[:1]
-    words = "(the broker's, when it was served 2023-11-14T22:13:20.000Z)"
+    words = "(the broker's, when the folder was last served 2023-11-14T22:13:20.000Z)"
     assert line.startswith(f"t-0: retention 1d {words}, 4.9 KiB {words}; high watermark")
     (row,) = run_ok("retention", tmp_path, "--json", clock=ManualClock(NOW_MS)).json_lines
     assert row["settings"]["retention.ms"] == {"value": DAY_MS, "source": "served"}

@@ -35,12 +35,12 @@ GRACE_MS = 24 * 3_600_000
 
 @dataclass(frozen=True)
 class Expired:
-    """What was removed, or would be."""
+    """What was removed, or, in a dry run, would be removed."""
 
     points: tuple[PointName, ...]
     objects: int
     size_bytes: int
-    """Of the objects."""
+    """The size of the removed objects."""
     kept_points: int
 
 

@@ -26,7 +26,7 @@ FORMAT = "tidelog-backup"
 VERSION = 1
 
 SCHEME = "backup:"
-"""How the address of a point begins."""
+"""The scheme of a point's address."""
 
 HEAD = "tidelog-backup.json"
 POINTS = "points"

@@ -28,7 +28,7 @@ from tidelog.formats import names
 from tidelog.model import NO_TIMESTAMP
 
 PAGE_SEGMENTS = 64
-"""So many closed segments make a page, which is never written again."""
+"""The number of closed segments in a page. A page is written once and never changes."""
 
 
 class StoredFile(NamedTuple):
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
     """Batches of one segment that were written together. A segment's files are the concatenated files of its pieces."""
 
     base_offset: int
-    """The first batch's."""
+    """The base offset of the first batch."""
     first_end: int
     """The offset after the first batch; a piece without indexes is an entry for that batch."""
     end_offset: int
@@ -61,7 +61,9 @@ class Piece(NamedTuple):
     max_time_offset: int
     """The last offset of the first batch that has the largest timestamp."""
     files: Mapping[str, StoredFile]
-    """By their endings: ``.log``; ``.index`` and ``.timeindex`` of large pieces; ``.txnindex`` with aborted transactions."""
+    """The segment's files by their endings: ``.log``; ``.index`` and ``.timeindex`` of large pieces; ``.txnindex`` with aborted
+    transactions.
+    """
 
     @property
     def size_bytes(self) -> int:
@@ -146,7 +148,7 @@ class PartitionManifest(NamedTuple):
     """Epoch and first offset, as in ``leader-epoch-checkpoint``."""
     pages: tuple[Page, ...]
     segments: tuple[Segment, ...]
-    """Those after the pages'."""
+    """The segments after those in the pages."""
     snapshot: Snapshot | None
     """The state of the producers at the end, None without any. Segments have theirs."""
     gaps: tuple[Gap, ...]
@@ -221,7 +223,7 @@ class Point(NamedTuple):
     """When the cut was taken."""
     finished_ms: int
     previous: str | None
-    """The SHA-256 of the point before."""
+    """The SHA-256 of the previous point."""
     source: str
     cluster_id: str | None
     catalog: str
@@ -232,12 +234,12 @@ class Point(NamedTuple):
     topics: int
     partitions: int
     size_bytes: int
-    """Of the segments that the point needs."""
+    """The size of the segments that the point needs."""
     written_bytes: int
-    """Of the objects that were new."""
+    """The size of the objects that this point added."""
     max_time: int
     gaps: int
-    """How many gaps were noticed since the point before."""
+    """The number of gaps noticed since the previous point."""
     incomplete: tuple[str, ...]
     """What could not be read this time, with the reasons: the point has it as the point before had."""
 

@@ -24,7 +24,7 @@ from tidelog.ordered_map import ordered_map
 
 _TEMPORARY = ".tmp"
 _SYNCED = 8
-"""So many files are synced at the same time."""
+"""The number of files that are synced at the same time."""
 
 
 class Target(ABC):

@@ -183,7 +183,7 @@ class _Verification:
         for folder, is_known in ((POINTS, parse_point), (SEALS, parse_seal), (EXPIRED, parse_expired)):
             for key, facts in target.list(folder):
                 if is_known(key) is None:
-                    self._note("an object that a backup does not have", key)
+                    self._note("an object that does not belong to a backup", key)
                 elif folder == EXPIRED and (facts.size_bytes != len(EXPIRED_CONTENT) or target.get(key) != EXPIRED_CONTENT):
                     self._note("an object has other bytes", key)
         names_of = {name.sequence: name for name in self._backup.points()}
@@ -214,7 +214,7 @@ class _Verification:
                 before = sealed[0] if len(sealed) == 1 else None
                 continue
             if before is not None and point.previous != before:
-                self._note("a point follows another one than the one before it", name.key, sequence)
+                self._note("a point does not follow the one before it", name.key, sequence)
             before = sha256
             found.append(point)
             self._report.points += 1
@@ -232,10 +232,10 @@ class _Verification:
     def _check_seal(self, name: PointName, sealed: list[str], sha256: str) -> None:
         key = Seal(name.sequence, sha256).key
         if not sealed:
-            text = "a point has no seal: it was interrupted, and the next backup writes it, or it was removed"
+            text = "a point has no seal: the backup was interrupted, and the next one writes it, or the seal was removed"
             self._note(text, key, name.sequence)
         elif sealed != [sha256]:
-            self._note("a point is another than its seal says", name.key, name.sequence)
+            self._note("a point does not match its seal", name.key, name.sequence)
         elif self._content(key) != sha256.encode():
             self._note("a seal is damaged", key, name.sequence)
 

@@ -55,9 +55,9 @@ class Selection:
     patterns: Sequence[str] = ()
     """Names, or patterns with `*` and `?`."""
     internal: bool = False
-    """Internal topics, too."""
+    """Whether to include internal topics."""
     groups: bool = True
-    """`__consumer_offsets`, too."""
+    """Whether to include `__consumer_offsets`."""
 
     def takes(self, topic: SourceTopic) -> bool:
         """Return whether a topic is backed up."""

@@ -27,10 +27,10 @@ class SourceEnds(NamedTuple):
 
     log_start_offset: int
     stable_offset: int
-    """Asked before any partition's `end_offset` was."""
+    """The last stable offset, requested before any partition's `end_offset`."""
     end_offset: int
     leader_epoch: int
-    """-1 if unknown. While it stays the same, nothing is truncated."""
+    """The leader epoch, -1 if unknown. While it stays the same, nothing is truncated."""
 
 
 class FoundBatch(NamedTuple):
@@ -39,7 +39,7 @@ class FoundBatch(NamedTuple):
     header: BatchHeader
     data: memoryview
     begins_segment: bool
-    """Whether the source's segment begins with it, if the source knows."""
+    """Whether a segment of the source begins with this batch, if the source knows."""
 
 
 class Failed(NamedTuple):

@@ -25,11 +25,11 @@ class CutState(NamedTuple):
     stable_offset: int
     """The source's, and that of what was read, whichever is smaller."""
     previous_stable: int
-    """What the source said for the point before."""
+    """The last stable offset that the source reported for the previous point."""
     previous_end: int
     """The end of what was read for the point before; larger than any offset if it could not be asked then."""
     transactions: Sequence[Transaction]
-    """Those that ended at or after the last consistent cut, and the open ones."""
+    """The transactions that ended at or after the last consistent cut, and the open ones."""
 
 
 def consistent_cut(states: Mapping[Key, CutState]) -> dict[Key, int]:

@@ -17,7 +17,7 @@ from tidelog.model import MAX_OFFSET, TopicPartition
 
 REMOVED = "removed by retention or DeleteRecords before the backup read it"
 _ATTEMPTS = 5
-"""How often reading goes on behind records that were removed while it read."""
+"""How many times reading continues after records that were removed meanwhile."""
 
 
 class PartitionCapture:
@@ -36,15 +36,15 @@ class PartitionCapture:
         self._is_late = False
         """Whether it did not answer for the last point."""
         self._seen: SourceEnds | None = None
-        """What the source said for the last point."""
+        """The ends that the source reported for the last point."""
         self._now: SourceEnds | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the backup: `reopen` follows."""
+        """Omit the backup, which `reopen` restores."""
         return {**self.__dict__, "_backup": None}
 
     def reopen(self, backup: Backup) -> PartitionCapture:
-        """Go on in this process, after another one has read."""
+        """Continue in this process after another one has read."""
         self._backup = backup
         if self._writer is not None:
             self._writer.reopen(backup)

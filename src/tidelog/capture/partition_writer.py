@@ -37,7 +37,7 @@ PIECE_BYTES = 32 * 1024 * 1024
 """The most that is kept in memory before it is written."""
 MOST_SEGMENT_BYTES = 1024**3
 MOST_ENDED = 10_000
-"""So many of the last transactions are remembered, and up to twice as many."""
+"""The number of recent transactions to remember. There may be twice as many for a while."""
 PRODUCER_MS = 7 * 24 * 3_600_000
 """Producers without an open transaction are forgotten that long after their last batch, as with Kafka's defaults."""
 
@@ -75,12 +75,12 @@ class PartitionWriter:
         """Whether anything but the log's start and the cut is another than in the manifest."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the backup: `reopen` follows. Nothing may be in memory (`flush`)."""
+        """Omit the backup, which `reopen` restores. Call `flush` first: nothing may be left in memory."""
         assert self._builder is None
         return {**self.__dict__, "_backup": None}
 
     def reopen(self, backup: Backup) -> PartitionWriter:
-        """Go on in this process, with what another one has written."""
+        """Continue in this process with what another one has written."""
         self._backup = backup
         return self
 

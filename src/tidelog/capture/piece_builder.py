@@ -16,7 +16,7 @@ from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import BatchHeader
 
 INDEXED_BYTES = 64 * 1024
-"""A smaller piece has no indexes: it is an entry of its own."""
+"""Smaller pieces have no indexes, because one entry would cover them."""
 INDEX_INTERVAL_BYTES = 4096
 
 _OFFSET_ENTRY = struct.Struct(">ii")

@@ -53,5 +53,5 @@ def strangers(found: Mapping[TopicPartition, uuid.UUID | None], image: MetadataI
     for key, topic_id in found.items():
         topic = image.topics.get(key.topic)
         if topic is not None and topic_id is not None and topic_id != topic.topic_id:
-            wrong[key] = f"belongs to another topic of that name, {topic_id}; the cluster's metadata say {topic.topic_id}"
+            wrong[key] = f"belongs to another topic of that name, {topic_id}; the cluster's metadata says {topic.topic_id}"
     return wrong

@@ -244,12 +244,12 @@ class _Look:
             missing = {key: one for key, one in missing.items() if key in expected}
             for key in sorted(expected.keys() - partitions.keys() - missing.keys()):
                 if self._is_wanted(key.topic) and not self._log_dir.is_there(key):
-                    reason = "the cluster's metadata name it, but the folder is missing"
+                    reason = "the cluster's metadata lists it, but the folder is missing"
                     claims = self._log_dir.claims(key)
                     end = max(claims.recovery_point or 0, claims.high_watermark or 0)
                     missing[key] = MissingOffsets(*key, claims.log_start_offset or 0, end, "partition", reason)
             for key in sorted(partitions.keys() - expected.keys()):
-                what = "the cluster's metadata do not name it for this folder"
+                what = "the cluster's metadata does not list it for this folder"
                 partitions[key].findings.append(note(self._directory / names.log_dir_name(*key), what, *key))
         for key, one in missing.items():
             if self._is_wanted(key.topic) and key not in partitions:
@@ -349,7 +349,7 @@ class _Look:
             yield fault(path, what, *key)
         if facts.first_gap is not None and not claims.is_compacted(log.topic):
             first, end = facts.first_gap
-            what = f"offsets [{first}, {end}) are in no batch of the segment: so it is in a log that was compacted"
+            what = f"offsets [{first}, {end}) are in no batch of the segment, as in a compacted log"
             yield note(directory, what, *key)
 
     def _check_snapshots(self, key: TopicPartition, log: Log, has_topic_id: bool) -> Iterator[Finding]:

@@ -273,7 +273,7 @@ class PartitionVerification:
             found = self._result.findings
             kept = [one for one in found if one.what != MISSING or not one.path.name.endswith(names.TIME_INDEX_SUFFIX)]
             if len(kept) < len(found):
-                what = "there are no time indexes, as before Kafka 0.10.1: a broker begins empty ones"
+                what = "there are no time indexes, as before Kafka 0.10.1: a broker creates empty ones"
                 self._result.findings = [*kept, Finding(self._log.directory, what, kind="note")]
         self._result.findings.sort(key=lambda finding: (finding.path.name, finding.entry is None, finding.entry or 0))
         return self._result

@@ -60,7 +60,7 @@ def _read(log_dir: TieredLogDir, partition: TopicIdPartition) -> list[Finding]:
             for segment in log_dir.remote.readable(partition):
                 since = agreed_end(segment, log.directory.folder.epochs)
                 if since <= segment.end_offset:
-                    what = f"{segment}: from offset {since} on it is of another leader's history, or deleted"
+                    what = f"{segment}: from offset {since} on it belongs to another leader's history, or was deleted"
                     found.append(note(log_dir.layout.path(segment), what, *key))
     return found
 

@@ -55,7 +55,7 @@ def check_facts(segment: Segment, told: SegmentFacts) -> list[Finding]:
         add_batches(builder, segment.file, segment.size_bytes)
         true = facts_of(segment, builder.build())
     except CorruptDataError as error:
-        return [Finding(path, f"{segment.log_path.name} cannot be summed up: {error.message}", kind="note")]
+        return [Finding(path, f"{segment.log_path.name} cannot be summarized: {error.message}", kind="note")]
     wrong = [] if true is None else [name for name in told._fields if getattr(told, name) != getattr(true, name)]
     what = f"{segment.log_path.name}: {{}}"
     return [Finding(path, what.format(name), found=str(getattr(told, name)), expected=str(getattr(true, name))) for name in wrong]

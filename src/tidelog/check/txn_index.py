@@ -146,7 +146,7 @@ def state_at(log_path: FilePath) -> ProducerState:
     except SegmentChangedError:
         pass  # Without a snapshot: there were no producers, or the log begins here.
     except CorruptSnapshotError as error:
-        logger.warning("%s: transactions open at offset %d are taken to have begun later", error, base_offset)
+        logger.warning("%s: transactions open at offset %d are assumed to have begun later", error, base_offset)
     return ProducerState(map_end_offset=base_offset)
 
 

@@ -44,7 +44,7 @@ COMMANDS = {
     "dump": Entry("tidelog.cli.commands.dump", "Show one file of a log, entry by entry."),
     "retention": Entry("tidelog.cli.commands.retention", "Show when each segment is deleted, and which record keeps it."),
     "ui": Entry("tidelog.cli.commands.ui", "Show topics by time, on a page in a browser."),
-    "groups": Entry("tidelog.cli.commands.groups", "Show how far behind consumer groups are; set them to a time."),
+    "groups": Entry("tidelog.cli.commands.groups", "Show how far behind consumer groups are; set their offsets to a time."),
     "index": Entry("tidelog.cli.commands.index", "Verify or rebuild indexes and time maps."),
     "import": Entry("tidelog.cli.commands.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),
     "restore": Entry("tidelog.cli.restore.command", "Restore a backup to a moment, into a folder or a cluster."),

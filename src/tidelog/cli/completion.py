@@ -31,7 +31,7 @@ def complete(work: Callable[[], object]) -> None:
     timer = threading.Timer(LIMIT_S, os._exit, (0,))
     timer.daemon = True
     timer.start()
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - this is no path of a file
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - not the path of a file
         sys.stderr = nowhere
         try:
             work()

@@ -157,7 +157,7 @@ def time_zone_option(function: Decorated) -> Decorated:
         is_eager=True,
         expose_value=False,
         callback=_note_zone,
-        help="The time zone of times without one, as Europe/Berlin. [default: TIDELOG_TZ, else UTC]",
+        help="The time zone of times without one, such as Europe/Berlin. [default: TIDELOG_TZ, else UTC]",
     )(function)
 
 

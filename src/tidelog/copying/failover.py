@@ -75,7 +75,7 @@ class FailoverOptions:
     topics: tuple[str, ...] = ()
     """Topics of the source; empty for all of the group's. Required with `read_until_ms`."""
     by: By | None = None
-    """Which position to use; by default the map's position if there is a map."""
+    """Which position to use. By default it is the map's, if there is a map."""
     prefix: str = ""
     """The prefix of topic names in the mirror, if no folder stores it."""
 

@@ -62,7 +62,7 @@ class CopiedBatch(NamedTuple):
     """Every requested record below it is in this batch or an earlier one; -1 if a later batch must say."""
     is_rebuilt: bool
     partition: int | None = None
-    """The target's, if records are spread over several."""
+    """The target partition, if a partition's records are spread over several."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ MAX_BYTES: Final = 64 << 20
 """The most bytes that are read at once."""
 
 PATIENCE: Final = 4
-"""After so many more failures than successes, nothing is tried any more: the values vary too much."""
+"""Once failures exceed successes by this number, decoding by Arrow is given up: the values vary too much."""
 
 
 class ArrowJson:

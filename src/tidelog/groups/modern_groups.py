@@ -36,7 +36,7 @@ _STABLE_MEMBER = 0
 _CONSUMER_ORDER = (3, 4, 5, 16, 6, 7, 8)
 
 _Kinds: TypeAlias = dict[int, tuple[str, type[Message], type[Message]]]
-"""By key version: the group's type, and the message types of key and value."""
+"""The group's type, and the message types of key and value, by key version."""
 
 _GROUPS: _Kinds = {
     3: (CONSUMER, consumer_group.ConsumerGroupMetadataKey, consumer_group.ConsumerGroupMetadataValue),
@@ -68,7 +68,7 @@ _COORDINATED: _Kinds = {
     7: (CONSUMER, consumer_group.ConsumerGroupTargetAssignmentMemberKey, consumer_group.ConsumerGroupTargetAssignmentMemberValue),
     16: (CONSUMER, consumer_group.ConsumerGroupRegularExpressionKey, consumer_group.ConsumerGroupRegularExpressionValue),
 }
-"""What only a coordinator needs; groups are described without them."""
+"""Records that only a coordinator needs. Descriptions of groups do not use them."""
 _READ = _GROUPS | _MEMBERS | _TARGETS | _ASSIGNMENTS | _COORDINATED
 
 PASSED_OVER = frozenset({9, 12, 13, 15, 18, 20, 21, 22, 23})

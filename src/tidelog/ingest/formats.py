@@ -71,4 +71,4 @@ def format_of(path: Path) -> str:
         if name.endswith(endings):
             return kind
     known = " ".join(ending for endings in _FORMATS.values() for ending in endings)
-    raise InvalidArgumentError("the file's ending does not say its format", path=path, expected=known)
+    raise InvalidArgumentError("the file name's extension does not say its format", path=path, expected=known)

@@ -44,9 +44,9 @@ class Rows:
     first_row: int
     """Number of the first row, from 1; a header line does not count."""
     columns: pa.RecordBatch
-    """At least the requested columns; all columns of the file if the value is the whole row."""
+    """The requested columns and perhaps others; all columns of the file if the value is the whole row."""
     texts: pa.StringArray | None
-    """The rows as text of the file, if the file is JSON."""
+    """The rows as they are written in the file, if it is JSON; otherwise None."""
     bytes_done: int
     """How many bytes of the file have been read, for progress."""
 

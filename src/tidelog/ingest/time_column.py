@@ -106,7 +106,7 @@ class TimeColumn:
         raise InvalidArgumentError(
             f"row {first_row + row}: column {self._name!r} does not look like epoch milliseconds",
             found=f"{number} (as ms {format_time(number)}{meant})",
-            expected=f"--timestamp-unit {unit}, or ms if it is meant so"
+            expected=f"--timestamp-unit {unit}, or ms if that is meant"
             if unit
             else "--timestamp-unit if it is a number, a text such as 2013-07-10T09:30:00Z if it is a date",
         )

@@ -137,7 +137,7 @@ _BEFORE: dict[type[Message], Any] = {
     r.RemoveTopicRecord: MetadataDelta._remove,
     r.ClearElrRecord: MetadataDelta._clear_elr,
 }
-"""How each record is noted before the image drops what the record removes."""
+"""For each type of record: the function that notes what the record removes, before the image drops it."""
 
 _AFTER: dict[type[Message], Any] = {
     r.TopicRecord: MetadataDelta._create,

@@ -133,7 +133,7 @@ def parse(address: str | os.PathLike[str]) -> Place:
 def with_options(address: str | os.PathLike[str], options: Mapping[str, object], part: str | None = None) -> str:
     """Return an address, or several in one text, with options. `part`: what of it is in object storage, if not all is.
 
-    Raises InvalidArgumentError for a name that is no option, without showing its value.
+    Raises InvalidArgumentError for an unknown name, without showing its value.
     """
     from tidelog.objects.settings import named_options
 

@@ -37,7 +37,7 @@ class ObjectStore(Protocol):
     def read(self, key: str, facts: ObjectFacts, start: int, end: int) -> memoryview:
         """Return the bytes [start, end), all of them, of the object that was listed.
 
-        Raises SegmentChangedError if the object is gone or another one, StorageError, AuthenticationError.
+        Raises SegmentChangedError if the object was removed or replaced, StorageError, AuthenticationError.
         """
 
 

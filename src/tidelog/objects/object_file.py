@@ -27,7 +27,7 @@ from tidelog.objects.read_ahead import ReadAhead, Window
 
 
 class Source(Protocol):
-    """What a file uses of its bucket (`object_path.ObjectSource`)."""
+    """What a file needs from its bucket (`object_path.ObjectSource`)."""
 
     @property
     def store(self) -> ObjectStore: ...
@@ -53,16 +53,16 @@ WHOLE_BYTES = 64 * 1024
 """The size up to which any object is read whole."""
 SMALL_BYTES = 4 * 1024
 _MOST_SMALL = 256
-"""So many small objects are kept in memory: checkpoints are read by several that know nothing of each other."""
+"""The number of small objects kept in memory, because several callers read the same checkpoints."""
 WHOLE_INDEX_BYTES = 16 * 1024 * 1024
 """The size up to which anything but a log is read whole."""
 _NEAR_TAIL = 4
-"""A read so many blocks before the last two reads up to the end."""
+"""A read within this many blocks of the last two reads up to the end."""
 _KEPT_PARTS = 8
 _DOUBLINGS = 6
-"""After so many reads in order, each twice as large as the one before, the rest is read ahead."""
+"""After this many sequential reads, each twice as large as the previous one, the rest is read ahead."""
 _SEQUENTIAL_PIECES = 8
-"""How much is then fetched ahead; what is not needed after all is wasted."""
+"""How many pieces are then fetched ahead. Those that are not needed after all are wasted."""
 
 
 class ObjectFile:

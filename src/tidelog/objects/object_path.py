@@ -25,7 +25,7 @@ from tidelog.objects.object_file import ObjectFile
 from tidelog.objects.read_ahead import Window, executor
 
 MOST_PREFETCHED_BYTES = 32 * 1024 * 1024
-"""At most so many bytes are fetched before a reader asks for them."""
+"""The most bytes that are fetched before a reader asks for them."""
 
 _DEVICE = 1 << 40
 """The device number of all objects; no disk has it."""
@@ -93,7 +93,7 @@ class ObjectSource:
         return found
 
     def forget(self) -> None:
-        """List again when something is looked for."""
+        """Forget the listing, so that the next look-up lists again."""
         self._listings = {}
         self._waiting, self._waiting_bytes = {}, 0
 

@@ -173,7 +173,7 @@ class ObstoreStore:
         self._tried(lambda: self._store.put(key, bytes(data)), f"{self._address}/{key}")
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects. Those that are gone already are no error. Raises StorageError, AuthenticationError."""
+        """Remove objects. Missing objects are ignored. Raises StorageError, AuthenticationError."""
         for key in keys:
             with suppress(SegmentChangedError):
                 self._tried(partial(self._store.delete, key), f"{self._address}/{key}")

@@ -40,7 +40,7 @@ _S3 = {
     "anonymous": ("AWS_SKIP_SIGNATURE",),
     "path_style": (),
 }
-"""The options for S3, and where else their values are looked for."""
+"""The options for S3, with the other places where their values may be set."""
 
 _HADOOP = {
     "fs.s3a.endpoint.region": "region",
@@ -70,7 +70,7 @@ _SECRET = ("access_key_id", "secret_access_key", "session_token")
 
 
 def option_name(given: str, service: str) -> str | None:
-    """Return an option's name in this module, None if it is no option of a service."""
+    """Return an option's name in this module, None if no service has such an option."""
     name = (_HADOOP if service == "s3" else {}).get(given.lower(), given.lower().replace("-", "_"))
     if name == "endpoint" and service == "s3":
         name = "endpoint_url"

@@ -30,7 +30,7 @@ STOP_AGAIN_S = 0.02
 T = TypeVar("T")
 
 Wait: TypeAlias = Callable[[Future[Any], float | None], None]
-"""Waits for a future, or for so many seconds; an exception from it cancels the query and is raised then."""
+"""Waits for a future, for at most the given number of seconds; an exception from it cancels the query and is raised then."""
 
 
 def _wait(future: Future[Any], timeout_s: float | None) -> None:

@@ -199,7 +199,7 @@ class Log(LogSegments):
         begin = earliest.start_offset
         batch = self.segments[0].translate_offset(start)
         if batch is not None and batch.leader_epoch >= 0 and batch.last_offset < begin:
-            text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
+            text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, but are read"
             self.notices.note(self.directory, text)
 
     def expect_search(self, *, by_time: bool = True) -> None:

@@ -49,7 +49,7 @@ _SHARED_BYTES = 64 * 1024 * 1024
 
 
 class WalkBudget:
-    """How much of a log may still be walked to verify its time indexes. `why` says why not all of it, for the note. A time
+    """How much of a log may still be walked to verify its time indexes. `why` tells the note why the rest is not walked. A time
     map is cheaper than walking `map_bytes`.
     """
 
@@ -74,7 +74,7 @@ class WalkBudget:
         return part
 
     def suffices(self, size_bytes: int) -> bool:
-        """Return whether so many bytes may be walked. The batches in them may still be too many."""
+        """Return whether this number of bytes may be walked. The batches in them may still be too many."""
         return size_bytes <= self.bytes and self.batches > 0
 
     def note_end(self, path: FilePath, notices: Notices) -> None:

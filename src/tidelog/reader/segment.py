@@ -330,7 +330,7 @@ class Segment:
         file = self._open_beside(suffix)
         if file is None:
             if self.size_bytes > (SILENT_WITHOUT_INDEX_BYTES if self.is_last else 0):
-                self.notices.note(self.index_path(suffix), "is missing, the log is read instead")
+                self.notices.note(self.index_path(suffix), "is missing; the log is read instead")
             return None
         try:
             index = kind.open(file, self.base_offset)
@@ -339,7 +339,7 @@ class Segment:
             file.close()
             self._bytes_of_distrusted += file.bytes_read
             found = "" if error.found is None else f" ({error.found})"
-            self.notices.note(file.path, f"{error.message}{found}, the log is read instead")
+            self.notices.note(file.path, f"{error.message}{found}; the log is read instead")
             return None
         return index
 
@@ -378,7 +378,7 @@ class Segment:
             index.close()
             self._bytes_of_distrusted += index.bytes_read
         if index is not None and reason is not None:
-            self.notices.note(index.path or self.index_path(suffix), f"{reason}, the log is read instead")
+            self.notices.note(index.path or self.index_path(suffix), f"{reason}; the log is read instead")
         self._indexes[suffix] = None
 
     def _batch_of(self, index: OffsetIndex, slot: int, entry: OffsetPosition, end_position: int) -> BatchHeader | None:

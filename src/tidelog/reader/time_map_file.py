@@ -98,7 +98,7 @@ class TimeMaps:
 def note_unused(segment: Segment, path: FilePath, error: CorruptIndexError | StorageError) -> None:
     """Log why a map is not used."""
     found = "" if error.found is None else f" (found {error.found})"
-    segment.notices.note(path, f"{error.message}{found}, the log is read instead")
+    segment.notices.note(path, f"{error.message}{found}; the log is read instead")
 
 
 def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:

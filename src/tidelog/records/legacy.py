@@ -139,8 +139,8 @@ def build_message_set(
 
 
 def split_messages(data: Bytes) -> list[MessagePlace]:
-    """Return the places of a set's messages. Raises InvalidRecordError for an impossible size and for an incomplete message
-    at the end.
+    """Return the positions of the messages in a message set. Raises InvalidRecordError for an impossible size and for an
+    incomplete message at the end.
     """
     places = []
     position = 0

@@ -71,19 +71,19 @@ class TopicCut(NamedTuple):
     manifest: TopicManifest
     entry: TopicEntry
     name: str
-    """In the target."""
+    """The topic's name in the target."""
     address: str
     """The point that it is restored from."""
     sequence: int
     partitions: tuple[PartitionCut, ...]
     settings: Mapping[str, str]
-    """What it had, and what was asked for."""
+    """The topic's settings in the backup, changed as requested."""
     spread: Spread | None = None
-    """Its new partitions, if they are others."""
+    """How records are spread over the new partitions, if their number changes."""
 
     @property
     def source(self) -> str:
-        """Its name in the backup."""
+        """The topic's name in the backup."""
         return self.manifest.name
 
     def result(self, cut: PartitionCut, end_offset: int | None, records: int | None, size_bytes: int) -> RestoredPartition:
@@ -156,7 +156,7 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
         StorageError
     """
     if not kind_of(request.target).is_cluster:
-        _ = request.folder  # Raises for a place that is no folder of this machine.
+        _ = request.folder  # Raises for a target that is not a local folder.
     backup = open_backup(request.backup)
     before, point = _points(backup, request)
     notes = [f"point {point.sequence}: {text}" for text in point.incomplete]

@@ -33,7 +33,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.topics.new_topic import NewTopic
 
 APPENDED_BYTES = 1 << 20
-"""At most so much is appended at once, or one batch."""
+"""The most bytes that one append writes, unless a single batch is larger."""
 
 _SPLIT_BYTES = 256 << 20
 

@@ -100,7 +100,7 @@ def _compare_spread(
 def _difference(
     place: str, found: int, wanted: int, keys: Iterable[TopicPartition], written: Mapping[TopicPartition, Written] | None
 ) -> str:
-    counts = "other content in as many records" if found == wanted else f"{found:,} records, {wanted:,} expected"
+    counts = "the same number of records, with other content" if found == wanted else f"{found:,} records, {wanted:,} expected"
     causes = "" if written is None else "; ".join(_causes(keys, written))
     return f"{place}: {counts}" + (f" ({causes})" if causes else "")
 

@@ -35,7 +35,7 @@ from tidelog.storage.log_manager import LogManager
 
 FILE_NAME = "tidelog-restore.json"
 DONE_FILE = "restored.json"
-"""In the work folder, once groups and settings are set: applications have gone on since."""
+"""A file in the work folder that says that groups and settings are set: applications may have continued since."""
 
 VERSION = 1
 
@@ -57,7 +57,7 @@ class RestoreReport:
     notes: list[str] = field(default_factory=list)
     """Settings that the target refused."""
     digests: dict[TopicPartition, Digest] = field(default_factory=dict)
-    """Of the target's partitions that were read back and are as in the backup."""
+    """Digests of the target's partitions that were read back and match the backup."""
     differences: list[str] = field(default_factory=list)
     """Partitions that were read back and are not as in the backup."""
 

@@ -12,11 +12,11 @@ class RestoredPartition(NamedTuple):
 
     source: TopicPartition
     target: TopicPartition
-    """With the source's partition, if the records went to several."""
+    """The target partition. If the records went to several partitions, it has the source partition's number."""
     start_offset: int
-    """Of the backup."""
+    """The first offset restored, as in the backup."""
     end_offset: int | None
-    """The target's; None if the records went to several partitions."""
+    """The target partition's end offset; None if the records went to several partitions."""
     records: int | None
     """None if only reading back can tell: a restore that went on, or compressed messages of the formats before 2."""
     size_bytes: int

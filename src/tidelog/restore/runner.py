@@ -10,7 +10,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 PARALLEL = 4
-"""So many threads."""
+"""The number of threads."""
 
 
 class Runner(Protocol):

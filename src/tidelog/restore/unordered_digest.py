@@ -37,7 +37,7 @@ class UnorderedDigest:
 
     @property
     def sums(self) -> tuple[int, ...]:
-        """What is equal for equal records."""
+        """The sums, which are equal for equal sets of records."""
         return self.records, *self.hashes
 
     def add(self, other: UnorderedDigest) -> None:

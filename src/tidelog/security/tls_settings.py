@@ -78,7 +78,7 @@ class TlsSettings:
     trust_pem: str | None = field(default=None, repr=False)
     chain_file: str | None = None
     key_file: str | None = None
-    """None if the key is in the chain's file."""
+    """The key's file; None if the key is in the file of the certificate chain."""
     chain_pem: str | None = field(default=None, repr=False)
     key_pem: Secret | None = None
     key_password: Secret | None = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog.sources.source import Source
 
 Address: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | LogDir"
-"""Where topics are: a text, a path, several folders, or an open folder."""
+"""An address of topics: text, a path, several folders, or an open folder."""
 
 
 @dataclass(frozen=True, slots=True)

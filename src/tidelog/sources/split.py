@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AHEAD_BYTES = 24 * 1024 * 1024
 AHEAD_SPLITS = 64
-"""How much is announced behind the split that is read: at least one more, splits of so many bytes, at most so many splits."""
+"""How far ahead of the current split reads are announced: at least one split, up to this many bytes and this many splits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

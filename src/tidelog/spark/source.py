@@ -200,7 +200,7 @@ def _warn_of_rows() -> None:
 
     if is_first("rows"):
         _log.warning(
-            "this session reads rows instead of columns: the same results, but slower. Make it with tidelog.spark.session(),"
+            "this session reads rows instead of columns: the same results, but slower. Create it with tidelog.spark.session(),"
             " start it with spark.jars=%s, or call tidelog.spark.register(spark)",
             columns_jar(),
         )

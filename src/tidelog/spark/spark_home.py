@@ -42,7 +42,7 @@ def light_spark_home(master: str | None) -> Iterator[None]:
     try:
         home = _make()
     except (OSError, StorageError) as error:
-        _log.info("using the Spark that PySpark brings: %s", error)
+        _log.info("using the Spark bundled with PySpark: %s", error)
         home = None
     if home is None:
         yield

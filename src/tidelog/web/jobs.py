@@ -47,7 +47,7 @@ TURN_S = 5.0
 
 
 class BusyError(TidelogError):
-    """Another job reads much, and did not end in time."""
+    """Another large read is running and did not end in time."""
 
 
 class Stopped(Exception):  # noqa: N818  # nothing failed

@@ -87,9 +87,9 @@ class Guard:
             return 403, "This server does not have that name. Open the address that tidelog ui has printed.\n"
         for name, value in fields:
             if name == "origin" and value.lower() != f"http://{hosts[0].lower()}":
-                return 403, "Pages of other sites may not ask.\n"
+                return 403, "Requests from other sites are refused.\n"
             if name == "sec-fetch-site" and value not in ("same-origin", "none"):
-                return 403, "Pages of other sites may not ask. Type or paste the address that tidelog ui has printed.\n"
+                return 403, "Requests from other sites are refused. Type or paste the address that tidelog ui has printed.\n"
         return None
 
     def _is_own(self, host: str) -> bool:

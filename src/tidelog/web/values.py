@@ -1,4 +1,4 @@
-"""Keys, values and headers in the form of a response: as text or as hexadecimal digits, of at most a number of bytes.
+"""Keys, values and headers in the form of a response: as text or as hexadecimal digits, limited in length.
 
 | kind | field | if |
 |---|---|---|

@@ -60,7 +60,7 @@ def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[..., 
 
 
 def encoder(cls: type[M], version: int) -> Callable[[M], list[Bytes]]:
-    """Return the compiled writer of a version: `write(message)`, as `encode`."""
+    """Return the compiled writer of a version: `write(message)`, which does what `encode` does."""
     write = _ENCODERS.get((cls, version))
     if write is None:
         cls.check_version(version)

@@ -287,7 +287,7 @@ def test_a_local_segment_that_moves_to_others_with_other_bounds(is_elsewhere: bo
             assert [header.base_offset for header in segment.headers(check_crc=True)] == [8, 10, 12, 14, 16]
             segment.close()
         assert [row for split in splits for row in read(split)] == expected
-        assert all("is missing, the log is read instead" in notice for notice in notices)
+        assert all("is missing; the log is read instead" in notice for notice in notices)
 
 
 def read(split: Split) -> list[tuple[int, bytes]]:

@@ -43,10 +43,10 @@ from tidelog.broker.handling.produce_refusals import refused_by_log
 from tidelog.broker.loop.metrics import Counters
 from tidelog.broker.node import Node
 from tidelog.broker.partitions.header_check import (
-    ATTRIBUTES,
     FIRST_V2,
     USUAL,
     HeaderCheck,
+    are_plain,
     check_headers_fast,
     check_produced,
     is_of_open_transaction,
@@ -58,7 +58,7 @@ from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics.topics import NO_TOPIC_ID
 from tidelog.errors import CorruptBatchError
 from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
-from tidelog.records.batch import CODEC_MASK, HEADER_BYTES
+from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.compression import Bytes
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.partition.append.append_info import AppendWork
@@ -66,7 +66,14 @@ from tidelog.storage.partition.append.appends import Prepared, TooMuchAtOnceErro
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
-from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from tidelog.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 
 SERVED = Versions(0, 12)
 """The versions served here. `tidelog.wire.messages.produce` lists the changes of each version."""
@@ -81,9 +88,6 @@ MAX_PREPARATIONS: Final = 20
 
 _ANSWERED: Final = (1, -1)
 """The acks of a usual request, in the order of their frequency: without a response there is no row to return."""
-
-_PLAIN_BYTES: Final = 32 * 1024
-"""The size up to which the log never leaves the check of an uncompressed batch to another thread."""
 
 _FEW_BATCHES_BYTES: Final = 1 << 20
 
@@ -117,12 +121,12 @@ _NOT_KNOWN_YET: Final = frozenset(
 
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
     """Append records to their logs, and answer with their offsets."""
-    response = node.slices.answer(request, _work(node, message, request))
+    response = node.slices.answer(request, _work(node, message, request, {}, []))
     assert isinstance(response, ProduceResponse | Outcome)
     return response
 
 
-def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | ProduceResponse | Outcome | None:
+def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | ProduceResponse | Outcome | Work | None:
     """Answer a usual request: batches that need no check by a coordinator, in one partition or in a few."""
     transactional_id, acks, timeout_ms, topics = row
     version = request.api_version
@@ -137,7 +141,7 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
                 return None
             count += 1
             total_bytes += len(records)
-    if count != 1 and not (count and total_bytes <= _FEW_BATCHES_BYTES and _are_plain(node, topics)):
+    if count != 1 and not (count and total_bytes <= _FEW_BATCHES_BYTES and not node.slices.is_round_full and are_plain(topics)):
         return None
     if node.permissions is not None and not may_each(
         node, request, Operation.WRITE, ResourceType.TOPIC, (topic[0] for topic in topics)
@@ -147,6 +151,7 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
     rows: list[list[Any]] = []
     answers: dict[str, list[PartitionProduceResponse]] = {}
     is_refused = False
+    began = perf_counter()
     for topic, _, partitions in topics:
         of_topic: list[PartitionProduceResponse] = []
         for index, records in partitions:
@@ -157,6 +162,18 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
                 return None
             is_refused |= answer.error_code != _NONE
             of_topic.append(answer)
+            count -= 1
+            if count and perf_counter() - began > SLICE_S:
+                answers[topic] = of_topic
+                note_allowed(node, request, Operation.WRITE, ResourceType.TOPIC, (topic[0] for topic in topics))
+                left = [
+                    TopicProduceData(
+                        name, NO_TOPIC_ID, [PartitionProduceData(*one) for one in sent[len(answers.get(name, ())) :]]
+                    )
+                    for name, _, sent in topics
+                ]
+                message = ProduceRequest(transactional_id, acks, timeout_ms, left)
+                return _work(node, message, request, answers, uncommitted, is_refused)
         if of_topic:
             answers[topic] = of_topic
     note_allowed(node, request, Operation.WRITE, ResourceType.TOPIC, (topic[0] for topic in topics))
@@ -170,23 +187,15 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
     return [rows, 0]
 
 
-def _are_plain(node: Node, topics: list[Any]) -> bool:
-    """Whether several batches may be appended one after the other, with no other client served in between: small uncompressed
-    ones, for different partitions.
-    """
-    if node.slices.is_round_full or len({topic[0] for topic in topics}) != len(topics):
-        return False
-    for _, _, partitions in topics:
-        if len({one[0] for one in partitions}) != len(partitions):
-            return False
-        for _, records in partitions:
-            if len(records) > _PLAIN_BYTES or records[ATTRIBUTES] & CODEC_MASK:
-                return False
-    return True
-
-
-def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
-    """Handle a decoded request: any number of partitions, records of any form.
+def _work(
+    node: Node,
+    message: ProduceRequest,
+    request: Request,
+    answers: dict[str, list[PartitionProduceResponse]],
+    waiting: list[Uncommitted],
+    is_refused: bool = False,
+) -> Work:
+    """Handle a decoded request: any number of partitions, records of any form. Its first partitions may have `answers` already.
 
     Partitions are appended one after the other. Appended records stay, even if a later partition fails.
     """
@@ -238,9 +247,6 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
                 is_kept = True
                 _keep(sent, next(iter(sent)))
             asked = yield from ask_coordinator(node.transactions, message.transactional_id or "", unknown, is_adding=is_adding)
-    answers: dict[str, list[PartitionProduceResponse]] = {}
-    waiting: list[Uncommitted] = []
-    is_refused = False
     for key, look in zip(tuple(sent), looks, strict=True):
         prepared: Prepared | None = None
         answer: PartitionProduceResponse | None = None

@@ -1,4 +1,4 @@
-"""What a change of settings needs of the broker. The node has it all."""
+"""What a change of settings needs of the broker. The node provides all of it."""
 
 from __future__ import annotations
 

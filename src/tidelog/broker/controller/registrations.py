@@ -183,7 +183,7 @@ class Registrations:
     # --- leaders
 
     def _leaving(self, broker_id: int) -> Iterator[Message]:
-        """Yield the changes by which a broker leads nothing."""
+        """Yield the changes that take all leaderships from a broker."""
         for topic in self._store.image.topics.values():
             for number, partition in topic.partitions.items():
                 if partition.leader == broker_id:

@@ -366,7 +366,7 @@ class StateLog:
         if key.topic == self.topic and self._epochs is not None and self._begin is not None:
             self.resign(key)
             self._epochs[key.partition] = epoch
-            logger.info("%s-%d: its coordinator is this broker, epoch %d", *key, epoch)
+            logger.info("%s-%d: this broker is its coordinator, epoch %d", *key, epoch)
             self._begin(key.partition, log)
 
     def resign(self, key: TopicPartition) -> None:

@@ -27,9 +27,16 @@ from tidelog.broker.fetch.delayed_fetches import Watch
 from tidelog.broker.fetch.fetch_access import failing, readable
 from tidelog.broker.fetch.fetch_quota import size_of, throttled
 from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, by_topic
-from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
+from tidelog.broker.fetch.fetch_sessions import (
+    INITIAL_EPOCH,
+    NO_SESSION,
+    TOPIC_ID_VERSION,
+    FetchedPartition,
+    FetchSession,
+    next_epoch,
+)
 from tidelog.broker.requests.request import Outcome, Request
-from tidelog.broker.requests.slices import Work, picked, slowly
+from tidelog.broker.requests.slices import Work, extended, picked, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE, FEW, discarded
 from tidelog.errors import TidelogError
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
@@ -170,17 +177,20 @@ class Fetch:
         wanted, known = self._partitions, list[FetchedPartition]()
         self._set_apart = self._set_apart or wanted
         ids: list[tuple[FetchedPartition, PartitionRead]] = []
+        named: list[tuple[FetchedPartition, PartitionRead]] = []
         for count, one in enumerate(wanted):
             unknown = self._broker.fetch_reader.unknown(one)
             if unknown is None:
                 known.append(one)
             else:
                 # For consumers, unknown ids come first, as in Kafka.
-                (self._unknown if one.key is not None or self._params.is_follower else ids).append((one, unknown))
+                (named if one.key is not None or self._params.is_follower else ids).append((one, unknown))
             if count % 64 == 63:
                 yield None
         self._partitions = known
-        self._unknown = ids + self._unknown
+        yield from extended(ids, self._unknown)
+        yield from extended(ids, named)
+        self._unknown = ids
 
     # --- reading
 
@@ -366,7 +376,7 @@ class Fetch:
         """Return the response for what was read."""
         version = self._params.version
         answered = yield from picked(zip(self._partitions, self._reads, strict=True), _has_news)
-        answered += self._unknown
+        yield from extended(answered, self._unknown)
         looked_at = answered
         if self._broker.quotas.is_active and not self._params.is_follower:
             busy_ns = perf_counter_ns() - self._since_ns
@@ -409,6 +419,8 @@ class Fetch:
             session_id = self._broker.fetch_sessions.create(
                 partitions, is_privileged=self._params.is_follower, uses_topic_ids=version >= TOPIC_ID_VERSION
             )
+            if session_id == NO_SESSION:
+                yield from discarded(None, partitions)
         if version < _FIRST_WITH_ZSTD:
             known = ((wanted, as_known(self._broker, version, wanted, read)) for wanted, read in answered)
             answered = yield from slowly(known, 256)

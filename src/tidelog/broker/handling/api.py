@@ -37,12 +37,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from tidelog.broker.handling.access import Access
     from tidelog.broker.node import Node
-    from tidelog.broker.requests.request import Answer, Outcome, Request
+    from tidelog.broker.requests.request import Answer, Request
     from tidelog.broker.requests.slices import Work
     from tidelog.wire.codec import Message
     from tidelog.wire.fields import Versions
 
-UsualHandler: TypeAlias = "Callable[[Node, Request, list[Any]], list[Any] | Message | Outcome | None]"
+UsualHandler: TypeAlias = "Callable[[Node, Request, list[Any]], list[Any] | Answer | Work | None]"
 
 Handler: TypeAlias = "Callable[[Node, Any, Request], Answer | Work]"
 

@@ -35,7 +35,7 @@ LARGE_BYTES: Final = 128 * 1024
 
 WARM: Final = min(4, os.cpu_count() or 1)
 COLD: Final = 4
-"""Threads. A disk has few requests in its queue, and more would only take memory."""
+"""The number of threads. More would only take memory, because a disk's queue holds few requests."""
 
 Done = Callable[[int, int], None]
 """Called with the number of bytes sent, and the error number, 0 for none."""

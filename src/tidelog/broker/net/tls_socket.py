@@ -310,7 +310,7 @@ class TlsSocket:
         return count
 
     def _record_end(self, start: int) -> int:
-        """Return the end of the record at `start`, 0 if it is incomplete. Bytes that are no record end where the received
+        """Return the end of the record at `start`, 0 if it is incomplete. Bytes that are not a record end where the received
         bytes end.
         """
         come = self._come

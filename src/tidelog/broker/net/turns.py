@@ -41,7 +41,7 @@ class Turns:
         self._is_scheduled = False
         self._is_contended = False
         self.latest: object | None = None
-        """The connection that has received last."""
+        """The connection that received bytes most recently."""
         self.mixed_at = 0.0
         """When that was another connection than the one before, by `monotonic`."""
 

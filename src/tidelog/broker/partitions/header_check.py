@@ -12,8 +12,9 @@ Pure, except `is_of_open_transaction`, which reads the log's producers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidelog.errors import CorruptBatchError
 from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LENGTH, TRANSACTIONAL_BIT
@@ -27,6 +28,9 @@ FIRST_V2: Final = 3
 
 FIRST_ZSTD: Final = 7
 
+_PLAIN_BYTES: Final = 32 * 1024
+"""The size up to which the log never leaves the check of an uncompressed batch to another thread."""
+
 _NONE: Final = 0
 _ZSTD: Final = int(Codec.ZSTD)
 
@@ -35,7 +39,7 @@ _read_head = Struct(">8xi4xb5xB").unpack_from
 _read_prefix = Struct(">8xi4xb").unpack_from
 _read_producer = Struct(">43xqhi").unpack_from
 _MAGIC_END: Final = 17
-ATTRIBUTES: Final = 22
+_ATTRIBUTES: Final = 22
 """Where a v2 batch has the low byte of its attributes: codec, timestamp type, transactional."""
 _PRODUCER_ID: Final = 43
 _SIGN: Final = 0x80
@@ -69,6 +73,21 @@ def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | Non
     return USUAL if version >= FIRST_ZSTD or attributes & CODEC_MASK != _ZSTD else None
 
 
+def are_plain(topics: Sequence[Sequence[Any]]) -> bool:
+    """Whether a request's batches may be appended one after the other, with no other client served in between: small uncompressed
+    ones, for different partitions. `topics` has a name, an id, and pairs of a partition and its records.
+    """
+    if len({topic[0] for topic in topics}) != len(topics):
+        return False
+    for _, _, partitions in topics:
+        if len({one[0] for one in partitions}) != len(partitions):
+            return False
+        for _, records in partitions:
+            if len(records) > _PLAIN_BYTES or records[_ATTRIBUTES] & CODEC_MASK:
+                return False
+    return True
+
+
 def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, version: int) -> bool:
     """Whether the records are one whole batch of a transaction that is already open in the log, so that the coordinator need not
     verify it.
@@ -99,7 +118,7 @@ def check_headers(records: Bytes, version: int) -> HeaderCheck:
     if end is None:
         return USUAL if version < FIRST_V2 else HeaderCheck(ErrorCode.INVALID_RECORD)
     is_v2 = records[_MAGIC_END - 1] == 2
-    attributes = records[ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
+    attributes = records[_ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
     is_transactional = bool(attributes & TRANSACTIONAL_BIT)
     producer = None
     if is_transactional and not records[_PRODUCER_ID] & _SIGN:

@@ -76,7 +76,7 @@ class QuotaRate:
 
 
 class TokenBucket:
-    """Tokens that accumulate at the limit's rate, for at most a number of windows. A client that overdraws is throttled until the
+    """Tokens that accumulate at the limit's rate, up to a number of windows. A client that overdraws is throttled until the
     balance is not negative.
     """
 

@@ -114,6 +114,14 @@ def picked(some: Iterable[T], is_wanted: Callable[[T], bool], at_once: int = 512
         yield None
 
 
+def extended(some: list[T], more: list[T], at_once: int = 4096) -> Generator[None, None, None]:
+    """Append the elements of `more` to `some`, with a `yield` after every `at_once` elements: use with `yield from`."""
+    for at in range(0, len(more), at_once):
+        some += more[at : at + at_once]
+        if at + at_once < len(more):
+            yield None
+
+
 def awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Until, Any, T]:
     """Return a coroutine's result, or raise its exception: use with `yield from`. Raise BrokerUnreachableError if the broker
     shuts down.

@@ -278,7 +278,9 @@ class BrokerServer:
         if oldest is None:
             return False
         self.limited_log.warning(
-            "%d connections: file descriptors run short, so %s, which was idle longest, is closed", len(self.connections), oldest
+            "%d connections: file descriptors are running out, so the longest idle one is closed: %s",
+            len(self.connections),
+            oldest,
         )
         self._counters.connections_idle_closed += 1
         oldest.close()

@@ -29,7 +29,7 @@ class Standing(NamedTuple):
 
     directory: FilePath
     path: FilePath
-    """The file."""
+    """The replica's file with the difference."""
     position: int | None
     """The position in the file, in bytes."""
     what: str

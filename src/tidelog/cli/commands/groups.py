@@ -68,7 +68,7 @@ command.add_command(lag_command)
 
 def at_option(function: Decorated) -> Decorated:
     """The option --at, for folders and backups."""
-    text = "Where the groups were at this time, by the commits until then. Of a backup, the first point after it is read."
+    text = "The groups' offsets at this time, from the commits up to then. In a backup, the first point after it is read."
     return time_zone_option(click.option("--at", "moment", type=TimeType(), help=text)(function))
 
 

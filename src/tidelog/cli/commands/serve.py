@@ -39,7 +39,9 @@ logger = logging.getLogger("tidelog.serve")
 
 
 @click.command()
-@click.option("--data", "data_dir", metavar="DIR", type=LocalPath(), help="The data folder; made if missing. [default: log.dirs]")
+@click.option(
+    "--data", "data_dir", metavar="DIR", type=LocalPath(), help="The data folder; created if missing. [default: log.dirs]"
+)
 @click.option("--config", "config_file", metavar="FILE", type=LocalPath(), help="Kafka's server.properties, unchanged.")
 @click.option("--listen", metavar="[HOST:]PORT", help="Where to listen; ':PORT' for every interface. [default: 127.0.0.1:9092]")
 @click.option("--advertise", metavar="HOST:PORT", help="The address given to clients. [default: where it listens]")

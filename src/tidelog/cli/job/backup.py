@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Take a point of a backup of a cluster, as `tidelog backup` does, with a task for each partition that has new records.
 
-    Format and manifests are the same; either goes on with the other's backup. TARGET is a bucket, or a folder that all workers
+    Format and manifests are the same; each can continue the other's backup. TARGET is a bucket, or a folder that all workers
     see. Exit code 3 as of `tidelog backup`.
     """
     check_brokers(source, "a folder is backed up by one process: tidelog backup.")

@@ -207,7 +207,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
             click.option(
                 "--max-lateness",
                 metavar="SPAN",
-                help="Assume that no record is later than this: reads only up to that long after --to, and says so.",
+                help="Assume that no record is later than this: read only that far past --to, and say so.",
             ),
             isolation_option,
             click.option(

@@ -41,7 +41,7 @@ def _counts(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     pairs = _pairs(ctx, param, values)
     for topic, count in pairs.items():
         if not (count.isascii() and count.isdigit() and 0 < int(count) < 2**31):
-            raise click.BadParameter(f"{count!r} is no number of partitions for {topic}.", ctx, param)
+            raise click.BadParameter(f"{count!r} is not a valid number of partitions for {topic}.", ctx, param)
     return {topic: int(count) for topic, count in pairs.items()}
 
 
@@ -57,7 +57,7 @@ _REQUEST = (
         callback=reached_by("to"),
         help="The folder or cluster to restore into.",
     ),
-    click.option("--until", "until", type=TimeType(), help="Restore what came before this time. [default: all of the point]"),
+    click.option("--until", "until", type=TimeType(), help="Restore what came before this time. [default: the whole point]"),
     click.option("--from", "start", type=TimeType(), help="Leave out what came before this time. [default: nothing]"),
     time_zone_option,
     click.option(
@@ -71,7 +71,7 @@ _REQUEST = (
     ),
     click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]"),
     click.option(
-        "--topics", multiple=True, metavar="TOPIC", help="Names, or patterns as order*; may be repeated. [default: all]"
+        "--topics", multiple=True, metavar="TOPIC", help="Names, or patterns such as order*; may be repeated. [default: all]"
     ),
     click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_pairs, help="May be repeated."),
     click.option(
@@ -94,7 +94,7 @@ _REQUEST = (
         type=click.Choice(["murmur2", "crc32"]),
         default="murmur2",
         show_default=True,
-        help="With --partitions: murmur2 as Kafka's Java producers, crc32 as librdkafka.",
+        help="With --partitions: murmur2, as in Kafka's Java producers, or crc32, as in librdkafka.",
     ),
     click.option("--groups", multiple=True, metavar="GROUP", help="Restore the positions of these groups only. [default: all]"),
     click.option("--no-groups", is_flag=True, help="Do not restore the positions of groups."),

@@ -52,7 +52,7 @@ class Keyboard:
         self._stack.close()
 
     def wait(self, future: Future[Any], timeout_s: float | None = None) -> None:
-        """Wait for a future, or for so many seconds. Raises KeyboardInterrupt when Ctrl-C is typed, or already was."""
+        """Wait for a future, at most `timeout_s`. Raises KeyboardInterrupt when Ctrl-C is typed, or already was."""
         woken = self._woken
         future.add_done_callback(lambda _: os.write(woken, b"."))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""What paths to files elsewhere have in common: their names, their order, and that they are no paths of this machine."""
+"""What paths to files elsewhere have in common: their names, their order, and that they are not local paths."""
 
 from __future__ import annotations
 

@@ -64,5 +64,5 @@ def read_summary(directory: FilePath, notices: Notices) -> dict[int, SegmentFact
     except FileNotFoundError:
         return {}
     except (CorruptIndexError, StorageError) as error:
-        notices.note(path, f"{error.message}, the segments are read instead")
+        notices.note(path, f"{error.message}; the segments are read instead")
         return {}

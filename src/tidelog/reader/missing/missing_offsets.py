@@ -162,7 +162,7 @@ def _all_missing(
             continue
         lost = orphans.between(end.next_offset, behind.base_offset - 1)
         if lost is not None:
-            reason = f"{lost.name} is there, and its .log is not"
+            reason = f"{lost.name} exists, but its .log does not"
         else:
             cut = _told_beyond(before, end, behind.base_offset) if log.is_compacted else "no segment holds them"
             if cut is None:
@@ -243,7 +243,7 @@ def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missi
     if epoch is not None and epoch.start_offset < first.base_offset:
         starts.append((epoch.start_offset, f"leader epoch {epoch.epoch} begins at offset {epoch.start_offset}"))
     if lost is not None:
-        starts.append((_base(lost), f"{lost.name} is there, and its .log is not"))
+        starts.append((_base(lost), f"{lost.name} exists, but its .log does not"))
     if starts and (claims.cleaner_offset is not None or not _is_losing_its_head(log.directory, first.base_offset)):
         if _moves(log.directory, epoch):
             return  # The owner has written the epochs since, and then removed the waiting segment.
@@ -274,7 +274,7 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
         said.append((at_least, f"the log was closed ({names.CLEAN_SHUTDOWN_FILE}), and {end.torn}, below {{}}"))
     lost = orphans.last()
     if lost is not None:
-        found.append((_base(lost) + 1, lost, f"{lost.name} is there, and its .log is not"))
+        found.append((_base(lost) + 1, lost, f"{lost.name} exists, but its .log does not"))
     is_confirmed = claims.was_closed and claims.recovery_point == claims.high_watermark == next_offset
     for offset, path, text in found:
         if is_confirmed and offset > next_offset + 1:

@@ -63,7 +63,7 @@ class ObjectNames(Message, versions="0", flexible="0+"):
 
 
 class Manifest(NamedTuple):
-    """What is needed of a manifest."""
+    """The fields of a manifest that readers need."""
 
     chunks: Chunks
     parts: dict[str, tuple[int, int]]
@@ -256,7 +256,9 @@ def _masked(data: bytes, seed: bytes) -> bytes:
 
 
 def _sizes(text: str) -> list[int]:
-    """Decode the sizes of chunks: their count, the smallest, the width of the others' differences from it, these, the last."""
+    """Decode the sizes of chunks: their count, the smallest size, the width of the differences from it, the differences, and the
+    last size.
+    """
     buffer = decompress(Codec.ZSTD, b64decode(text, validate=True), limit_bytes=MAX_SIZES_BYTES)
     (count,) = struct.unpack_from(">i", buffer)
     if count == 0:

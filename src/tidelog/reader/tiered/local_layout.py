@@ -35,7 +35,7 @@ class LocalLayout:
         return self.path(segment).exists()
 
     def check_keys(self) -> None:
-        what = f"a tier's key is given, and {self.name} does not encrypt"
+        what = f"a tier's key is given, but {self.name} does not encrypt"
         raise InvalidArgumentError(
             what, path=self._root, found=", ".join(self._key_files), expected="no --tier-key, no tier_keys"
         )

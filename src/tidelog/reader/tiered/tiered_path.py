@@ -50,7 +50,7 @@ class Cut(NamedTuple):
 
     size_bytes: int
     files: dict[str, bytes]
-    """Its indexes, as they would be if it ended there."""
+    """The segment's indexes, cut off at that end."""
 
 
 class TieredFolder:

@@ -51,7 +51,7 @@ from tidelog.sources.scan_plan import PartitionRange, ScanPlan, ScanRequest
 from tidelog.sources.scan_report import ScanReport
 
 REMOTE_THREADS = 16
-"""How many segments in object storage are looked at at a time."""
+"""How many segments in object storage are examined at a time."""
 
 
 def plan_folder(log_dir: LogDir, request: ScanRequest) -> ScanPlan[FolderSplit]:

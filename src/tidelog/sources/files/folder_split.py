@@ -50,7 +50,7 @@ class FolderSplit(Split):
     device: int
     inode: int
     runs: tuple[Run, ...]
-    """At least one."""
+    """The runs of batches to read, at least one."""
     aborted: tuple[AbortedRange, ...] = ()
 
     @property

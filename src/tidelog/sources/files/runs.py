@@ -37,9 +37,9 @@ class Run:
     """Adjacent batches, from the first to the last, both included."""
 
     first: BatchMark
-    """Its base offset is known."""
+    """The first batch, whose base offset is known."""
     last: BatchMark
-    """Its size is known."""
+    """The last batch, whose size is known."""
 
     @property
     def start_position(self) -> int:

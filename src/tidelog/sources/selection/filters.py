@@ -61,7 +61,7 @@ def filters_for(
 
 
 def filter_notices(filters: Sequence[Filter]) -> list[str]:
-    """Return notices about records that filters could not look at, one sentence each."""
+    """Return notices about records to which filters could not be applied, one sentence each."""
     return [text for one in filters if hasattr(one, "notices") for text in one.notices()]
 
 

@@ -13,7 +13,7 @@ LARGE_ROW = 1 << 20
 """If the rows of a batch are larger on average, they are handled one by one, because then they need not be copied."""
 
 INLINE_BYTES = 12
-"""Arrow's views hold values of up to so many bytes themselves."""
+"""Arrow's views store values of up to this many bytes inline."""
 
 
 def row_bytes(array: pa.Array, row: int) -> pa.Buffer | None:

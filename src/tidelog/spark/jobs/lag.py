@@ -57,7 +57,7 @@ SCHEMA = (
 )
 
 GONE = "the partition no longer exists, or has no leader"
-POSITION = "a position of one of Tidelog's writers: its numbers are no lag"
+POSITION = "the position of one of Tidelog's writers: its numbers are not a lag"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = 253_402_300_799_999

@@ -125,7 +125,7 @@ def _check_columns(questions: DataFrame) -> DataType:
             )
     for name in (_OFFSET, _FOUND, _MS, _SECONDS, _FAULT):
         if name in kinds:
-            raise InvalidArgumentError(f"the questions have a column {name!r} already, which the answers need")
+            raise InvalidArgumentError(f"the questions already have a column {name!r}, which the answers need")
     return kinds["timestamp"]
 
 

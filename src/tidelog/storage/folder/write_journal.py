@@ -110,7 +110,7 @@ def finish_pending(directory: Path, restage: Restage) -> None:
     """Finish or undo an interrupted write; only under the folder's lock. Raises StorageError, CorruptDataError."""
     journal = read_journal(directory / COMMITTED_FILE)
     if journal is not None:
-        logger.warning("%s: a committed write was interrupted, its segments are moved into place", directory)
+        logger.warning("%s: a committed write was interrupted; its segments are moved into place", directory)
         for key in journal.partitions:
             _make_fit(directory / names.log_dir_name(*key), restage)
         finish_committed(directory, journal)

@@ -162,7 +162,7 @@ def _open_segments(log: LoadingLog, found: set[str]) -> set[int]:
         stem = name.removesuffix(names.LOG_SUFFIX)
         if segment.size_bytes and stem + names.INDEX_SUFFIX not in found:
             if log.had_clean_shutdown or segment.base_offset < log.recovery_point:
-                logger.error("%s: is missing, built from the log", segment.offset_index.path)
+                logger.error("%s is missing: building it from the log", segment.offset_index.path)
             broken.add(segment.base_offset)
         elif stem + names.TXN_INDEX_SUFFIX in found and not _has_sound_txn_index(segment):
             broken.add(segment.base_offset)

@@ -59,7 +59,7 @@ def split_overflowed_segment(
     path = segment.log.path
     if path.name != names.file_name(segment.base_offset, names.LOG_SUFFIX):
         raise InvalidArgumentError("only a segment in its log can be split", path=path)
-    logger.warning("%s: has offsets too far from its base offset: it is split", path)
+    logger.warning("%s has offsets too far from its base offset: splitting it", path)
     new: list[LogSegment] = []
     try:
         _copy(segment, new, directory, config, clock)
@@ -76,7 +76,7 @@ def split_overflowed_segment(
         raise
     removed = replace_segments(segments, new, [segment], directory, scheduler, config.file_delete_delay_ms)
     segment.close_handlers()
-    logger.warning("%s: is split into those at %s", path, ", ".join(str(part.base_offset) for part in new))
+    logger.warning("%s was split into segments at %s", path, ", ".join(str(part.base_offset) for part in new))
     return SplitResult(new, removed)
 
 

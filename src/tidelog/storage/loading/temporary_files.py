@@ -57,7 +57,7 @@ def clear_temporary_files(directory: Path, next_offset_of_swap: Callable[[int], 
     swaps = {name: _offset(name, directory) for name in left if name.endswith(names.SWAP_SUFFIX)}
     if cleaned:
         invalid = {name: offset for name, offset in swaps.items() if offset >= min(cleaned.values())}
-        logger.warning("%s: a replacement of segments was interrupted, the old ones stay", directory)
+        logger.warning("%s: a replacement of segments was interrupted; the old ones stay", directory)
         _remove(directory, invalid)
         _sync(directory)  # Without the last .cleaned, the remaining .swap files would look finished.
         _remove(directory, cleaned)

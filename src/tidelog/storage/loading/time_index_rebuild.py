@@ -26,7 +26,7 @@ def rebuild_time_index(segment: LogSegment) -> None:
     path = segment.time_index.path
     replace_file(path, scanned.time_entries)
     logger.warning(
-        "%s: was missing, built from the log: %d entries%s",
+        "%s was missing and is built from the log: %d entries%s",
         path,
         len(scanned.time_entries) // TimeIndex.entry_bytes,
         "" if scanned.is_whole else f", up to byte {scanned.valid_bytes}: {scanned.fault or 'no whole batch follows'}",

@@ -100,6 +100,6 @@ def _number(path: Path, key: str, what: str, most: int) -> int | None:
     except CorruptCheckpointError:
         number = None
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= most:
-        logger.warning("%s: it cannot be read, and is ignored", path)
+        logger.warning("%s cannot be read, and is ignored", path)
         return None
     return number

@@ -25,7 +25,7 @@ class HeldDirectory:
 
     @staticmethod
     def are_many() -> bool:
-        """Whether so many folders are held that other files may lack descriptors. Then writes had better wait."""
+        """Whether so many folders are held that other files may lack descriptors. Writes should wait then."""
         return len(_held) >= few_files()
 
     def __init__(self, path: Path) -> None:

@@ -382,7 +382,7 @@ class LocalLog:
         for suffix in _SEGMENT_SUFFIXES:
             path = self.directory / file_name(base_offset, suffix)
             if path.exists():
-                logger.warning("%s: was left over where a segment begins, removed", path)
+                logger.warning("%s was left over from an earlier segment: removed", path)
                 try:
                     path.unlink()
                 except OSError as error:

@@ -35,7 +35,7 @@ Replacing = Generator[Callable[[], object], None, list[LogSegment]]
 
 
 class ReplacementAbortedError(Exception):
-    """Thrown into steps by the owner of the log, who goes on using it: they clean up, and raise it again."""
+    """Thrown into a replacement's steps by the log's owner, which keeps using the log. The steps clean up, and raise it again."""
 
 
 def replacing_segments(

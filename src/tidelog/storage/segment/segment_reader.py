@@ -160,7 +160,7 @@ class SegmentReader(SegmentFiles):
         if not self._is_warned:
             self._is_warned = True
             logger.warning(
-                "%s: entry (offset %d, byte %d) points to no such batch, the log is read instead", self.offset_index.path, *entry
+                "%s: entry (offset %d, byte %d) points to no such batch; the log is read instead", self.offset_index.path, *entry
             )
 
     def _floor(self, offset: int) -> OffsetPosition:

@@ -172,7 +172,7 @@ class WalkedHeaders:
                 self._add(*_follow(file, self.end, end_position) or _step(self.log, self.end, end_position))
 
     def hand_over(self, start: _Place, found: list[tuple[_Place, int]]) -> None:
-        """From another thread: add the results of a walk from a place on, each next place with the number of batches up to it."""
+        """Add the results of a walk from `start`: places, with the number of batches up to each. Any thread may call this."""
         self._found.append((start, found))
 
     def _take(self) -> None:

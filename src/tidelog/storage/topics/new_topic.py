@@ -75,7 +75,7 @@ class NewTopic:
     A context manager: `logs[p]` takes partition p's batches, under `LEADER_EPOCH`; `commit` publishes; leaving without it leaves
     nothing behind. `properties` are the topic's, as text under Kafka's names. Records keep their timestamps even if the topic's
     type is LogAppendTime, which applies to later appends. With `topic_id` the topic is a copy: its logs take another log's
-    batches as a follower does, and leaders go on after their last leader epoch.
+    batches as a follower does, and later leader epochs continue from their last one.
 
     Raises InvalidArgumentError for an illegal name, number or property. Entering raises TopicExistsError, CorruptCheckpointError
     for a damaged topics file, and StorageError, also if a broker or another import holds the folder.

@@ -169,7 +169,7 @@ class TopicLifecycle:
         """Create missing partitions of known topics; one that cannot be created is offline."""
         made = []
         for key in [key for topic in self.topics().values() for key in self._missing(topic)]:
-            logger.warning("%s-%d is missing and begins empty", *key)
+            logger.warning("%s-%d is missing, and is created empty", *key)
             try:
                 self._partitions.create(self.folder_of(key))
                 made.append(key)

@@ -38,7 +38,7 @@ class Source(Enum):
     METADATA_TOPIC = "the topic's, in the metadata log"
     METADATA_BROKER = "the broker's, in the metadata log"
     FILE = "the broker's, in its configuration file"
-    SERVED = "the broker's, when it was served"
+    SERVED = "the broker's, when the folder was last served"
     DEFAULT = "Kafka's default"
 
 

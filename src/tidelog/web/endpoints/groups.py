@@ -22,7 +22,12 @@ def groups(context: Context, query: Query, job: Job) -> Answer:
     pool, wanted = context.sources.named(query.text("source")), (query.text("q") or "").lower()
     with pool.borrowed() as source:
         if not _has_groups(source):
-            return {"groups": [], "total": 0, "more": False, "notes": ["there is no __consumer_offsets: no group ever committed"]}
+            return {
+                "groups": [],
+                "total": 0,
+                "more": False,
+                "notes": ["there is no __consumer_offsets topic: no group has committed offsets"],
+            }
     found = measure_all(plan(pool.address, None, _isolation(query), WINDOW_MS, context.clock))
     found = [one for one in found if wanted in one.description.group.lower()]
     positions = {one.description.group for one in found if keeps_positions(one)}

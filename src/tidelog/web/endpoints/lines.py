@@ -42,7 +42,7 @@ def _notes(wanted: Wanted, query: Query) -> Iterator[str]:
     if query.all("grep") or query.all("header"):
         yield "the SQL line has no search by regular expression or header; filter its result"
     if wanted.offset is not None or wanted.end_offset is not None:
-        yield "the Spark line has no bounds of offsets; filter its result"
+        yield "the Spark line has no offset bounds; filter its result"
 
 
 def _times(wanted: Wanted) -> tuple[str | None, str | None]:

@@ -81,7 +81,7 @@ TRANSITIONS: Transitions[BrokerState | None] = {
 _FATAL = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: "the controllers belong to another cluster",
     ErrorCode.UNSUPPORTED_VERSION: "the cluster has a feature at a level that this broker does not support",
-    ErrorCode.INVALID_REGISTRATION: "the controller takes this registration for invalid "
+    ErrorCode.INVALID_REGISTRATION: "the controller rejects this registration as invalid "
     "(is the folder a copy of another broker's? Each needs its own directory.id)",
 }
 

@@ -218,7 +218,7 @@ class MetadataFetcher:
         # Only the leader answers without an error.
         if self._quorum.learn(leader.leader_id, leader.leader_epoch, nodes, is_by_leader=not data.error_code):
             if self._quorum.leader_id >= 0:
-                logger.info("controller %d leads, epoch %d", self._quorum.leader_id, self._quorum.epoch)
+                logger.info("controller %d is active, epoch %d", self._quorum.leader_id, self._quorum.epoch)
             if self._quorum.leader != address:
                 return self._quorum.leader is not None
         if data.error_code in _REFUSED:

@@ -178,7 +178,7 @@ class ControllerRequests:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         # A newer epoch than the known one belongs to this session, whose response from ZooKeeper has not arrived yet.
         if -1 < request.broker_epoch < self._broker_epoch():
-            self.retries.failed("%s for broker epoch %d is refused: it is over", request.API_NAME, request.broker_epoch)
+            self.retries.failed("%s for broker epoch %d is refused: that epoch is over", request.API_NAME, request.broker_epoch)
             return ErrorCode.STALE_BROKER_EPOCH
         self.controller_epoch, self.controller_id = request.controller_epoch, request.controller_id
         return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""What a commit of offsets needs of the broker. The node has it all."""
+"""What a commit of offsets needs of the broker. The node provides all of it."""
 
 from __future__ import annotations
 

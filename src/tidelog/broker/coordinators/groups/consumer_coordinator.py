@@ -226,7 +226,7 @@ class ConsumerCoordinator:
     def _upgrade(self, group: Group, consumer: ConsumerGroup) -> None:
         """Make a classic group a consumer group, once its records are written."""
         if group.state is not GroupState.EMPTY:
-            logger.info("group %r: %d classic members are in a consumer group now", group.group_id, len(group.members))
+            logger.info("group %r is a consumer group now, with %d classic members", group.group_id, len(group.members))
             group.move(GroupState.EMPTY, self._core.clock.now_ms())
         stop_waiting(group)
         drop_classic_members(group)

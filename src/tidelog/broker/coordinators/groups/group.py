@@ -58,12 +58,12 @@ TRANSITIONS: Final[Transitions[GroupState | None]] = {
     GroupState.COMPLETING_REBALANCE: {
         GroupState.STABLE: "the leader's assignment is stored",
         GroupState.PREPARING_REBALANCE: "a member joins, leaves or times out; no assignment arrives, or it cannot be stored",
-        GroupState.EMPTY: "a member of the new protocol joins: the others go on in the consumer group",
+        GroupState.EMPTY: "a member of the new protocol joins: the others continue in the consumer group",
         GroupState.DEAD: "its partition of `__consumer_offsets` moves away",
     },
     GroupState.STABLE: {
         GroupState.PREPARING_REBALANCE: "a member joins, leaves, times out or changes its metadata",
-        GroupState.EMPTY: "a member of the new protocol joins: the others go on in the consumer group",
+        GroupState.EMPTY: "a member of the new protocol joins: the others continue in the consumer group",
         GroupState.DEAD: "its partition of `__consumer_offsets` moves away",
     },
     GroupState.DEAD: {},

@@ -78,7 +78,7 @@ class Committer(NamedTuple):
     member_id: str
     group_instance_id: str | None
     api_version: int = 9
-    """Of OffsetCommit."""
+    """The version of the OffsetCommit request."""
 
 
 class _Kept(NamedTuple):

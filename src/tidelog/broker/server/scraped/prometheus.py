@@ -151,8 +151,8 @@ def _of_connections(metrics: Metrics) -> Iterable[Metric]:
     )
     for name, text, value in (
         ("connections_accepted", "Connections that were opened.", counters.connections_accepted),
-        ("connections_refused", "Connections over a limit.", counters.connections_refused),
-        ("connections_idle_closed", "Connections that were silent for too long.", counters.connections_idle_closed),
+        ("connections_refused", "Connections refused because of a limit.", counters.connections_refused),
+        ("connections_idle_closed", "Connections closed because they were idle.", counters.connections_idle_closed),
         (
             "connections_stalled_closed",
             "Connections that did not read their responses, or stopped sending a large request.",
@@ -167,7 +167,9 @@ def _of_connections(metrics: Metrics) -> Iterable[Metric]:
         ("sent_bytes", "Bytes sent.", counters.sent_bytes),
     ):
         yield CounterMetricFamily(f"tidelog_{name}", text, value=value)
-    batches = CounterMetricFamily("tidelog_batches", "Batches whose records had to be touched.", labels=["work"])
+    batches = CounterMetricFamily(
+        "tidelog_batches", "Batches that were decompressed, recompressed or converted.", labels=["work"]
+    )
     for work in ("decompressed", "recompressed", "up_converted", "down_converted"):
         batches.add_metric([work], getattr(counters, f"{work}_batches"))
     yield batches
@@ -185,7 +187,7 @@ def _of_topics(metrics: Metrics) -> Iterable[Metric]:
     ]
     ahead = CounterMetricFamily("tidelog_append_ahead", "Appends whose CreateTime lay in the future.", labels=["topic"])
     latency = HistogramMetricFamily(
-        "tidelog_append_latency_seconds", "Append time less the youngest record's CreateTime.", labels=["topic"]
+        "tidelog_append_latency_seconds", "Append time minus the newest record's CreateTime.", labels=["topic"]
     )
     for name, topic in sorted(metrics.topics.items()):
         for family, attribute in families:
@@ -213,7 +215,7 @@ def _of_folder(topics: Mapping[str, TopicStatistics]) -> Iterable[Metric]:
     ]
     offline = GaugeMetricFamily("tidelog_offline_partitions", "Partitions that cannot be written.", labels=["topic"])
     rolled = CounterMetricFamily("tidelog_segments_rolled_by_time", "Segments rolled by segment.ms.", labels=["topic"])
-    short = CounterMetricFamily("tidelog_one_batch_segments", "Segments that ended with one batch.", labels=["topic"])
+    short = CounterMetricFamily("tidelog_one_batch_segments", "Segments rolled after a single batch.", labels=["topic"])
     for name, topic in topics.items():
         for gauge, attribute in gauges:
             gauge.add_metric([name], getattr(topic, attribute))
@@ -224,7 +226,7 @@ def _of_folder(topics: Mapping[str, TopicStatistics]) -> Iterable[Metric]:
 
 
 def _of_replicas(numbers: ReplicaNumbers) -> Iterable[Metric]:
-    roles = GaugeMetricFamily("tidelog_replicas", "Replicas that lead, and that follow.", labels=["role"])
+    roles = GaugeMetricFamily("tidelog_replicas", "Leader and follower replicas.", labels=["role"])
     roles.add_metric(["leader"], numbers.led)
     roles.add_metric(["follower"], numbers.followed)
     yield roles
@@ -232,10 +234,10 @@ def _of_replicas(numbers: ReplicaNumbers) -> Iterable[Metric]:
         ("under_replicated_partitions", "Partitions led here with replicas out of sync.", numbers.under_replicated),
         ("under_min_isr_partitions", "Partitions led here that refuse acks=all.", numbers.under_min_isr),
         ("failed_followers", "Partitions that are not followed until their next leader epoch.", numbers.failed),
-        ("follower_max_lag_records", "Offsets that the follower furthest from its leader lacks.", numbers.max_lag),
+        ("follower_max_lag_records", "Lag of the follower furthest behind its leader, in offsets.", numbers.max_lag),
     ):
         yield GaugeMetricFamily(f"tidelog_{name}", text, value=value)
-    yield CounterMetricFamily("tidelog_replicated_bytes", "Bytes of records that came from leaders.", value=numbers.copied_bytes)
+    yield CounterMetricFamily("tidelog_replicated_bytes", "Bytes of records fetched from leaders.", value=numbers.copied_bytes)
 
 
 def _of_groups(scraped: Scraped) -> Iterable[Metric]:
@@ -246,7 +248,7 @@ def _of_groups(scraped: Scraped) -> Iterable[Metric]:
     families: list[tuple[GaugeMetricFamily, Callable[[PartitionLag], float | None]]] = [
         (GaugeMetricFamily(f"tidelog_group_{name}", text, labels=labels), value)
         for name, text, value in (
-            ("lag_records", "Offsets from the committed one to the end of a read_committed reading.", lambda one: one.lag),
+            ("lag_records", "Offsets from the committed one to the last stable offset.", lambda one: one.lag),
             ("lag_seconds", "Age of the next record for the group.", _lag_seconds),
             ("time_to_end_seconds", "Time to the end of the log at the group's rate and the topic's.", _time_to_end_seconds),
             ("retention_seconds", "Time until retention deletes unread records.", _retention_seconds),
@@ -257,7 +259,9 @@ def _of_groups(scraped: Scraped) -> Iterable[Metric]:
             value = value_of(one)
             if value is not None:
                 family.add_metric([group, one.topic, str(one.partition)], value)
-    left_out = GaugeMetricFamily("tidelog_group_partitions_left_out", "Partitions over the limit.", value=scraped.left_out)
+    left_out = GaugeMetricFamily(
+        "tidelog_group_partitions_left_out", "Groups' partitions left out because of the limit.", value=scraped.left_out
+    )
     return members, *(family for family, _ in families), left_out
 
 
