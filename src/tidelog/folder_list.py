@@ -83,7 +83,7 @@ def _folders(address: Folders) -> Iterator[Path]:
 
 def _has_processes(path: Path) -> bool:
     """Whether a data folder holds those of several processes (`storage.folder.process_folders`)."""
-    with suppress(OSError):  # Whoever lists the folder is told.
+    with suppress(OSError):  # Listing the folder reports it.
         return (path / "process1" / "meta.properties").is_file()
     return False
 

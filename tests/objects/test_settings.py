@@ -74,7 +74,7 @@ def test_a_profile_gives_keys_region_and_endpoint(tmp_path: Path, monkeypatch: p
         settings(with_options("s3://bucket", {"profile": "other"}))
 
 
-def test_a_bucket_is_opened_anew_with_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_is_opened_again_with_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the environment count at once, those of a file when the old ones are refused."""
     place = parse("s3://bucket")
     first = stores.open_store(place, ())

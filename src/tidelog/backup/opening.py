@@ -140,7 +140,7 @@ def _has_head(folder: Path | ObjectPath) -> bool:
     try:
         return (folder / HEAD).is_file()
     except PermissionError:
-        return False  # Whoever lists the folder is told.
+        return False  # Listing the folder reports it.
 
 
 def _path(target: Target, sequence: int | None) -> FilePath:

@@ -416,4 +416,4 @@ def _holds_a_log(folder: FilePath) -> bool:
     except NotADirectoryError:
         return False
     except OSError:
-        return True  # Whoever reads the partition is told why that cannot be done.
+        return True  # Reading the partition reports why.
