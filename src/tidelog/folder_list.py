@@ -16,6 +16,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -82,7 +83,9 @@ def _folders(address: Folders) -> Iterator[Path]:
 
 def _has_processes(path: Path) -> bool:
     """Whether a data folder holds those of several processes (`storage.folder.process_folders`)."""
-    return (path / "process1" / "meta.properties").is_file()
+    with suppress(OSError):  # Listing the folder reports it.
+        return (path / "process1" / "meta.properties").is_file()
+    return False
 
 
 def _is_properties(text: str) -> bool:

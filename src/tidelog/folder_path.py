@@ -32,7 +32,6 @@ OBJECT_SCHEMES = {
 
 # `Path` collapses the two slashes of a URL into one.
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-_USER = re.compile(r"(?<=:/)(/?)[^@]*:.*@", re.DOTALL)
 HIDDEN = "***"
 _FILE = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=/(?!/))", re.IGNORECASE)
 
@@ -55,4 +54,4 @@ def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> 
 
 def without_keys(address: str) -> str:
     """Return an address without the name and password that some tools put before a host, as `s3://KEY:SECRET@bucket`."""
-    return _USER.sub(rf"\1{HIDDEN}@", address)
+    return re.sub(r"(?<=:/)(/?)[^@]*:.*@", rf"\1{HIDDEN}@", address, flags=re.DOTALL)

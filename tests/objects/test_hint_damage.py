@@ -55,7 +55,7 @@ def test_an_answer_that_a_wrong_index_changes_has_a_note(tmp_path: Path, caplog:
         records = list(enumerate(times))
         sample = Sample(tmp_path / str(seed), builder.directory, records, sorted(set(times)))
         path = builder.file(0, names.TIME_INDEX_SUFFIX)
-        path.write_bytes(hint_damage.forge_all(path, bytearray(), builder.file(0, names.LOG_SUFFIX), rng))
+        path.write_bytes(hint_damage._forge_all(path, bytearray(), builder.file(0, names.LOG_SUFFIX), rng))
         for start in rng.sample(times, 3):
             for what in ("find", "rows"):
                 caplog.clear()

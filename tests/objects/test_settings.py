@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from obstore.exceptions import UnauthenticatedError
 
-from tidelog.errors import AuthenticationError, InvalidArgumentError
-from tidelog.objects import stores
+from tidelog.errors import AuthenticationError, InvalidArgumentError, StorageError
+from tidelog.objects import object_store, stores
 from tidelog.objects.address import options_of, parse, with_options
 from tidelog.objects.object_path import ObjectPath, object_folder
 from tidelog.objects.object_store import ObstoreStore
@@ -74,7 +74,7 @@ def test_a_profile_gives_keys_region_and_endpoint(tmp_path: Path, monkeypatch: p
         settings(with_options("s3://bucket", {"profile": "other"}))
 
 
-def test_a_bucket_is_opened_anew_with_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_is_opened_again_with_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the environment count at once, those of a file when the old ones are refused."""
     place = parse("s3://bucket")
     first = stores.open_store(place, ())
@@ -127,6 +127,16 @@ def test_what_no_client_can_be_made_of_is_one_error(address: str, options: dict[
     with pytest.raises(InvalidArgumentError, match=said) as caught:
         object_folder(with_options(address, options)).is_dir()
     assert SECRET not in str(caught.value)
+
+
+def test_an_endpoint_with_a_password_is_shown_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "RETRY_S", 0)
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("no_proxy", "*")
+    options = {"endpoint_url": f"http://me:{SECRET}@127.0.0.1:1", "access_key_id": "k", "secret_access_key": "s"}
+    with pytest.raises(StorageError) as caught:
+        object_folder(with_options("s3://bucket", options)).is_dir()
+    assert "http://***@127.0.0.1:1/" in str(caught.value)
 
 
 def test_the_line_end_of_a_mounted_secret_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

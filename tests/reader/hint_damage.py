@@ -110,7 +110,7 @@ def single_lies(directory: Path, rng: random.Random) -> Iterator[str]:
 
 def any_lies(directory: Path, rng: random.Random) -> Iterator[str]:
     """The same, with many entries at once and with other files' content, too."""
-    kinds = [_flip, _forge, forge_all, forge_all, _forge_rest, _swap_entries, _zero, _foreign, _sector]
+    kinds = [_flip, _forge, _forge_all, _forge_all, _forge_rest, _swap_entries, _zero, _foreign, _sector]
     while True:
         log = rng.choice(logs_of(directory))
         path = log.with_suffix(rng.choice([names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX]))
@@ -185,7 +185,7 @@ def _nest(path: Path, data: bytearray, log: Path, rng: random.Random) -> bytearr
     return data
 
 
-def forge_all(path: Path, data: bytearray, log: Path, rng: random.Random) -> bytearray:
+def _forge_all(path: Path, data: bytearray, log: Path, rng: random.Random) -> bytearray:
     """An index in order, of which each entry agrees with its batch: as one that was built from another state of the log."""
     base, largest, entries = int(log.stem), -2, bytearray()
     left_out, headers = rng.choice([0.1, 0.5, 0.9]), headers_of(log)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tidelog.errors import DataDirNotFoundError
+import tidelog
+from tests.reader.golden import GOLDEN
+from tidelog.errors import DataDirNotFoundError, TidelogError
 from tidelog.reader.log_dir import LogDir
 
 SEGMENT = f"{0:020d}.log"
@@ -63,3 +66,15 @@ def test_a_partition_s_file_with_too_few_digits_is_still_seen(tmp_path: Path) ->
     """It is damage, which reading reports: the partition does not vanish."""
     write(tmp_path, "orders-0/5.log", "text-1/server.log")
     assert LogDir(tmp_path).topics() == {"orders": [0]}
+
+
+@pytest.mark.parametrize(("target", "said"), [("orders-1", "symbolic links"), ("/not/mounted", "no such folder|gone")])
+def test_a_partition_that_cannot_be_listed_does_not_vanish(tmp_path: Path, target: str, said: str) -> None:
+    """As one on a disk that is not mounted, or of another user."""
+    shutil.copytree(GOLDEN / "kafka-3.9.1" / "log" / "v2-none-ct-0", tmp_path / "orders-0")
+    (tmp_path / "orders-1").symlink_to(target)
+    assert LogDir(tmp_path).topics() == {"orders": [0, 1]}
+    for read in (lambda: tidelog.scan(tmp_path, "orders").read_all(), lambda: tidelog.scan([tmp_path], "orders").read_all()):
+        with pytest.raises(TidelogError, match=f"({said}).*orders-1"):
+            read()
+    assert tidelog.scan(tmp_path, "orders", partitions=[0]).read_all().num_rows == 900

@@ -39,9 +39,10 @@ DATA = "data"
 FILE_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 """The files that a piece may have; ``.log`` always."""
 
-_POINT = re.compile(rf"{POINTS}/(\d{{8,}})-(\d{{8}}T\d{{6}}Z)\.json")
-_SEAL = re.compile(rf"{SEALS}/(\d{{8,}})-([0-9a-f]{{64}})")
-_EXPIRED = re.compile(rf"{EXPIRED}/(\d{{8,}})")
+# Compiled on use: readers of any folder load this module.
+_POINT = rf"{POINTS}/(\d{{8,}})-(\d{{8}}T\d{{6}}Z)\.json"
+_SEAL = rf"{SEALS}/(\d{{8,}})-([0-9a-f]{{64}})"
+_EXPIRED = rf"{EXPIRED}/(\d{{8,}})"
 _WITHOUT_ID = uuid.UUID("6f1b6a53-0f57-4b0e-8f0a-5d0f3b0d7c11")
 _TIME = "%Y%m%dT%H%M%SZ"
 
@@ -74,7 +75,7 @@ class Seal(NamedTuple):
 
 def parse_point(key: str) -> PointName | None:
     """Parse the name of a point's object. Return None for any other name."""
-    match = _POINT.fullmatch(key)
+    match = re.fullmatch(_POINT, key)
     if match is None:
         return None
     try:
@@ -86,7 +87,7 @@ def parse_point(key: str) -> PointName | None:
 
 def parse_seal(key: str) -> Seal | None:
     """Parse the name of a seal. Return None for any other name."""
-    match = _SEAL.fullmatch(key)
+    match = re.fullmatch(_SEAL, key)
     return None if match is None else Seal(int(match[1]), match[2])
 
 
@@ -97,7 +98,7 @@ def expired_key(before: int) -> str:
 
 def parse_expired(key: str) -> int | None:
     """Parse the name of that object; return its sequence, None for any other name."""
-    match = _EXPIRED.fullmatch(key)
+    match = re.fullmatch(_EXPIRED, key)
     return None if match is None else int(match[1])
 
 

@@ -129,11 +129,18 @@ def _point_of(folder: FilePath) -> PointFolder | None:
 def _point_in(folder: FilePath) -> FilePath:
     """Return the newest point if a folder is a backup, otherwise the folder itself."""
     # The objects of a bucket are listed in any case. A backup has many, which an address with `backup:` does not list.
-    if not isinstance(folder, Path | ObjectPath) or not (folder / HEAD).is_file():
+    if not isinstance(folder, Path | ObjectPath) or not _has_head(folder):
         return folder
     from tidelog.backup.target import open_target
 
     return _path(open_target(folder.address if isinstance(folder, ObjectPath) else folder), None)
+
+
+def _has_head(folder: Path | ObjectPath) -> bool:
+    try:
+        return (folder / HEAD).is_file()
+    except PermissionError:
+        return False  # Listing the folder reports it.
 
 
 def _path(target: Target, sequence: int | None) -> FilePath:

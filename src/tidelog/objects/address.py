@@ -27,8 +27,8 @@ _ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*):(?!\d+(?:,|$))(/*)(.*)", re
 """`gs:9092` is a host and its port."""
 _BETWEEN = re.compile(r"[:,]\s*(?=[A-Za-z][A-Za-z0-9+.-]*://|/(?!/))")
 """What separates several addresses in one text."""
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9._-]+)?")
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d+)?")
+_BUCKET = r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9._-]+)?"
+_HOST = r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d+)?"
 
 
 class Place(NamedTuple):
@@ -115,7 +115,7 @@ def parse(address: str | os.PathLike[str]) -> Place:
         )
     scheme = match[1].lower()
     bucket, _, prefix = match[3].partition("/")
-    is_bucket = (_HOST if service == "hdfs" else _BUCKET).fullmatch(bucket) is not None
+    is_bucket = re.fullmatch(_HOST if service == "hdfs" else _BUCKET, bucket) is not None
     if not is_bucket:
         text = without_keys(text)
         match = _ADDRESS.fullmatch(text) or match

@@ -11,18 +11,19 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from functools import cached_property
-from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.formats.paths.named_path import NamedPath
 from tidelog.objects.address import ObjectAddress, Place, options_of, parse
-from tidelog.objects.disk_cache import DiskCache, open_cache
 from tidelog.objects.listing import Listing, ObjectFacts, ObjectStore
-from tidelog.objects.object_file import ObjectFile
-from tidelog.objects.read_ahead import Window, executor
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from tidelog.objects.disk_cache import DiskCache
+    from tidelog.objects.object_file import ObjectFile
 
 MOST_PREFETCHED_BYTES = 32 * 1024 * 1024
 """The most bytes that are fetched before a reader asks for them."""
@@ -35,6 +36,8 @@ class ObjectSource:
     """A bucket, with the listing of what lies below `root`."""
 
     def __init__(self, place: Place, options: Mapping[str, str], store: ObjectStore | None = None) -> None:
+        from tidelog.objects.read_ahead import Window  # As all that only objects need: readers of local folders load this module.
+
         self.place = place
         self.options = dict(options)
         self.root: str | None = None
@@ -68,10 +71,14 @@ class ObjectSource:
     @cached_property
     def cache(self) -> DiskCache:
         """The parts of objects on this machine's disk."""
+        from tidelog.objects.disk_cache import open_cache
+
         return open_cache(self.options)
 
     def prefetch(self, key: str, fetch: Callable[[], memoryview], size_bytes: int) -> None:
         """Begin to fetch a part of an object, unless too much is waiting for its reader."""
+        from tidelog.objects.read_ahead import executor
+
         with self._lock:
             if key not in self._waiting and self._waiting_bytes + size_bytes <= MOST_PREFETCHED_BYTES:
                 self._waiting[key] = executor().submit(fetch), size_bytes
@@ -160,6 +167,8 @@ class ObjectPath(NamedPath):
 
     def identity(self, facts: ObjectFacts) -> int:
         """Return a number that another object, or another content under this key, does not have."""
+        from hashlib import blake2b
+
         digest = blake2b(f"{self}\n{facts}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
 
@@ -170,6 +179,8 @@ class ObjectPath(NamedPath):
         return self.facts() is not None
 
     def open_handle(self) -> ObjectFile:
+        from tidelog.objects.object_file import ObjectFile
+
         facts = self.facts()
         if facts is None:
             raise self._missing(errno.EISDIR if self.is_dir() else errno.ENOENT)

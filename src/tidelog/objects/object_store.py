@@ -30,6 +30,7 @@ from tidelog.errors import (
     TidelogError,
 )
 from tidelog.extras import imported_from
+from tidelog.folder_path import HIDDEN
 from tidelog.objects.address import Place
 from tidelog.objects.listing import ObjectFacts
 from tidelog.objects.settings import checked, s3_settings
@@ -44,6 +45,8 @@ REQUEST_S = 300
 _Result = TypeVar("_Result")
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<\n]+)")  # Azure adds lines with the request's identifiers.
+_USER = re.compile(r"://[^/@\s]*@")
+"""A name and a password in the address of an endpoint."""
 _STATUS = re.compile(r"\b(?:status|HTTP)[^0-9]{0,24}([45]\d\d [A-Z][A-Za-z ]+)")
 _CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "InvalidAccessKeyId", "AccessDenied",
                 "SignatureDoesNotMatch", "AuthFailure", "AuthorizationFailure", "AuthenticationFailed",
@@ -223,7 +226,7 @@ def _reason(error: Exception) -> str:
     if not parts:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         parts = [re.sub(r"^Generic \w+ error: ", "", lines[0])[:300]] if lines else [type(error).__name__]
-    return ": ".join(part.strip() for part in parts)
+    return _USER.sub(f"://{HIDDEN}@", ": ".join(part.strip() for part in parts))
 
 
 def _ns(time: datetime) -> int:

@@ -14,7 +14,7 @@ _PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_")
 
 def open_store(place: Place, options: _Pairs) -> ObjectStore:
     """Return a bucket's requests, shared by all sources with the same options and the same environment. Once access was refused
-    they are opened anew: the keys in a file may have been replaced.
+    they are opened again: the keys in a file may have been replaced.
 
     Raises InvalidArgumentError, AuthenticationError, MissingPackageError.
     """

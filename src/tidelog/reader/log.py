@@ -16,8 +16,8 @@ property reads what it needs, once. One thread at a time.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 
@@ -27,12 +27,10 @@ from tidelog.formats.files import Notices
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.paths.file_path import AnyPath, as_path
-from tidelog.formats.summary.known_segments import KnownSegments
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
 from tidelog.objects.object_path import ObjectPath, prefetch
 from tidelog.reader import transactions
-from tidelog.reader.known.known_segment import KnownSegment
 from tidelog.reader.log_segments import LogSegments
 from tidelog.reader.missing.claims import Claims, newest_epoch
 from tidelog.reader.missing.missing_offsets import MissingOffsets, missing_offsets
@@ -92,17 +90,19 @@ class Log(LogSegments):
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
         far = WalkBudget(ELSEWHERE_BYTES, why=ELSEWHERE, map_bytes=ELSEWHERE_MAP_BYTES)
-        is_known = isinstance(path, ObjectPath) or hasattr(path, "segment_facts")
-        known = KnownSegments(path, notices) if is_known and not skip_damaged else None
-        kind = SalvagedSegment if skip_damaged else Segment
+        make: Callable[[SegmentFile, int | None, Notices, WalkBudget], Segment] = SalvagedSegment if skip_damaged else Segment
+        if not skip_damaged and (isinstance(path, ObjectPath) or hasattr(path, "segment_facts")):
+            from tidelog.formats.summary.known_segments import KnownSegments
+            from tidelog.reader.known.known_segment import KnownSegment
+
+            make = partial(KnownSegment, known=KnownSegments(path, notices))
         segments: list[Segment] = []
         budget, begin = WalkBudget(), 0
         for file, after in zip(listing.segments, [*bases, None], strict=False):
             if not isinstance(path, Path):  # A budget for each segment, so that several can be looked at at a time.
                 budget = far.share(max(0, ELSEWHERE_BYTES - begin))
                 begin += file.stat.st_size
-            segment = kind(file, after, notices, budget) if known is None else KnownSegment(file, after, notices, budget, known)
-            segments.append(segment)
+            segments.append(make(file, after, notices, budget))
         log = cls(
             path,
             topic,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.backup.opening import address_of, folder_at, refresh
@@ -410,5 +411,9 @@ def _partitions_in(folder: FilePath) -> bool:
 def _holds_a_log(folder: FilePath) -> bool:
     try:
         return any(file.name == names.PARTITION_METADATA or names.is_log_file(file.name) for file in folder.iterdir())
+    except FileNotFoundError:
+        return isinstance(folder, Path) and folder.is_symlink()  # A disk that is not mounted, or it is gone since it was listed.
+    except NotADirectoryError:
+        return False
     except OSError:
-        return False  # No folder, or gone since it was listed.
+        return True  # Reading the partition reports why.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tidelog.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, SegmentChangedError
 from tidelog.formats import batch_walk, names
@@ -25,7 +25,6 @@ from tidelog.formats.files import FileIdentity, Notices, ReadOnlyFile
 from tidelog.formats.index_entries import IndexEntries
 from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
 from tidelog.formats.paths.file_path import FilePath, with_ending
-from tidelog.formats.summary.segment_summary import SegmentFacts
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.formats.txn_index import TxnIndex
 from tidelog.model import MAX_OFFSET
@@ -37,6 +36,9 @@ from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_hea
 from tidelog.records.control import EndTxnMarker
 from tidelog.records.markers import end_txn_marker
 from tidelog.records.records import first_offset
+
+if TYPE_CHECKING:
+    from tidelog.formats.summary.segment_summary import SegmentFacts
 
 SILENT_WITHOUT_INDEX_BYTES = 2 * 1024 * 1024
 """The size up to which a last segment may lack an index, because Kafka creates a live segment's index with its first entry."""
