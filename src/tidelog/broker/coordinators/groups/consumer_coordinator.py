@@ -258,7 +258,9 @@ class ConsumerCoordinator:
 
         Raises RefusedError if the records cannot be written; then nothing has changed.
         """
-        made = downgraded(consumer, leaving, self.name_of, self._core.clock.now_ms())
+        made = downgraded(
+            consumer, leaving, self.name_of, self._core.clock.now_ms(), rebalances=reason is not None
+        )
         code = self._write(group.group_id, [*self.tombstones(group), group_entry(made, self._group_version)])
         if code:
             raise RefusedError(code, "the group's records cannot be written")
