@@ -20,7 +20,7 @@ def test_a_join_waits_if_the_round_is_full(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path / "data", **ON)
     coordinator.broker.create_topic("t", 2)
     known = Consumer(coordinator, "g", "t", member_id="known").beat()
-    asked = cast(Request, SimpleNamespace(api_version=1, client_id="raw", peer_host="127.0.0.1"))
+    asked = cast("Request", SimpleNamespace(api_version=1, client_id="raw", peer_host="127.0.0.1"))
     node = coordinator.broker.node
 
     def look() -> None:

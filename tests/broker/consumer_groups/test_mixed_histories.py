@@ -1,4 +1,4 @@
-"""Property: the same as in `test_consumer_histories`, with classic members in the group, which changes to their protocol and back.
+"""Property: as in `test_consumer_histories`, with classic members in the group, which changes to their protocol and back.
 
 While the group is a classic one, a model stands for its coordinator: once all members have joined again, each gets its part. What
 changes the group from one protocol to the other is the broker's code (`migration`).
@@ -161,7 +161,9 @@ class Mixed(Coordinator):
         group.protocol_name = choose_protocol(group)
         given: dict[str, dict[uuid.UUID, set[int]]] = {member_id: {} for member_id in group.members}
         for name, one in self.topics.topics.items():
-            subscribers = [key for key, member in group.members.items() if name in read_subscription(member.protocols[PROTOCOL]).topics]
+            subscribers = [
+                key for key, member in group.members.items() if name in read_subscription(member.protocols[PROTOCOL]).topics
+            ]
             for number in range(one.partitions if subscribers else 0):
                 given[subscribers[number % len(subscribers)]].setdefault(one.topic_id, set()).add(number)
         for member_id, some in given.items():
@@ -192,7 +194,9 @@ class Mixed(Coordinator):
         if self._rejoined is not None:
             return None
         client.epoch = self.classic.generation_id
-        return partitions_of(ids(read_assignment(self.classic.members[client.member_id].assignment).assigned_partitions, self.id_of))
+        return partitions_of(
+            ids(read_assignment(self.classic.members[client.member_id].assignment).assigned_partitions, self.id_of)
+        )
 
 
 class ClassicClient(Client):
@@ -227,9 +231,9 @@ class ClassicClient(Client):
 
     def beat(self, coordinator: Coordinator, *, is_lost: bool = False) -> None:
         """Do the next thing: join, ask for the assignment, or send a heartbeat."""
-        mixed = cast(Mixed, coordinator)
+        mixed = cast("Mixed", coordinator)
         try:
-            if self.reports or self.epoch == JOINING and not self.is_waiting(mixed):
+            if self.reports or (self.epoch == JOINING and not self.is_waiting(mixed)):
                 self.is_joined = False
                 mixed.join(self)
                 self.reports = False
@@ -293,14 +297,14 @@ class MixedHistory(History):
         if self.coordinator.classic is None:
             return super().is_settled()
         return all(isinstance(one, ClassicClient) and one.is_joined and not one.reports for one in self.clients) and not any(
-            self.coordinator.is_told_to_rejoin(cast(ClassicClient, one), syncs=False) for one in self.clients
+            self.coordinator.is_told_to_rejoin(cast("ClassicClient", one), syncs=False) for one in self.clients
         )
 
     def check(self) -> None:
         super().check()
         if self.coordinator.classic is not None:
             live = [one for one in self.clients if one.member_id in self.coordinator.members and one.epoch != JOINING]
-            held = [partition for one in live if cast(ClassicClient, one).is_joined for partition in one.has]
+            held = [partition for one in live if cast("ClassicClient", one).is_joined for partition in one.has]
             assert len(held) == len(set(held))
 
 

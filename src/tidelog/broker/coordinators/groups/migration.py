@@ -124,9 +124,7 @@ def may_downgrade(consumer: ConsumerGroup, leaving: Collection[str], config: Bro
     return 0 < left <= config.group_max_size
 
 
-def downgraded(
-    consumer: ConsumerGroup, leaving: Collection[str], name_of: NameOf, now_ms: int, *, rebalances: bool
-) -> Group:
+def downgraded(consumer: ConsumerGroup, leaving: Collection[str], name_of: NameOf, now_ms: int, *, rebalances: bool) -> Group:
     """Return the stable classic group that a consumer group becomes without some members. Each has its target assignment, or if
     the group is to rebalance at once, the partitions that it still reads.
 
