@@ -113,7 +113,7 @@ def test_clients_share_a_group(peer: Peer, java: JavaClients) -> None:
 @pytest.mark.thorough("test_the_same_answers_as_kafka has mixed groups, without clients; this waits for many rebalances")
 def test_a_group_changes_its_protocol(peer: Peer, java: JavaClients) -> None:
     """Clients go over to the new protocol one by one, and back, while they read. No record is lost, and none is read again once
-    it is committed. More is not promised, and Kafka 4.2 does no more: a classic member whose generation ends with the change of the
+    it is committed. Kafka 4.2 does no more: a classic member whose generation ends with the change of the
     group's protocol can commit nothing, and in a rebalance Java's client does not even try.
     """
     topic = group = "migrated"
