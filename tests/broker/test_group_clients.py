@@ -47,6 +47,10 @@ with warnings.catch_warnings():
     from kafka import TopicPartition as PythonTopicPartition
 
 PARTITIONS = 4
+LONG_MS = 240_000
+"""A session that does not end; libraries want it to be shorter than the time between two polls, of five minutes. A member
+that was removed cannot commit what it has read, so others read it again.
+"""
 STATIC_SESSION_MS = 6000
 """Long enough for who comes back at once, though the machine may stand still between the two."""
 # kafka-python now and then leaves a socket to the garbage collector.
@@ -159,7 +163,7 @@ def test_libraries_share_a_group(peer: Peer) -> None:
         for first, second in ((LibrdkafkaMember, AioKafkaMember), (AioKafkaMember, LibrdkafkaMember)):
             here: list[Member] = []
             for kind in (first, second, KafkaPythonMember):
-                here.append(open_members.enter_context(kind(peer.bootstrap, group, [topic])))
+                here.append(open_members.enter_context(kind(peer.bootstrap, group, [topic], session_timeout_ms=LONG_MS)))
                 members.append(here[-1])
                 wait_until_settled(here, places(topic))
                 fill(peer, topic, 2, start=rows)

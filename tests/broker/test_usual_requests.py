@@ -92,7 +92,9 @@ class Side:
         self.member.joined()
         self.member.sync({self.member.member_id: b""})
         self.member.client.receive()
-        self.member.client.ask(ConsumerGroupHeartbeatRequest("modern", NEW_MEMBER, 0, None, None, 1000, ["unknown"], None, None, []), 1)
+        self.member.client.ask(
+            ConsumerGroupHeartbeatRequest("modern", NEW_MEMBER, 0, None, None, 1000, ["unknown"], None, None, []), 1
+        )
         self._client: RawClient | None = None
 
     def answers(self, frames: list[bytes]) -> list[bytes]:

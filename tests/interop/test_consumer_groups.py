@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -25,7 +30,8 @@ from tests.interop.test_modern_groups import GROUPS
 from tests.kafka import Kafka391, Kafka420, numbered_rows
 from tests.kafka.clients import create_topics
 from tests.kafka.group_members import LibrdkafkaMember, Member, Place, wait_until_settled
-from tests.kafka.java import wait_until
+from tests.kafka.jars import JARS, classpath, made_once
+from tests.kafka.java import run_java, wait_until
 from tests.kafka.java_members import JavaClients
 from tests.kafka.java_tools import run_tool
 from tests.patience import PATIENCE_S
@@ -47,6 +53,7 @@ PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
 }
+FRANZ_GO = "github.com/twmb/franz-go@v1.22.3"
 NEW: dict[str, Any] = {"protocol": "consumer", "assignors": ["uniform"]}
 
 fill = partial(numbered_rows.fill, partitions=PARTITIONS)
@@ -106,8 +113,8 @@ def test_clients_share_a_group(peer: Peer, java: JavaClients) -> None:
 
 @pytest.mark.thorough("test_the_same_answers_as_kafka has mixed groups, without clients; this waits for many rebalances")
 def test_a_group_changes_its_protocol(peer: Peer, java: JavaClients) -> None:
-    """Clients go over to the new protocol one by one, and back, while they read. No record is lost, and none is read again once it
-    is committed. More is not promised, and Kafka 4.2 does no more: a classic member whose generation ends with the change of the
+    """Clients go over to the new protocol one by one, and back, while they read. No record is lost, and none is read again once
+    it is committed. Kafka 4.2 does no more: a classic member whose generation ends with the change of the
     group's protocol can commit nothing, and in a rebalance Java's client does not even try.
     """
     topic = group = "migrated"
@@ -151,6 +158,29 @@ def have_committed(members: list[Member], peer: Peer, group: str, topic: str, ro
             member.commit()
         return committed(peer.bootstrap, group) == dict.fromkeys(places(topic), rows)
     return False
+
+
+@pytest.mark.thorough("test_clients_share_a_group has three other clients; franz-go's own tests take minutes")
+@pytest.mark.skipif(shutil.which("go") is None, reason="no Go on the PATH")
+def test_franz_gos_own_tests(peer: Peer) -> None:
+    """Its groups of both protocols: rows go through three topics, while members come and go; patterns."""
+
+    def build(path: Path) -> None:
+        with TemporaryDirectory(prefix="franz-go-") as folder:
+            asked = ["go", "mod", "download", "-json", FRANZ_GO]
+            fetched = subprocess.run(asked, cwd=folder, check=True, capture_output=True)
+        module = json.loads(fetched.stdout)["Dir"]
+        subprocess.run(["go", "test", "-c", "-o", path, "./pkg/kgo"], cwd=module, check=True, capture_output=True)
+
+    program = made_once(JARS / FRANZ_GO.replace("/", "-"), build)
+    # Its tests of one protocol alone would hang: they count on all of them to run.
+    wanted = ["-test.v", "-test.run", "^(TestGroupETL|TestGroupSimple|Test848RegexBrokerResolves)$"]
+    settings = {"KGO_SEEDS": peer.bootstrap, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "5000"}
+    ran = subprocess.run(
+        [program, *wanted], env=os.environ | settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert not ran.returncode, ran.stdout[-10_000:]
+    assert "--- PASS: TestGroupETL/sticky/848/static" in ran.stdout
 
 
 def topic_ids(bootstrap: str) -> dict[str, uuid.UUID]:

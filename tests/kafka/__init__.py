@@ -6,8 +6,9 @@
         broker.create_topic("events", partitions=2, **{"segment.bytes": "65536"})
         ...
 
-`Kafka391` runs Apache Kafka 3.9.1 (KRaft, broker and controller in one process), `Kafka420` 4.2.0; `Kafka241` runs 2.4.1 beside its ZooKeeper.
-Nothing here is imported by `src/`. `why_not()` returns the reason why Kafka cannot run on this machine, or None.
+`Kafka391` runs Apache Kafka 3.9.1 (KRaft, broker and controller in one process), `Kafka420` 4.2.0; `Kafka241` runs 2.4.1
+beside its ZooKeeper. Nothing here is imported by `src/`. `why_not()` returns the reason why Kafka cannot run on this machine,
+or None.
 """
 
 from tests.kafka.brokers import Kafka241, Kafka391, Kafka420

@@ -31,9 +31,10 @@ def drawn(cls: type[Struct], version: int, draw: random.Random) -> Any:
     for field in cls.FIELDS:
         if field.tag is not None or version not in field.versions:
             continue
-        if is_null_only(field, version, is_flexible=version >= getattr(cls, "FIRST_FLEXIBLE", 0)):
-            values[field.name] = None
-        elif version in field.nullable and field.kind != "records" and draw.random() < 0.2:  # Plans leave null records.
+        # Plans leave null records.
+        may_be_null = version in field.nullable and field.kind != "records"
+        is_flexible = version >= getattr(cls, "FIRST_FLEXIBLE", 0)
+        if is_null_only(field, version, is_flexible=is_flexible) or (may_be_null and draw.random() < 0.2):
             values[field.name] = None
         elif field.kind in NUMBERS:
             values[field.name] = draw.choice(

@@ -38,7 +38,8 @@ def is_null_only(field: Field, version: int, *, is_flexible: bool) -> bool:
         return False
     if field.kind == "struct" or not isinstance(field.of, type):
         return True
-    return any(one.kind not in KINDS for one in field.of.FIELDS if version in one.versions)
+    element: type[Struct] = field.of
+    return any(one.kind not in KINDS for one in element.FIELDS if version in one.versions)
 
 
 class _Plan:

@@ -85,6 +85,10 @@ class Coordinator:
         else:
             result = heartbeat(self.group, beat, self.topics)
             self.group.topics_seen = self.topics.topics_seen
+        return self.took_over(result)
+
+    def took_over(self, result: Result) -> Result:
+        """Write what a request changes, and begin the assignment that it needs."""
         self.write(result.changes)
         if result.needs_assignment and not self.late:
             plan = plan_of(self.group, self.topics)

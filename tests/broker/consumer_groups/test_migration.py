@@ -188,13 +188,36 @@ def test_the_last_new_member_times_out(coordinator: Coordinator, name: str) -> N
     assert not old.joined().error_code
 
 
+def test_the_last_new_member_does_not_revoke(coordinator: Coordinator, name: str) -> None:
+    new = Consumer(coordinator, name, "t").beat()
+    old = classic(coordinator, name)
+    old.go_in()
+    everything = new.owned
+    for _ in range(8):  # Its rebalance timeout is a minute, and heartbeats keep its session.
+        new.code(topic_partitions=everything)
+        old.heartbeat()
+        coordinator.pass_time(CLASSIC_MS - 1)
+    assert coordinator.group(name).consumer is None
+    assert list(coordinator.group(name).members) == [old.member_id]
+
+
 def test_requests_are_checked(coordinator: Coordinator, name: str) -> None:
     new = Consumer(coordinator, name, "t").beat()
     old = classic(coordinator, name)
     old.go_in()
     assert old.heartbeat(generation_id=9) == ErrorCode.ILLEGAL_GENERATION
     assert old.heartbeat(member_id=new.member_id) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert old.heartbeat(member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
+    static = classic(coordinator, name, instance_id="i")
+    static.go_in()
+    assert static.heartbeat(member_id="nobody") == ErrorCode.FENCED_INSTANCE_ID
+    static.sync(member_id="nobody")
+    assert static.synced().error_code == ErrorCode.FENCED_INSTANCE_ID
+    static.join(member_id="nobody")
+    assert static.joined().error_code == ErrorCode.FENCED_INSTANCE_ID
+    static.leave()
     for changes, code in (
+        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"protocol_name": "other"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"generation_id": 9}, ErrorCode.ILLEGAL_GENERATION),

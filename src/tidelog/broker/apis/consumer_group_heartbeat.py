@@ -41,7 +41,7 @@ SERVED = Versions(0, 1)
 _FIRST_WITH_MEMBER_ID = 1
 
 _UNCHANGED: Final = [None, -1, None, None, None, None]
-"""The fields of a heartbeat after the instance id, if it says nothing new: rack, timeout, topics, pattern, assignor, partitions."""
+"""The fields after the instance id of a heartbeat that says nothing new: rack, timeout, topics, pattern, assignor, partitions."""
 
 
 def _gate(asker: Asker, message: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
@@ -186,4 +186,11 @@ def _refused(code: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbe
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=reason)
 
 
-API = Api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, SERVED, ACCESS, by_groups(handle), usual_by_groups(answer_usual))
+API = Api(
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    SERVED,
+    ACCESS,
+    by_groups(handle),
+    usual_by_groups(answer_usual),
+)

@@ -176,9 +176,7 @@ class ConsumerCoordinator:
             self.assign(group, consumer)
         return result
 
-    def stays(
-        self, group: Group, member_id: str, epoch: int, instance_id: str | None, client_id: str, client_host: str
-    ) -> bool:
+    def stays(self, group: Group, member_id: str, epoch: int, instance_id: str | None, client_id: str, client_host: str) -> bool:
         """Restart a member's session if a heartbeat that names nothing else can change nothing; return whether it was."""
         consumer = group.consumer
         member = None if consumer is None else consumer.members.get(member_id)
@@ -258,7 +256,7 @@ class ConsumerCoordinator:
 
         Raises RefusedError if the records cannot be written; then nothing has changed.
         """
-        made = downgraded(consumer, leaving, self.name_of, self._core.clock.now_ms())
+        made = downgraded(consumer, leaving, self.name_of, self._core.clock.now_ms(), rebalances=reason is not None)
         code = self._write(group.group_id, [*self.tombstones(group), group_entry(made, self._group_version)])
         if code:
             raise RefusedError(code, "the group's records cannot be written")

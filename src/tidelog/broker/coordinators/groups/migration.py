@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.coordinators.consumer_groups.classic_members import IdOf, NameOf, assignment_bytes, ids
 from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     NOTHING,
+    Assignment,
     Change,
     ConsumerGroup,
     ConsumerMember,
@@ -123,8 +124,13 @@ def may_downgrade(consumer: ConsumerGroup, leaving: Collection[str], config: Bro
     return 0 < left <= config.group_max_size
 
 
-def downgraded(consumer: ConsumerGroup, leaving: Collection[str], name_of: NameOf, now_ms: int) -> Group:
-    """Return the classic group that a consumer group becomes without some members: stable, with their target assignments."""
+def downgraded(consumer: ConsumerGroup, leaving: Collection[str], name_of: NameOf, now_ms: int, *, rebalances: bool) -> Group:
+    """Return the stable classic group that a consumer group becomes without some members. Each has its target assignment, or if
+    the group is to rebalance at once, the partitions that it still reads.
+
+    Kafka 4.2 gives each its target assignment then, too. If the group becomes a consumer group again before all have joined,
+    a partition that its reader does not know to be taken away has two of them until that one's next heartbeat.
+    """
     group = Group(consumer.group_id, now_ms)
     for one in consumer.members.values():
         if one.member_id in leaving:
@@ -146,6 +152,13 @@ def downgraded(consumer: ConsumerGroup, leaving: Collection[str], name_of: NameO
     group.generation_id = consumer.epoch
     group.protocol_name = choose_protocol(group)
     for member in group.members.values():
-        target = consumer.targets.get(member.member_id, NOTHING)
-        member.assignment = assignment_bytes(target, member.protocols[group.protocol_name], name_of)
+        held = _owned(consumer.members[member.member_id]) if rebalances else consumer.targets.get(member.member_id, NOTHING)
+        member.assignment = assignment_bytes(held, member.protocols[group.protocol_name], name_of)
     return group
+
+
+def _owned(member: ConsumerMember) -> Assignment:
+    both = dict(member.assigned)
+    for topic_id, partitions in member.pending.items():
+        both[topic_id] = both.get(topic_id, frozenset()) | partitions
+    return both
