@@ -34,6 +34,7 @@ from tidelog.wire.messages.metadata import MetadataResponse
 M = TypeVar("M", bound=Message)
 
 TIMEOUT_S = 60
+TURNS_CHILD = Path(__file__).parents[1] / "children" / "turns_child.py"
 STOP_TIMEOUT_S = 600
 TICKS = os.sysconf("SC_CLK_TCK")
 PROPERTIES = {"log.segment.delete.delay.ms": "0", "log.retention.ms": "-1", "num.partitions": "1"}
@@ -71,11 +72,12 @@ class KafkaProcess:
 class TidelogProcess:
     """`tidelog serve`."""
 
-    def __init__(self, folder: Path, properties: Mapping[str, str], more: Sequence[str] = ()) -> None:
-        """`more` are further options of the command."""
+    def __init__(self, folder: Path, properties: Mapping[str, str], more: Sequence[str] = (), turns: Path | None = None) -> None:
+        """`more` are further options of the command. `turns` gets the turns of its loop (`children.turns_child`)."""
         self.port = free_port()
         settings = [f"--property={name}={value}" for name, value in {**PROPERTIES, **properties}.items()]
-        self._command = [sys.executable, "-m", "tidelog", "serve", "--data", str(folder), "--listen", f"127.0.0.1:{self.port}"]
+        program = ["-m", "tidelog"] if turns is None else [str(TURNS_CHILD), str(turns)]
+        self._command = [sys.executable, *program, "serve", "--data", str(folder), "--listen", f"127.0.0.1:{self.port}"]
         self._command += [*settings, *more]
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -111,7 +113,14 @@ class TidelogProcess:
 class Peer:
     """A running broker, and the measurements of its process."""
 
-    def __init__(self, name: str, folder: Path, properties: Mapping[str, str] | None = None, more: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        more: Sequence[str] = (),
+        turns: Path | None = None,
+    ) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.name = name
@@ -119,7 +128,7 @@ class Peer:
         if name == "kafka":
             self.process = KafkaProcess(folder / "kafka", properties or {})
         else:
-            self.process = TidelogProcess(folder / "data", properties or {}, more)
+            self.process = TidelogProcess(folder / "data", properties or {}, more, turns)
         self.data = folder / ("kafka/data" if name == "kafka" else "data")
         self._folder = folder
         self._admin: AdminClient | None = None

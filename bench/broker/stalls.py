@@ -64,6 +64,11 @@ class Stall(NamedTuple):
     longest_ms: float
     p50_ms: float
     samples: int
+    began_s: float = 0.0
+    """When the attack began and ended, in epoch seconds."""
+    ended_s: float = 0.0
+    turn_ms: float | None = None
+    """The longest turn of the broker's loop meanwhile, in processor time, if that was measured."""
 
 
 Attack = Iterator[None]
@@ -98,10 +103,11 @@ def measure(peer: Peer, row: Row, scale: float) -> Stall:
         if prober.stdout.readline().strip() != "ready":
             raise RuntimeError("the prober did not begin")
         time.sleep(SETTLED_S)
+        began = time.time()
         next(running, None)
         time.sleep(SETTLED_S)
         prober.stdin.close()
-        return Stall(**loads(prober.stdout.read()))
+        return Stall(**loads(prober.stdout.read()), began_s=began, ended_s=time.time())
     finally:
         prober.kill()
         prober.wait()

@@ -328,7 +328,7 @@ def test_formats_by_ending(tmp_path: Path) -> None:
     assert format_of(Path("a.CSV")) == "csv"
     assert format_of(Path("a.b.jsonl.gz")) == "jsonl"
     assert format_of(Path("a.pq")) == "parquet"
-    with pytest.raises(InvalidArgumentError, match="ending does not say"):
+    with pytest.raises(InvalidArgumentError, match="extension does not say"):
         format_of(Path("a.txt"))
     with pytest.raises(InvalidArgumentError, match="unknown file format"):
         open_source(tmp_path / "a.csv", T, "xml")

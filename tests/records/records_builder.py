@@ -61,7 +61,7 @@ class RecordsBuilder:
         if magic not in (0, 1, 2):
             raise InvalidArgumentError("unknown magic", found=magic, expected="0, 1 or 2")
         if codec is Codec.ZSTD and magic < 2:
-            raise UnsupportedCompressionTypeError(f"message format v{magic} has no zstd")
+            raise UnsupportedCompressionTypeError(f"message format v{magic} does not support zstd")
         if magic < 2 and (is_transactional or is_control or producer != NO_PRODUCER or delete_horizon_ms is not None):
             raise InvalidArgumentError(f"message format v{magic} has no producers, control records and delete horizons")
         self.magic = magic

@@ -68,7 +68,7 @@ class TestDownConversion:
         """MemoryRecordsBuilderTest.convertV2ToV1UsingMixedCreateAndLogAppendTime: with zstd it is an error."""
         data = build_batch_v2([record(0, 1)], codec=Codec.ZSTD)
         for magic in (0, 1):
-            with pytest.raises(UnsupportedCompressionTypeError, match=f"v{magic} has no zstd"):
+            with pytest.raises(UnsupportedCompressionTypeError, match=f"v{magic} does not support zstd"):
                 fetch(data, magic)
         assert fetch(data, 2) == data
 

@@ -571,7 +571,7 @@ class TestOffsets:
         ...V2ToV0Compressed."""
         data = batch(magic, codec)
         if codec is Codec.ZSTD and to < 2:
-            refusal(data, UnsupportedCompressionTypeError, "has no zstd", magic=to)
+            refusal(data, UnsupportedCompressionTypeError, "does not support zstd", magic=to)
             return
         validated = append(data, magic=to, timestamp_type=timestamp_type, base_offset=START)
         assert {header.magic for header in validated.headers} == {to}
@@ -632,7 +632,7 @@ class TestCompression:
     @pytest.mark.parametrize("magic", [0, 1])
     def test_zstd_unavailable(self, codec: Codec, magic: int) -> None:
         """LogValidatorTest.testZStdCompressedWithUnavailableIBPVersion: formats before v2 do not know it."""
-        refusal(batch(2, codec), UnsupportedCompressionTypeError, "has no zstd", magic=magic, target_codec=Codec.ZSTD)
+        refusal(batch(2, codec), UnsupportedCompressionTypeError, "does not support zstd", magic=magic, target_codec=Codec.ZSTD)
 
     def test_different_level_does_not_cause_recompression(self) -> None:
         """LogValidatorTest.testDifferentLevelDoesNotCauseRecompression: the records are the same bytes."""

@@ -275,7 +275,7 @@ def compress(codec: Codec, data: Bytes, level: int | None = None, *, magic: int 
     if codec is Codec.LZ4:
         return _compress_lz4(memoryview(data), level, magic)
     if magic < 2:
-        raise UnsupportedCompressionTypeError(f"message format v{magic} has no zstd")
+        raise UnsupportedCompressionTypeError(f"message format v{magic} does not support zstd")
     return _compress_zstd(memoryview(data), _ZSTD_LEVEL if level is None else level)
 
 

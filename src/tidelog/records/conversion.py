@@ -184,7 +184,7 @@ _MESSAGE_COLUMNS = ("offset", "timestamp", "key_position", "key_length", "value_
 def check_codec(codec: Codec, magic: int) -> None:
     """Raise UnsupportedCompressionTypeError for a codec that the message format does not support."""
     if codec is Codec.ZSTD and magic < 2:
-        raise UnsupportedCompressionTypeError(f"message format v{magic} has no zstd")
+        raise UnsupportedCompressionTypeError(f"message format v{magic} does not support zstd")
 
 
 def producer_of(header: BatchHeader) -> Producer:

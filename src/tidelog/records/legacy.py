@@ -70,7 +70,7 @@ def encode_message(
     if timestamp < NO_TIMESTAMP:
         raise InvalidArgumentError("negative timestamp", found=timestamp)
     if codec is Codec.ZSTD:
-        raise UnsupportedCompressionTypeError(f"message format v{magic} has no zstd")
+        raise UnsupportedCompressionTypeError(f"message format v{magic} does not support zstd")
     attributes = int(codec)
     if magic == 1 and timestamp_type == LOG_APPEND_TIME:
         attributes |= LOG_APPEND_TIME_BIT

@@ -249,7 +249,7 @@ def test_a_key_that_nothing_needs_is_an_error(tmp_path: Path) -> None:
     for command in (["find", str(golden.data), "orders", "--at", "earliest"], ["verify", str(golden.data)]):
         ran = run(*command, *golden.options, "--tier-key", "/nope")
         assert ran.exit_code == 1
-        assert "a tier's key is given, and LocalTieredStorage does not encrypt" in ran.stderr
+        assert "a tier's key is given, but LocalTieredStorage does not encrypt" in ran.stderr
 
 
 def test_keys(key: Path, tmp_path: Path) -> None:

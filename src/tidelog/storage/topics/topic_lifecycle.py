@@ -286,7 +286,7 @@ class TopicLifecycle:
                 self._partitions.remove_later(*removal)
         finally:
             self._busy.discard(name)
-        logger.info("topic %s: deleted, its folders are removed later", name)
+        logger.info("topic %s: deleted; its folders are removed later", name)
 
     def alter(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Replace a topic's properties.

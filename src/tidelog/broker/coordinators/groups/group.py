@@ -235,7 +235,7 @@ class Group:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members of either protocol, and exists."""
+        """Whether the group exists and has no members of either protocol."""
         return self._state is GroupState.EMPTY and (self.consumer is None or not self.consumer.members)
 
     @property
