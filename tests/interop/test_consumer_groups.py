@@ -30,8 +30,8 @@ from tests.interop.test_modern_groups import GROUPS
 from tests.kafka import Kafka391, Kafka420, numbered_rows
 from tests.kafka.clients import create_topics
 from tests.kafka.group_members import LibrdkafkaMember, Member, Place, wait_until_settled
-from tests.kafka.jars import JARS, classpath, made_once
-from tests.kafka.java import run_java, wait_until
+from tests.kafka.jars import JARS, made_once
+from tests.kafka.java import wait_until
 from tests.kafka.java_members import JavaClients
 from tests.kafka.java_tools import run_tool
 from tests.patience import PATIENCE_S
