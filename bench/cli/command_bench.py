@@ -79,13 +79,18 @@ def run(records: int, rounds: int) -> dict[str, Any]:
         "tidelog cat -n 1": [*cat, "small", "-n", "1"],
     }
     seconds = {name: statistics.median(_seconds(command) for _ in range(rounds)) for name, command in starts.items()}
-    base = seconds["tidelog cat -n 1"]
-    scan = statistics.median(_seconds([*cat, "orders", "--format", "arrow"]) for _ in range(rounds)) - base
+
+    def without_start(*options: str) -> float:
+        """Return the time of `cat` on all records, less that of the same command on hardly a record."""
+        whole, start = (_seconds([*cat, topic, *options]) for topic in ("orders", "small"))
+        return whole - start
+
+    scan = statistics.median(without_start("--format", "arrow") for _ in range(rounds))
     grep = []
     for text in EXPRESSIONS:
         ours, theirs = [], []
         for _ in range(rounds):
-            ours.append(_seconds([*cat, "orders", "--grep", text]) - base)
+            ours.append(without_start("--grep", text))
             theirs.append(_seconds(["grep", "-cE", text, str(values)]))
         own, peer = statistics.median(ours), statistics.median(theirs)
         rates = {"mb_per_s": read_bytes / 1e6 / own, "grep_mb_per_s": values.stat().st_size / 1e6 / max(peer, 0.01)}
