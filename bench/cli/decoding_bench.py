@@ -1,9 +1,9 @@
 """Decoding values into Arrow columns: records a second of one core, and the share of the library's own speed. Processor time.
 
 The library's own speed is that of a loop over the same values that only makes its objects: `orjson.loads`,
-`fastavro.schemaless_reader`, `msgspec.msgpack.decode`, `FromString`. The columns are made in addition. A record has five fields: a long,
-two texts of which one may be null, a double, a Boolean; its JSON has about 85 bytes. `framed` is Avro in Confluent's wire format,
-of two schemas, by a registry that answers from memory. `display` makes texts for people.
+`fastavro.schemaless_reader`, `msgspec.msgpack.decode`, `FromString`. The columns are made in addition. A record has five fields:
+a long, two texts of which one may be null, a double, a Boolean; its JSON has about 85 bytes. `framed` is Avro in Confluent's wire
+format, of two schemas, by a registry that answers from memory. `display` makes texts for people.
 
 The target is 1 M records/s or 0.8 of the library.
 """

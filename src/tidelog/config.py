@@ -277,11 +277,9 @@ class LogConfig:
         values: dict[str, Any] = {}
         for name, text in unaliased(properties).items():
             if name not in known:
-                raise InvalidArgumentError(
-                    "unknown topic property",
-                    found=f"{name}{did_you_mean(name, known)}",
-                    expected=", ".join(sorted(known)),
-                )
+                near = did_you_mean(name, known)
+                expected = None if near else ", ".join(sorted(known))
+                raise InvalidArgumentError("unknown topic property", found=f"{name}{near}", expected=expected)
             values[known[name]] = text
         return cls(**values)
 

@@ -153,6 +153,8 @@ def test_properties_by_either_name(tmp_path: Path) -> None:
         ({"num_partitions": 0}, "num.partitions"),
         ({"log.dirs": "/a,/b"}, "log.dirs"),
         ({"listeners": "OTHER://:9093"}, "has no protocol"),
+        ({"ssl_cafile": "ca.pem"}, r"clients get theirs from client_config\(\): found ssl.cafile, expected tls=True"),
+        ({"tls": True, "sasl_mechanism": "PLAIN"}, "found sasl.mechanism"),
     ],
 )
 def test_bad_properties(properties: dict[str, object], message: str) -> None:
@@ -325,6 +327,9 @@ class TestWithoutAClient:
         with Broker() as broker:
             with pytest.raises(InvalidArgumentError, match=r"did you mean retention.ms\?"):
                 broker.create_topic("t", retention_mss=1)
+            for other in ("replication_factor", "num_partitions", "config"):
+                with pytest.raises(InvalidArgumentError, match=f"create_topic has no {other}: expected"):
+                    broker.create_topic("t", **{other: 1})
             with pytest.raises(UnknownTopicOrPartitionError):
                 broker.records("t")
             broker.create_topic("t")

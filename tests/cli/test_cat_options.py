@@ -117,6 +117,16 @@ def test_keys_and_expressions(everything: list[Row]) -> None:
     ]
 
 
+def test_a_selection_of_nothing_says_so(everything: list[Row]) -> None:
+    for options, hint in (
+        (["--key", "k"], "; --key compares the whole key, --grep finds a part of it"),
+        (["--key", "k", "--count"], "; --key compares the whole key, --grep finds a part of it"),
+        (["--grep", "nowhere"], ""),
+    ):
+        found = run_ok("cat", KAFKA_3, TOPIC, *options)
+        assert found.stderr == f"note: no record matches, of {len(everything)} that were read{hint}\n"
+
+
 def test_headers(everything: list[Row]) -> None:
     assert rows("--header", "h0") == [row for row in everything if any(name == "h0" for name, _ in row["headers"])]
     assert rows("--header", "h0=xxxx") == [row for row in everything if ["h0", "xxxx"] in row["headers"]]

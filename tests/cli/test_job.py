@@ -92,6 +92,7 @@ def test_careless_use(tmp_path: Path) -> None:
         assert run("job", name, KAFKA_3, "--partition", "0").exit_code == 2
     refused = run("job", "mirror", "127.0.0.1:1", "--target", KAFKA_3, "--map", tmp_path / "map")
     assert (refused.exit_code, "--target needs HOST:PORT" in refused.stderr) == (2, True)
+    assert "there is no group 'nobody'" in run("job", "lag", KAFKA_3, "--group", "nobody").error
     assert "inside the data folder" in run("job", "verify", KAFKA_3, "--rows", KAFKA_3 / "rows").error
     (tmp_path / "rows").mkdir()
     assert "already exists" in run("job", "verify", KAFKA_3, "--rows", tmp_path / "rows").error

@@ -93,6 +93,16 @@ def test_texts_and_bytes(tmp_path: Path) -> None:
         assert rows(session, "SELECT key, value, len(headers) FROM raw.orders") == [(b"k\xff", b"\x00a", 3), (None, b"", 3)]
 
 
+def test_what_is_not_utf_8_is_shown_as_duckdb_shows_it(tmp_path: Path) -> None:
+    values = [bytes(range(256)), "ä\xf6".encode() + b"\xc3", b"\xed\xa0\x80", "\U0010ffff".encode(), b"\xf4\x90\x80\x80"]
+    builder = LogBuilder(tmp_path)
+    builder.append([(NOON, None, value) for value in values])
+    builder.close()
+    with Session(tmp_path) as session:
+        shown = rows(session, "SELECT coalesce(TRY(decode(value)), value::VARCHAR) FROM raw.orders")
+        assert rows(session, "SELECT value FROM orders") == shown
+
+
 def test_topics_that_differ_only_in_case_are_not_mistaken(tmp_path: Path) -> None:
     for topic, value in (("Orders", b"upper"), ("orders", b"lower")):
         builder = LogBuilder(tmp_path, topic=topic)

@@ -51,6 +51,7 @@ from tidelog.broker.requests.listeners import joined, loopback
 from tidelog.broker.server.secured.quick_security import QuickSecurity
 from tidelog.broker.serving_broker import ServingBroker
 from tidelog.broker.settings.server_properties import described, sort_properties
+from tidelog.broker.settings.unused_properties import UNUSED_PROPERTIES
 from tidelog.broker.topics.topic_changes import Job
 from tidelog.clock import Clock, SystemClock
 from tidelog.config import PropertyValue
@@ -72,6 +73,15 @@ READ_BYTES = 1 << 20
 
 Value = bytes | str | None
 
+_OF_OTHER_CLIENTS = {
+    "num_partitions": "partitions, the second argument",
+    "replication_factor": "nothing: this broker has the only replica",
+    "replica_assignments": "nothing: this broker has the only replica",
+    "config": "the properties themselves: retention_ms=1000",
+    "topic_configs": "the properties themselves: retention_ms=1000",
+}
+"""What other clients' classes of new topics are given."""
+
 
 class Broker:
     """A broker in this process, for any Kafka client. Raises InvalidArgumentError for an unknown property or a bad value."""
@@ -91,6 +101,13 @@ class Broker:
             for name, value in kafka_properties.items()
             if value is not None
         }
+        for name in given:
+            if name.split(".")[0] in ("ssl", "sasl", "security") and name not in UNUSED_PROPERTIES:
+                raise InvalidArgumentError(
+                    "not a property of a broker; its clients get theirs from client_config()",
+                    found=name,
+                    expected="tls=True, users={'alice': 'secret'}",
+                )
         self._security: QuickSecurity | None = None
         if tls or users is not None:
             if "listeners" in given or "listener.security.protocol.map" in given:
@@ -208,6 +225,9 @@ class Broker:
         Raises TopicExistsError, and InvalidArgumentError for a name, number or property that Kafka would refuse.
         """
         self._check_writable()
+        for other, instead in _OF_OTHER_CLIENTS.items():
+            if other in properties:
+                raise InvalidArgumentError(f"create_topic has no {other}", expected=instead)
         named = {name if "." in name else name.replace("_", "."): value for name, value in properties.items()}
         self._change(name, lambda node: node.topics.creation(name, partitions, named))
 

@@ -42,7 +42,7 @@ class MsgpackDecoder(ObjectDecoder):
         if len(given) < len(values) or max(map(len, given), default=0) > SMALL_BYTES:
             return super().load_all(values)
         # 0xDD begins a list with a count of 32 bits.
-        found = self._decode(b"\xdd" + (2 * len(given)).to_bytes(4, "big") + _PACKED_MARK.join([*given, b""]))
+        found: list[object] = self._decode(b"\xdd" + (2 * len(given)).to_bytes(4, "big") + _PACKED_MARK.join([*given, b""]))
         if found[1::2] != [_MARK] * len(given):
             raise ValueError("a value is longer or shorter than it declares")
         return found[::2]

@@ -158,7 +158,7 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 
 def _text(value: bytes) -> str:
-    """Return bytes as text. If they are not UTF-8, return what DuckDB shows for them: `\\xFF` for all but printable ASCII."""
+    """Return bytes as text. If they are not UTF-8, escape all but printable ASCII, as DuckDB does."""
     try:
         return value.decode()
     except UnicodeDecodeError:

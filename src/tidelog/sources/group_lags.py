@@ -95,6 +95,15 @@ def check_all_there(found: Sequence[GroupLag], wanted: tuple[str, ...] | None, p
             raise no_such_group(min(missing), source)
 
 
+def check_exist(wanted: Sequence[str], place: str) -> None:
+    """Raise NotFoundError for a group that does not exist, before anything is measured."""
+    if wanted:
+        with open_source(place) as source:
+            missing = set(wanted) - {one.group for one in source.groups().list()}
+            if missing:
+                raise no_such_group(min(missing), source)
+
+
 def no_such_group(group: str, source: Source) -> NotFoundError:
     """Return the error for a group that a source does not have; it suggests similar names."""
     near = ""

@@ -78,6 +78,7 @@ def test_a_few_wrong_clocks_do_not_shrink_the_axis(visitor: Visitor) -> None:
         "aria-label", re.compile("^Records over time: 51 records from 2026-11-19 00:00:00 to 2026-11-19 01")
     )
     expect(page.locator(".timeline")).to_contain_text("All are from 1970-01-01 00:00 to 2036-11-19 00:00.")
+    expect(page.get_by_text(re.compile("53 records · .* · 1970-01-01 00:00 to 2036-11-19 00:00"))).to_be_visible()
     page.get_by_role("button", name="Show all times").click()
     expect(chart).to_have_attribute("aria-label", re.compile("^Records over time: 53 records"))
     page.get_by_role("button", name="All", exact=True).click()

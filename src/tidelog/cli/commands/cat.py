@@ -120,8 +120,9 @@ def command(options: CatOptions) -> None:
                     raise click.exceptions.Exit(EXIT_INTERRUPTED) from None  # This is how it ends: no message.
     for text in (*reading.report.notices(), *(() if decoder is None else decoder.notices()), *filter_notices(filters)):
         notices.note(text)
-    if not written and on_stdout and stdout_is_terminal():
-        notices.note("no record matches")
+    if not written and options.count != 0 and (filters or (on_stdout and stdout_is_terminal())):
+        hint = "; --key compares the whole key, --grep finds a part of it" if options.keys and bar.records else ""
+        notices.note(f"no record matches, of {bar.records:,} that were read{hint}")
     if not on_stdout:
         notices.print_line(f"{options.output}: {written:,} record{'' if written == 1 else 's'}")
     if not reading.report.is_complete:

@@ -10,6 +10,7 @@ from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import lag_options, lag_times, source_argument
 from tidelog.cli.time_options import run_clock
 from tidelog.model import Isolation
+from tidelog.sources.group_lags import check_exist
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,4 +55,4 @@ def command(
             progress=progress,
         )
 
-    run_job(options, "lag", work, places=[source])
+    run_job(options, "lag", work, places=[source], check=lambda: check_exist(groups, source))

@@ -27,7 +27,7 @@ class ProgressBar:
 
     def __init__(self, what: str, total_bytes: int, *, answer_on_stdout: bool = True) -> None:
         self.done_bytes = 0
-        self._records = 0
+        self.records = 0
         self._what = what
         self._total_bytes = total_bytes
         self._enabled = stderr_is_terminal() and not (answer_on_stdout and stdout_is_terminal())
@@ -42,7 +42,7 @@ class ProgressBar:
         """Count `done_bytes` more bytes, and records if they are known, as done. May be called on any thread."""
         with self._guard:
             self.done_bytes += done_bytes
-            self._records += records
+            self.records += records
             if not self._enabled:
                 return
             if self._bar is None:
@@ -50,7 +50,7 @@ class ProgressBar:
                     return
                 self._bar = _show(self._what, self._total_bytes)
             progress, task = self._bar
-            counted = f"{self._records:,} records" if self._records else ""
+            counted = f"{self.records:,} records" if self.records else ""
             progress.update(task, completed=min(self.done_bytes, self._total_bytes), records=counted)
 
     def hide(self) -> None:

@@ -4,7 +4,7 @@ r"""The columns of a topic's table, as SQL expressions over the columns of a sca
 |---|---|---|
 | topic, partition, offset | VARCHAR, INTEGER, BIGINT | |
 | timestamp | TIMESTAMP WITH TIME ZONE | NULL if the record has none |
-| key, value | VARCHAR | text; bytes that are not UTF-8 are shown as `\xFF`, as DuckDB does; NULL only if the key or value is null |
+| key, value | VARCHAR | text; bytes that are not UTF-8 are shown as `\xFF`; NULL only if the key or value is null |
 | headers | MAP(VARCHAR, VARCHAR) | `headers['trace-id']`; of several headers with the same name, the last one |
 
 With `decode`, a key or value has the decoder's type, and `key_undecoded` or `value_undecoded` has the bytes if decoding failed.

@@ -23,6 +23,9 @@ function uPlotLoaded() {
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const short = new Intl.NumberFormat("en", { notation: "compact" });
 
+/** A tick's text, or nothing if it would be cut off at the right border, `room` pixels from its middle. */
+const fitting = (text, room) => (Math.max(...text.split("\n").map((line) => line.length)) * 3.6 > room ? "" : text);
+
 export class Counts {
   constructor(answered) {
     this.answered = answered;
@@ -89,7 +92,7 @@ export class Counts {
       cursor: { show: false },
       scales: { x: { time: true, range: [axis.from, axis.to] }, y: { range: [0, Math.max(1, highest)] } },
       axes: [
-        { stroke: text, grid, ticks: grid, font: "12px system-ui", size: 48, space: 90, values: (_, at) => at.map((ms, index) => tick(ms, at[1] - at[0] || step, at[index - 1]).slice(0, axis.x(ms) > axis.left + axis.width - 36 ? 5 : undefined)) },
+        { stroke: text, grid, ticks: grid, font: "12px system-ui", size: 48, space: 90, values: (_, at) => at.map((ms, index) => fitting(tick(ms, at[1] - at[0] || step, at[index - 1]), axis.left + axis.width + axis.right - axis.x(ms))) },
         { stroke: text, grid, ticks: { show: false }, font: "12px system-ui", size: axis.left, space: 34, incrs: [1, 2, 5].flatMap((one) => Array.from({ length: 16 }, (_, power) => one * 10 ** power)).sort((one, other) => one - other), values: (_, at) => at.map((value) => short.format(value)) },
       ],
       tzDate: (ms) => uPlot.tzDate(new Date(ms), chosenZone()),

@@ -112,7 +112,9 @@ export const topicView = {
     async function widen() {
       try {
         const { start_ms: from, step_ms: step, counts } = await extent("counts", { ...wanted, buckets: 1 });
-        timeline.widen({ from: bounded(from), to: bounded(from + step * counts.length) });
+        const to = from + step * counts.length;
+        timeline.widen({ from: bounded(from), to: bounded(to) });
+        if (counts.some(Boolean)) summary.textContent = facts({ ...topic, first_ms: from, last_ms: to - 1 });
       } catch (error) {
         if (!isAborted(error)) console.warn(error.message);
       }
