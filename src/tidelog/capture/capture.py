@@ -13,6 +13,7 @@ A partition that fails is listed in the point (`incomplete`), which then has the
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,9 @@ from tidelog.errors import IllegalStateError, NotFoundError, StorageError, Tidel
 from tidelog.formats import names
 from tidelog.model import METADATA_TOPIC, NO_TIMESTAMP, OFFSETS_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
+from tidelog.times import format_time
+
+logger = logging.getLogger("tidelog.backup")
 
 DESCRIBED_MS = 60_000
 """Settings and rights are asked for again after that time, and for new topics at once."""
@@ -146,6 +150,9 @@ class Capture:
         self._refuse_others()
         self._written = 0
         now_ms = self._clock.now_ms()
+        if self.last is not None and now_ms < self.last.taken_ms:
+            text = "the clock is at %s, before the time of point %d: restores until a time may need --point"
+            logger.warning(text, format_time(now_ms), self.last.sequence)
         failed: list[Failed] = []
         topics = self._chosen_topics()
         self._describe(topics, now_ms, failed)
