@@ -18,16 +18,17 @@ from tests.patience import PATIENCE_S
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 PARTITIONS = 2
+SEGMENT_BYTES = str(1024 * 1024)  # Kafka 4 takes no smaller ones (KIP-1030).
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def write(bootstrap: str, what: str, count: int) -> None:
+def write(bootstrap: str, what: str, count: int, *, padding: int = 0) -> None:
     """Produce to both partitions: plainly, and in a transaction of each kind."""
     for partition in range(PARTITIONS):
-        rows = [NewRow(b"k%d" % n, what.encode(), now_ms()) for n in range(count)]
+        rows = [NewRow(b"k%d" % n, what.encode() + bytes(padding), now_ms()) for n in range(count)]
         produce(bootstrap, "orders", rows, partition, enable_idempotence="true")  # A new producer each time.
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "copier", "log_level": 0})
     producer.init_transactions(PATIENCE_S)
@@ -54,8 +55,8 @@ def after(moment_ms: int) -> None:
 def test_a_folder_as_of_a_moment(tmp_path: Path, kind: type[Kafka391]) -> None:
     """Bad data has come since the moment: Kafka starts without it, with the same offsets, producers and groups."""
     with kind(tmp_path / "before") as kafka:
-        create_topics(kafka.bootstrap, {"orders": {"segment.bytes": "20000", "retention.ms": "-1"}}, PARTITIONS)
-        write(kafka.bootstrap, "good", 500)
+        create_topics(kafka.bootstrap, {"orders": {"segment.bytes": SEGMENT_BYTES, "retention.ms": "-1"}}, PARTITIONS)
+        write(kafka.bootstrap, "good", 500, padding=5000)
         commit_offsets(kafka.bootstrap, "readers", [TopicPartition("orders", n, 100 + n) for n in range(PARTITIONS)])
         good = [consume(kafka.bootstrap, "orders", n, isolation="read_committed") for n in range(PARTITIONS)]
         moment_ms = now_ms() + 1

@@ -267,9 +267,10 @@ class Capture:
                 capture.resume(topic, ends, is_late=bool(self.last.incomplete))
         self._is_cut_known = self.last.is_cut_consistent
 
-    def _refuse_others(self) -> None:
+    def _refuse_others(self, mine: Point | None = None) -> None:
         """Raise IllegalStateError if another process has added a point."""
         found = self.backup.points(None if self.last is None else self.last.name)
+        found = [name for name in found if mine is None or name != mine.name]
         if found:
             text = "another process has added a point to this backup: stop one of the two"
             raise IllegalStateError(text, path=str(self.backup.target), found=found[-1].key)
@@ -316,7 +317,13 @@ class Capture:
         data = encode_point(point)
         sha256 = hashlib.sha256(data).hexdigest()
         self.backup.target.flush()  # Before a point exists, all that it needs does.
+        self._refuse_others()
         self.backup.target.put(point.name.key, data)
+        try:
+            self._refuse_others(point)  # Of two at the same time, one sees the other here, or both.
+        except IllegalStateError:
+            self.backup.target.delete([point.name.key])
+            raise
         self.backup.target.put(Seal(point.sequence, sha256).key, sha256.encode())
         self.last, self._last_sha256 = point, sha256
         if is_consistent:
