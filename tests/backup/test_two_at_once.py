@@ -21,7 +21,7 @@ def test_one_is_refused(tmp_path: Path, where: str, shift_ms: int) -> None:
     source = ModelSource(1)
     source.is_busy = False
     topic = source.known["a"]
-    clock = ManualClock(source.now)
+    clock = ManualClock(source.now + 1)  # A name has whole seconds.
     Capture(source, FolderTarget(tmp_path), clock).take()
     target = FolderTarget(tmp_path)
     here, other = Capture(source, target, clock), Capture(source, FolderTarget(tmp_path), clock)

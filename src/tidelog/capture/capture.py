@@ -270,7 +270,7 @@ class Capture:
     def _refuse_others(self, mine: Point | None = None) -> None:
         """Raise IllegalStateError if another process has added a point."""
         found = self.backup.points(None if self.last is None else self.last.name)
-        found = [name for name in found if mine is None or name != mine.name]
+        found = [name for name in found if mine is None or name.key != mine.name.key]
         if found:
             text = "another process has added a point to this backup: stop one of the two"
             raise IllegalStateError(text, path=str(self.backup.target), found=found[-1].key)
