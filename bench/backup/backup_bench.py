@@ -154,7 +154,8 @@ def transfers(kafka: Kafka391, asked: argparse.Namespace) -> Iterator[dict[str, 
 
 
 def forget(kafka: Kafka391, topic: str) -> None:
-    (done,) = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0}).delete_topics([topic]).values()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})  # It must outlive its request.
+    (done,) = admin.delete_topics([topic]).values()
     done.result()
 
 
