@@ -27,6 +27,7 @@ from tests.kafka import Kafka391, why_not
 from tests.kafka.clients import create_topics, flush
 from tests.kafka.tidelog_node import TIDELOG
 
+from bench.charts.figures import Figure, note
 from bench.children.scratch import scratch
 
 OUT = scratch("backup")
@@ -103,9 +104,18 @@ def compared(name: str, runs: int, sides: dict[str, Callable[[int], Run]], megab
             one = work(number)
             if number:
                 found[side].append(one)
-    for side, results in found.items():
-        elapsed, processor = (statistics.median(values) for values in zip(*results, strict=True))
-        yield {"case": name, "side": side, "mb": megabytes, "elapsed_s": round(elapsed, 2), "processor_s": round(processor, 2)}
+    medians = {
+        side: Run(statistics.median(one.elapsed for one in results), statistics.median(one.processor for one in results))
+        for side, results in found.items()
+    }
+    for side, one in medians.items():
+        elapsed, processor = round(one.elapsed, 2), round(one.processor, 2)
+        yield {"case": name, "side": side, "mb": megabytes, "elapsed_s": elapsed, "processor_s": processor}
+    if "peer" in medians:
+        theirs, ours = medians["peer"], medians["tidelog"]
+        rates = round(megabytes / theirs.elapsed, 1), round(megabytes / ours.elapsed, 1)
+        costs = round(1000 * theirs.processor / megabytes, 2), round(1000 * ours.processor / megabytes, 2)
+        note("backup", Figure(f"{name}, {megabytes} MB", rates[0], rates[1], "MB/s", target=2, processor=costs))
 
 
 def transfers(kafka: Kafka391, asked: argparse.Namespace) -> Iterator[dict[str, object]]:
@@ -144,7 +154,8 @@ def transfers(kafka: Kafka391, asked: argparse.Namespace) -> Iterator[dict[str, 
 
 
 def forget(kafka: Kafka391, topic: str) -> None:
-    (done,) = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0}).delete_topics([topic]).values()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})  # It must outlive its request.
+    (done,) = admin.delete_topics([topic]).values()
     done.result()
 
 

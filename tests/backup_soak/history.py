@@ -95,13 +95,12 @@ def history(folder: Path, seed: int, seconds: float, release: str = "3.9.1") -> 
         follower = Follower(cluster.bootstrap, target, folder)
         try:
             follower.start()
-            began = time.monotonic()
-            began_ms = 0
+            # No moment before the first point can be restored, and a slow machine takes it late.
+            wait_until(lambda: bool(_points(s3)), "the first point", PATIENCE_S)
+            began, began_ms = time.monotonic(), now_ms()
             while time.monotonic() - began < seconds and workload.failed is None:
                 time.sleep(rng.uniform(1, 8))
                 follower.keep()
-                if not began_ms and _points(s3):
-                    began_ms = now_ms()
                 what = rng.choice(("backup", "backup", "brokers", "storage"))
                 kills[what] += 1
                 if what == "backup":

@@ -240,6 +240,8 @@ class Workload:
         create_topics(self._cluster.bootstrap, {name: settings}, count, REPLICAS)
         created_ms = now_ms()
         with Cluster.at(self._cluster.bootstrap, "soak") as cluster:
+            # The broker that answers may learn of the topic later.
+            wait_until(lambda: name in cluster.topics(), f"topic {name}", PATIENCE_S)
             topic_id = str(cluster.topics()[name].topic_id)
         self.lives.append(Life(name, is_compacted, count, created_ms, topic_id=topic_id, settings=[(0, 0, settings)]))
 

@@ -122,7 +122,7 @@ def test_killed_in_a_folder(made: History, tmp_path: Path, where: str) -> None:
 
 def test_killed_in_a_cluster(made: History, broker: tidelog.Broker, tmp_path: Path) -> None:  # noqa: F811
     command = ["restore", made.backup, "--to", broker.bootstrap_servers, "--work", tmp_path / "w", "--rename", f"{TOPIC}=killed"]
-    for where in ("tidelog.copying.copier:OffsetMapWriter.confirm", "tidelog.restore.restoring:_compare"):
+    for where in ("tidelog.copying.copier:OffsetMapWriter.confirm", "tidelog.restore.restoring:read_back"):
         killed(where, *command)
     assert "as in the backup" in run_ok(*command).stdout
     rows = tidelog.scan(broker.bootstrap_servers, "killed", isolation="read_committed").read_all().to_pylist()

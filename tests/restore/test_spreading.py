@@ -118,6 +118,7 @@ def test_each_key_is_where_its_partitioner_sends_it(
     ]
     ran = run_ok("restore", backup, "--to", broker.bootstrap_servers, *arguments)
     assert ran.stdout.count("as in the backup") == SOURCES
+    assert "not in the backup" not in ran.stderr
     check(broker.bootstrap_servers, name, rows, count, partitioner)
     other = run("restore", backup, "--to", broker.bootstrap_servers, *arguments[2:])
     assert other.exit_code == 1  # The same work folder is another restore's.

@@ -117,6 +117,20 @@ class Backup:
             raise NotFoundError(f"{what} in this backup; {have}", path=str(self.target))
         return self.read_point(wanted[-1])
 
+    def points_since(self, time_ms: int) -> list[PointName]:
+        """Return the points taken at or after a time, to the second.
+
+        A point whose time is later than that of a point after it is left out: its clock may have been ahead, so that it lacks
+        records from before its time. Raises StorageError.
+        """
+        found: list[PointName] = []
+        for one in reversed(self.points()):
+            if one.time_ms + 999 < time_ms:
+                break
+            if not found or one.time_ms <= found[-1].time_ms:
+                found.append(one)
+        return found[::-1]
+
     def point_named(self, text: str | None, clock: Clock) -> Point:
         """Return the point that a text names: a number, or a time (`tidelog.times`) for the last point at or before it. Without a
         text, return the newest.

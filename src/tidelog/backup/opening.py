@@ -104,7 +104,7 @@ def point_after(address: str, time_ms: int) -> str:
     point = _point_of(folders[0]) if len(folders) == 1 else None
     if point is None:
         return address
-    later = [one for one in point.backup.points() if one.time_ms >= time_ms]
+    later = [one for one in point.backup.points_since(time_ms) if one.time_ms >= time_ms]
     return point_address(point.target.address, later[0].sequence if later else None)
 
 

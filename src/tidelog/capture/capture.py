@@ -13,6 +13,7 @@ A partition that fails is listed in the point (`incomplete`), which then has the
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,9 @@ from tidelog.errors import IllegalStateError, NotFoundError, StorageError, Tidel
 from tidelog.formats import names
 from tidelog.model import METADATA_TOPIC, NO_TIMESTAMP, OFFSETS_TOPIC, TopicPartition
 from tidelog.near_names import near_topics
+from tidelog.times import format_time
+
+logger = logging.getLogger("tidelog.backup")
 
 DESCRIBED_MS = 60_000
 """Settings and rights are asked for again after that time, and for new topics at once."""
@@ -146,6 +150,9 @@ class Capture:
         self._refuse_others()
         self._written = 0
         now_ms = self._clock.now_ms()
+        if self.last is not None and now_ms < self.last.taken_ms:
+            text = "the clock is at %s, before the time of point %d: restores until a time may need --point"
+            logger.warning(text, format_time(now_ms), self.last.sequence)
         failed: list[Failed] = []
         topics = self._chosen_topics()
         self._describe(topics, now_ms, failed)
@@ -260,9 +267,10 @@ class Capture:
                 capture.resume(topic, ends, is_late=bool(self.last.incomplete))
         self._is_cut_known = self.last.is_cut_consistent
 
-    def _refuse_others(self) -> None:
+    def _refuse_others(self, mine: Point | None = None) -> None:
         """Raise IllegalStateError if another process has added a point."""
         found = self.backup.points(None if self.last is None else self.last.name)
+        found = [name for name in found if mine is None or name.key != mine.name.key]
         if found:
             text = "another process has added a point to this backup: stop one of the two"
             raise IllegalStateError(text, path=str(self.backup.target), found=found[-1].key)
@@ -309,7 +317,13 @@ class Capture:
         data = encode_point(point)
         sha256 = hashlib.sha256(data).hexdigest()
         self.backup.target.flush()  # Before a point exists, all that it needs does.
+        self._refuse_others()
         self.backup.target.put(point.name.key, data)
+        try:
+            self._refuse_others(point)  # Of two at the same time, one sees the other here, or both.
+        except IllegalStateError:
+            self.backup.target.delete([point.name.key])
+            raise
         self.backup.target.put(Seal(point.sequence, sha256).key, sha256.encode())
         self.last, self._last_sha256 = point, sha256
         if is_consistent:

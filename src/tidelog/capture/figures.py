@@ -12,10 +12,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from tidelog.backup.manifest import Point
+from tidelog.errors import StorageError
 from tidelog.formats.checkpoints import replace_file
+
+logger = logging.getLogger("tidelog.backup")
 
 _HELP = {
     "last_success_timestamp_seconds": ("gauge", "When the last point's cut was taken."),
@@ -37,22 +41,26 @@ class Figures:
         self._path = path
         self._values: dict[str, float] = {name: 0 for name, (kind, _) in _HELP.items() if kind == "counter"}
 
-    def taken(self, point: Point, now_ms: int) -> Point:
-        """Count a point, and return it. Raises StorageError."""
+    def known(self, point: Point) -> None:
+        """Begin with the last point of an earlier process, so that its age is known if this process takes none."""
         self._values |= {
             "last_success_timestamp_seconds": point.taken_ms / 1000,
-            "lag_seconds": max(0, now_ms - point.taken_ms) / 1000,
             "point": point.sequence,
             "bytes": point.size_bytes,
             "incomplete": len(point.incomplete),
         }
+
+    def taken(self, point: Point, now_ms: int) -> Point:
+        """Count a point, and return it."""
+        self.known(point)
+        self._values["lag_seconds"] = max(0, now_ms - point.taken_ms) / 1000
         for name, count in (("points_total", 1), ("written_bytes_total", point.written_bytes), ("gaps_total", point.gaps)):
             self._values[name] += count
         self._write()
         return point
 
     def failed(self, now_ms: int) -> None:
-        """Count a failure. Raises StorageError."""
+        """Count a failure."""
         self._values["failures_total"] += 1
         if "last_success_timestamp_seconds" in self._values:
             self._values["lag_seconds"] = max(0, now_ms / 1000 - self._values["last_success_timestamp_seconds"])
@@ -66,4 +74,7 @@ class Figures:
             if name in self._values:
                 full = f"tidelog_backup_{name}"
                 lines += [f"# HELP {full} {text}", f"# TYPE {full} {kind}", f"{full} {self._values[name]:.15g}"]
-        replace_file(self._path, "\n".join([*lines, ""]).encode())
+        try:
+            replace_file(self._path, "\n".join([*lines, ""]).encode())
+        except StorageError as error:  # The backup is worth more than its figures.
+            logger.warning("the figures for Prometheus are old: %s", error)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from tidelog.backup.manifest import Point
 from tidelog.capture.capture import Capture
 from tidelog.capture.figures import Figures
-from tidelog.clock import Clock
+from tidelog.clock import Clock, steady
 from tidelog.errors import BrokerError, BrokerUnreachableError, ProtocolError, StorageError
 
 logger = logging.getLogger("tidelog.backup")
@@ -23,8 +23,11 @@ def follow(capture: Capture, clock: Clock, every_ms: int, wait: Callable[[float]
     If the brokers or the target do not respond, a warning is logged, and the next point is taken at its usual time. Raises other
     errors.
     """
+    passing = steady(clock)  # The machine's clock may be set back, and the next point would be waited for that long.
+    if capture.last is not None:
+        figures.known(capture.last)
     while True:
-        began = clock.now_ms()
+        began = passing.now_ms()
         try:
             point = capture.take()
         except PASSING as error:
@@ -32,4 +35,4 @@ def follow(capture: Capture, clock: Clock, every_ms: int, wait: Callable[[float]
             figures.failed(clock.now_ms())
         else:
             yield figures.taken(point, clock.now_ms())
-        wait(max(0, began + every_ms - clock.now_ms()) / 1000)
+        wait(max(0, began + every_ms - passing.now_ms()) / 1000)

@@ -56,15 +56,17 @@ class Notices:
 
 
 def read_whole(path: FilePath) -> bytes:
-    """Return all bytes of a small regular file. Raises OSError."""
+    """Return all bytes of a regular file that fits in memory. Raises OSError."""
     handle = open_handle(path)
+    chunks: list[bytes] = []  # Adding to bytes would copy them all for each chunk.
+    position = 0
     try:
-        data = b""
-        while chunk := handle.read(len(data), WHOLE_BYTES):
-            data += chunk
+        while chunk := handle.read(position, WHOLE_BYTES):
+            chunks.append(chunk)
+            position += len(chunk)
     finally:
         handle.close()
-    return data
+    return b"".join(chunks)
 
 
 Fallbacks: TypeAlias = "Sequence[FilePath] | Callable[[], Sequence[FilePath]]"

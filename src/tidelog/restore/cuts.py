@@ -182,8 +182,9 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
                 notes.append(f"{name}: no partition could be backed up, left out")
                 continue
             topics.append(cut)
-            lacking = sorted(set(range(cut.partition_count)) - {one.partition for one in cut.partitions})
-            notes += [f"{name}-{number}: not in the backup, will be empty" for number in lacking]
+            lacking = sorted(set(range(cut.partitions[-1].partition)) - {one.partition for one in cut.partitions})
+            what = "will be empty" if cut.spread is None else "its records are left out"
+            notes += [f"{name}-{number}: not in the backup, {what}" for number in lacking]
         here = {one.source for one in topics}
         internal = tuple(cuts.of(point, catalog[name], name) for name in INTERNAL if name in catalog and name not in here)
     if not topics:
@@ -207,9 +208,8 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
     if request.point is not None or until_ms is None:
         return None, backup.point(request.point)
     names = backup.points()
-    later = [name for name in names if name.time_ms + 999 >= until_ms]  # A name has whole seconds.
     earlier = [name for name in names if name.time_ms < until_ms]
-    points = (backup.read_point(name) for name in later)
+    points = (backup.read_point(name) for name in backup.points_since(until_ms))
     fitting = next((point for point in points if point.taken_ms >= until_ms), None)
     if fitting is None:
         if not names:

@@ -1,4 +1,4 @@
-"""Reads back the restored records, and compares them with the backup. What differs is told with the cause, as far as it shows."""
+"""Reads back the restored records, and compares them with the backup. A difference names its cause, as far as it shows."""
 
 from __future__ import annotations
 
