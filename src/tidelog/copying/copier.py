@@ -279,7 +279,7 @@ class _Copier:
                         self._appender.abort()
                 raise
             if self._is_exact:
-                # Whoever counts the copied records next would miss the last ones.
+                # Otherwise those that count the copied records next would miss the last ones.
                 self._appender.wait_until_visible()
         return CopyResult(
             task.source,
