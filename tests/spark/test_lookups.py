@@ -150,7 +150,7 @@ def test_what_is_no_question(spark: SparkSession) -> None:
         ask("long", (1, 5), columns="id long, timestamp long")
     with pytest.raises(InvalidArgumentError, match="of another type"):
         ask("double", (1, topic, partition, 5.0))
-    with pytest.raises(InvalidArgumentError, match="a column 'offset' already"):
+    with pytest.raises(InvalidArgumentError, match="already have a column 'offset'"):
         ask("long", (1, topic, partition, 5), columns="offset long, topic string, partition int, timestamp {}")
 
 

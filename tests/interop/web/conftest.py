@@ -27,9 +27,11 @@ def address(folder: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Chromium."""
+    """Chromium. It goes with the last test of the page: while it runs, this thread has a running event loop, in which no other
+    test can start one.
+    """
     with chromium() as running:
         yield running
 
