@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +41,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.interop)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A copy of a few partitions of Kafka 3.9.1, for jobs that write."""
+    folder = tmp_path / "data"
+    for name in ("two-partitions-0", "two-partitions-1", "transactions-0"):
+        shutil.copytree(Path(log_dir()) / name, folder / name)
+    return folder
 
 
 @pytest.fixture(scope="session")

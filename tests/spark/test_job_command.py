@@ -7,7 +7,6 @@ import csv
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,6 @@ import pytest
 
 from tests.cli.conftest import ROOT, run, run_ok
 from tests.kafka.java import free_port
-from tests.reader.golden import GOLDEN
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 from tidelog.spark.bootstrap import Cut
@@ -25,20 +23,8 @@ from tidelog.spark.jobs.job_session import job_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KAFKA_3 = GOLDEN / "kafka-3.9.1" / "log"
 PAGE = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```console\n\$ (.+?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-PATIENCE_S = 300  # beside others, on two cores
-"""A process with a Spark of its own, beside those of other workers."""
-QUICK = ("--master", "local[1]", "--conf", "spark.driver.memory=512m")
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    for name in ("two-partitions-0", "two-partitions-1", "transactions-0"):
-        shutil.copytree(KAFKA_3 / name, folder / name)
-    return folder
 
 
 def test_verify_tells_faults_like_index_verify(spark: SparkSession, data: Path) -> None:

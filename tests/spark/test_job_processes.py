@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,24 +14,14 @@ import pytest
 from studies.work_dir import PREFIX
 from tests.cli.conftest import run_process, start
 from tests.kafka.java import wait_until
-from tests.reader.golden import GOLDEN
 from tidelog.cli.job import SUBMIT_SCRIPT
 from tidelog.spark import ensure_java
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
-KAFKA_3 = GOLDEN / "kafka-3.9.1" / "log"
 PATIENCE_S = 300  # beside others, on two cores
 """A process with a Spark of its own, beside those of other workers."""
 QUICK = ("--master", "local[1]", "--conf", "spark.driver.memory=512m")
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    for name in ("two-partitions-0", "two-partitions-1", "transactions-0"):
-        shutil.copytree(KAFKA_3 / name, folder / name)
-    return folder
 
 
 def test_a_spark_that_does_not_start_says_why(data: Path) -> None:

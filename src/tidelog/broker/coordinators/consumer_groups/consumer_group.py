@@ -41,6 +41,14 @@ LEAVING_FOR_NOW = -2
 """The member epoch of a static member that leaves and will return."""
 
 
+def united(one: Assignment, other: Assignment) -> Assignment:
+    """Return the partitions of both."""
+    both = dict(one)
+    for topic_id, partitions in other.items():
+        both[topic_id] = both.get(topic_id, frozenset()) | partitions
+    return both
+
+
 class MemberState(enum.Enum):
     """A member's state; the value is Kafka's name for it."""
 

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Container, Iterable, Mapping
 from typing import TypeAlias
 
-from tidelog.broker.coordinators.consumer_groups.consumer_group import NOTHING, Assignment, ConsumerMember, MemberState
+from tidelog.broker.coordinators.consumer_groups.consumer_group import NOTHING, Assignment, ConsumerMember, MemberState, united
 from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.wire.error_codes import ErrorCode
 
@@ -73,10 +73,8 @@ def _without_others(member: ConsumerMember, owned: Owned, subscribed: Container[
     kept = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id in subscribed}
     if len(kept) == len(member.assigned):
         return member
-    pending = dict(member.pending)
-    for topic_id, partitions in member.assigned.items():
-        if topic_id not in subscribed:
-            pending[topic_id] = pending.get(topic_id, frozenset()) | partitions
+    lost = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id not in subscribed}
+    pending = united(member.pending, lost)
     if _has_any(owned, pending):
         return member.reconciled(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept or NOTHING, pending)
     return member._replace(previous_epoch=member.epoch, assigned=kept or NOTHING)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from tidelog.broker.coordinators.consumer_groups.classic_members import IdOf, NameOf, assignment_bytes, ids
 from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     NOTHING,
-    Assignment,
     Change,
     ConsumerGroup,
     ConsumerMember,
@@ -24,6 +23,7 @@ from tidelog.broker.coordinators.consumer_groups.consumer_group import (
     current_record,
     subscription_record,
     target_record,
+    united,
 )
 from tidelog.broker.coordinators.consumer_groups.refused import RefusedError
 from tidelog.broker.coordinators.groups.group import Group, JoinResult, Member, SyncResult
@@ -152,13 +152,7 @@ def downgraded(consumer: ConsumerGroup, leaving: Collection[str], name_of: NameO
     group.generation_id = consumer.epoch
     group.protocol_name = choose_protocol(group)
     for member in group.members.values():
-        held = _owned(consumer.members[member.member_id]) if rebalances else consumer.targets.get(member.member_id, NOTHING)
+        one = consumer.members[member.member_id]
+        held = united(one.assigned, one.pending) if rebalances else consumer.targets.get(member.member_id, NOTHING)
         member.assignment = assignment_bytes(held, member.protocols[group.protocol_name], name_of)
     return group
-
-
-def _owned(member: ConsumerMember) -> Assignment:
-    both = dict(member.assigned)
-    for topic_id, partitions in member.pending.items():
-        both[topic_id] = both.get(topic_id, frozenset()) | partitions
-    return both
