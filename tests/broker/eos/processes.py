@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from tests import orphans
-from tests.kafka.java import free_port
+from tests.kafka.java import free_port, wait_until
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
@@ -58,7 +58,12 @@ class Served:
 
     def start(self) -> None:
         """Start it and wait until it serves."""
-        command = [sys.executable, "-m", "tidelog", "serve", "--data", os.fspath(self.data), "--listen", self.bootstrap]
+        line = self._launch("--listen", self.bootstrap)
+        assert line == f"bootstrap.servers={self.bootstrap}\n", self.said.read_text()[-4000:]
+
+    def _launch(self, *options: str) -> str:
+        """Start the process; return the first line that it writes to stdout."""
+        command = [sys.executable, "-m", "tidelog", "serve", "--data", os.fspath(self.data), *options]
         for name, value in self.properties.items():
             command += ["--property", f"{name}={value}"]
         with self.said.open("ab") as sink:
@@ -67,8 +72,7 @@ class Served:
             )
         orphans.watch(self.process)
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line == f"bootstrap.servers={self.bootstrap}\n", self.said.read_text()[-4000:]
+        return self.process.stdout.readline()
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
@@ -95,6 +99,50 @@ class Served:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop() if kind is None else self.kill()
+
+
+class ServedByMany(Served):
+    """`tidelog serve --processes N`: one broker after the other is killed or stopped; its supervisor starts it again."""
+
+    def __init__(self, data: Path, properties: Mapping[str, object], count: int) -> None:
+        super().__init__(data, properties)
+        self.count = count
+        self.restarts = 0
+        self._bootstrap = ""
+
+    @property
+    def bootstrap(self) -> str:
+        return self._bootstrap
+
+    def brokers(self) -> list[int]:
+        """Return the pids of its brokers."""
+        assert self.process is not None
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children if "one_of_many" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+    def start(self) -> None:
+        """Start it; if it runs, wait until all its brokers do."""
+        if self.process is None:
+            line = self._launch("--processes", str(self.count), "--listen", "0")
+            assert line.startswith("bootstrap.servers="), self.said.read_text()[-4000:]
+            self._bootstrap = line.strip().partition("=")[2]
+        wait_until(lambda: len(self.brokers()) == self.count, "all brokers", PATIENCE_S)
+
+    def kill(self) -> None:
+        self._end_one(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end_one(signal.SIGTERM)
+
+    def _end_one(self, by: signal.Signals) -> None:
+        pids = self.brokers()
+        pid = pids[self.restarts % len(pids)]
+        self.restarts += 1
+        os.kill(pid, by)
+        wait_until(lambda: pid not in self.brokers(), f"the end of {pid}", PATIENCE_S)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        super().stop() if kind is None else super().kill()
 
 
 class Program:

@@ -1,4 +1,4 @@
-"""A transactional copy by librdkafka; its broker and its copiers are killed meanwhile. `make soak` does it for longer."""
+"""A transactional copy by librdkafka; its broker, or one of several, and copiers are killed. `make soak` does it for longer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.eos.copying import Copying, python_copier
-from tests.broker.eos.processes import Served
+from tests.broker.eos.processes import Served, ServedByMany
 
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": 0,
@@ -18,6 +18,7 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": 2,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
 }
+OPTIONS = ("--abort-share", "0.1", "--transaction-timeout-ms", "3000", "--stuck-s", "1.5", "--session-timeout-ms", "600")
 SOAK = bool(os.environ.get("TIDELOG_SOAK"))
 KINDS = ("broker_dies", "broker_restarts", "copier_dies", "copier_dies", "joins", "leaves", "pause")
 
@@ -35,13 +36,36 @@ if SOAK:
 
 @pytest.mark.parametrize(("seed", "assignor", "records", "disturbances"), RUNS)
 def test_each_record_is_copied_once(tmp_path: Path, seed: int, assignor: str, records: int, disturbances: list[str]) -> None:
-    options = ["--abort-share", "0.1", "--transaction-timeout-ms", "3000", "--assignor", assignor]
-    options += ["--stuck-s", "1.5", "--session-timeout-ms", "600"]
     with (
         Served(tmp_path / "data", PROPERTIES) as broker,
-        Copying(broker, python_copier(tmp_path, *options), partitions=3, records=records, seed=seed, copiers=2) as copying,
+        Copying(
+            broker, python_copier(tmp_path, *OPTIONS, "--assignor", assignor), partitions=3, records=records, seed=seed, copiers=2
+        ) as copying,
     ):
         copying.run(disturbances)
     assert copying.counts["busy"] > 0  # Something was to be copied when it happened.
     # What was aborted, and markers: the count is not of a log without them.
+    assert copying.counts["uncommitted"] > 0
+
+
+MANY = [(1, 1000, ["broker_dies", "broker_dies"])]
+"""Seed, records of each partition, what happens to the brokers of `--processes 2`. `make soak` kills one 200 times."""
+
+if SOAK:
+    MANY += [
+        (seed, 20000, random.Random(seed).choices(("broker_dies", "broker_dies", "broker_restarts"), k=50)) for seed in range(4)
+    ]
+
+
+@pytest.mark.parametrize(("seed", "records", "disturbances"), MANY)
+def test_each_record_is_copied_once_by_several_processes(
+    tmp_path: Path, seed: int, records: int, disturbances: list[str]
+) -> None:
+    with (
+        ServedByMany(tmp_path / "data", PROPERTIES, 2) as broker,
+        Copying(broker, python_copier(tmp_path, *OPTIONS), partitions=4, records=records, seed=seed, copiers=2) as copying,
+    ):
+        copying.run(disturbances)
+        assert broker.restarts == len(disturbances)
+    assert copying.counts["busy"] > 0
     assert copying.counts["uncommitted"] > 0
