@@ -29,7 +29,7 @@ MAX_CELLS: Final = 20_000
 """The most fields of a value, nested ones included, without the items of arrays and maps."""
 MAX_CELLS_PER_BYTE: Final = 64
 """The most fields that an array's item may have per byte of its minimum size."""
-MAX_SCHEMA_BYTES: Final = 4 << 20
+MAX_SCHEMA_CHARACTERS: Final = 4 << 20
 
 MARK: Final = "tidelog_mark_"
 VALUE: Final = "tidelog_value_"
@@ -111,8 +111,8 @@ class AvroSchema:
 
 
 def _parsed(text: str) -> Any:
-    if len(text) > MAX_SCHEMA_BYTES:
-        raise ValueError(f"{len(text):,} characters, at most {MAX_SCHEMA_BYTES:,} are accepted")
+    if len(text) > MAX_SCHEMA_CHARACTERS:
+        raise ValueError(f"{len(text):,} characters, at most {MAX_SCHEMA_CHARACTERS:,} are accepted")
     try:
         schema = json.loads(text)
     except ValueError:
