@@ -18,12 +18,14 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from tests.broker.raw import RawClient
 from tests.cli.conftest import run, run_ok
 from tests.cli.test_serve import Server, serving
 from tests.examples import IS_SOAK
 from tests.patience import PATIENCE_S
 from tidelog.clock import SystemClock
 from tidelog.storage.log_manager import LogManager
+from tidelog.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 
 KILLS = 200 if IS_SOAK else 2
 PARTITIONS = 6
@@ -116,6 +118,9 @@ def test_its_parts_as_one(tmp_path: Path) -> None:
         assert shares == {"1": "3.0", "2": "3.0"}
         assert page.count("# TYPE tidelog_connections gauge") == 1
         assert urllib.request.urlopen(f"http://{found[1]}/healthz", timeout=PATIENCE_S).read() == b"ok\n"
+        with RawClient(("127.0.0.1", server.port)) as asking:
+            answer = asking.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)
+        assert [one.replica_id for one in answer.topics[0].partitions[0].observers] == [1, 2]
 
 
 def received(consumer: Consumer, count: int) -> list[Any]:

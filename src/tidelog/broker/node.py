@@ -49,6 +49,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_topics import CreatableTopic
+from tidelog.wire.messages.describe_quorum import ReplicaState
 
 
 class Node(Core):
@@ -105,6 +106,10 @@ class Node(Core):
         """The versions of the APIs that this broker answers itself, by API key."""
         self.faults = Faults()
         """Faults injected by tests of clients."""
+
+    def quorum_observers(self) -> list[ReplicaState]:
+        """Return the brokers that read this node's metadata log; none reads that of a standalone broker."""
+        return []
 
     def _leadership(self, manager: LogManager, plane: MetadataPlane | None) -> Leadership:
         wake_fetches, when_flushed = self.delayed_fetches.appended, self.flushes.appended

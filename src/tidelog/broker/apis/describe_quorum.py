@@ -1,7 +1,8 @@
 """DescribeQuorum (55): returns the voters and observers of the metadata quorum (KIP-595).
 
-A standalone broker is the only voter and has no observers, like a single Kafka node that is both broker and controller. Any
-partition other than that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
+A standalone broker is the only voter and has no observers, like a single Kafka node that is both broker and controller. The
+controller of several processes is the only voter, and its brokers are the observers. Any partition other than that of the
+metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def _partition(node: Node) -> PartitionDataResult:
     store, now_ms = node.manager.metadata, node.clock.now_ms()
     directory_id = node.manager.owner.directory_uuid or uuid.UUID(int=0)
     voter = ReplicaState(node.node_id, directory_id, store.end_offset, now_ms, now_ms)
-    return PartitionDataResult(0, ErrorCode.NONE, None, node.node_id, store.epoch, store.end_offset, [voter], [])
+    return PartitionDataResult(
+        0, ErrorCode.NONE, None, node.node_id, store.epoch, store.end_offset, [voter], node.quorum_observers()
+    )
 
 
 def _node(node: Node) -> QuorumNode:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.controller.controlled_topics import ControlledTopics
 from tidelog.broker.controller.metadata_reads import MetadataReads
+from tidelog.broker.controller.observers import Observers
 from tidelog.broker.controller.registrations import Registrations
 from tidelog.broker.controller.rights import BROKERS
 from tidelog.broker.node import Node
@@ -15,6 +16,7 @@ from tidelog.broker.topics.topic_changes import Job
 if TYPE_CHECKING:
     from tidelog.broker.dispatch.dispatcher import Dispatcher
     from tidelog.storage.steps import Steps
+    from tidelog.wire.messages.describe_quorum import ReplicaState
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -29,12 +31,16 @@ class ControllerNode(Node):
         super().__init__(*parts, **more)
         store = self.manager.metadata
         self.reads = MetadataReads(store)
+        self.observers = Observers()
         self.registrations = Registrations(store, self.timers, self._run)
         self.topics = ControlledTopics(self, self.registrations)
 
     def has_settings_of(self, broker_id: int) -> bool:
         """Whether the broker is one of those that are controlled."""
         return broker_id in self.registrations.expected
+
+    def quorum_observers(self) -> list[ReplicaState]:
+        return self.observers.states(self.clock.now_ms())
 
     def fence(self, broker_id: int) -> None:
         """Fence a broker whose process has ended."""

@@ -20,7 +20,7 @@ def check_replication_factor(replication_factor: int) -> None:
     if replication_factor != 1:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {replication_factor} is not possible: there is only one broker",
+            f"a replication factor of {replication_factor} is not possible: a partition has one replica here",
         )
 
 

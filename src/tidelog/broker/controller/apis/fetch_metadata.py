@@ -54,6 +54,10 @@ def handle(node: Node, message: FetchRequest, request: Request) -> Work:
         is_older = wanted.current_leader_epoch < epoch
         answer.error_code = ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH
         return _response(node, request, answer)
+    broker_id = message.replica_id if request.api_version < 15 else message.replica_state.replica_id
+    controller.observers.fetched(
+        broker_id, wanted.replica_directory_id, wanted.fetch_offset, reads.end_offset, controller.clock.now_ms()
+    )
     if wanted.fetch_offset == reads.end_offset and message.max_wait_ms > 0:
         yield Until(partial(_grown, controller, request, message.max_wait_ms))
     read: MetadataRead = yield Elsewhere(partial(reads.read, wanted.fetch_offset, message.max_bytes))
