@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from tests.broker.eos.processes import broker_pids
 from tests.broker.raw import RawClient
 from tests.cli.conftest import run, run_ok
 from tests.cli.test_serve import Server, serving
@@ -51,11 +52,6 @@ def leaders(server: Server, topic: str) -> dict[int, int]:
         if found is not None and found.partitions and all(one.leader >= 0 for one in found.partitions.values()):
             return {one.id: one.leader for one in found.partitions.values()}
     raise AssertionError(server.log)
-
-
-def broker_pids(server: Server) -> list[int]:
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    return [int(pid) for pid in children if "one_of_many" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 def test_a_folder_with_more_and_fewer_processes(tmp_path: Path) -> None:
@@ -161,11 +157,13 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
         sending = threading.Thread(target=send)
         sending.start()
         for round_ in range(KILLS):
-            pids = broker_pids(server)
+            pids = broker_pids(server.process.pid)
             os.kill(pids[round_ % len(pids)], signal.SIGKILL)
             before = sum(map(len, acknowledged))
             until = monotonic() + PATIENCE_S
-            while monotonic() < until and (len(broker_pids(server)) < 2 or sum(map(len, acknowledged)) < before + 500):
+            while monotonic() < until and (
+                len(broker_pids(server.process.pid)) < 2 or sum(map(len, acknowledged)) < before + 500
+            ):
                 is_over.wait(0.05)
             leaders(server, "sent")
         is_over.set()
@@ -185,7 +183,7 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
 
 def test_a_killed_supervisor_leaves_no_broker(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--processes", 2, "--listen", "0") as server:
-        pids = broker_pids(server)
+        pids = broker_pids(server.process.pid)
         server.process.kill()
         server.wait()
         until = monotonic() + PATIENCE_S

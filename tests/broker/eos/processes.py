@@ -101,6 +101,16 @@ class Served:
         self.stop() if kind is None else self.kill()
 
 
+def broker_pids(supervisor: int) -> list[int]:
+    """Return the pids of the brokers that a `serve --processes` has started."""
+    found = []
+    for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It may have ended meanwhile.
+            if "one_of_many" in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append(int(pid))
+    return found
+
+
 class ServedByMany(Served):
     """`tidelog serve --processes N`: one broker after the other is killed or stopped; its supervisor starts it again."""
 
@@ -115,10 +125,8 @@ class ServedByMany(Served):
         return self._bootstrap
 
     def brokers(self) -> list[int]:
-        """Return the pids of its brokers."""
         assert self.process is not None
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in children if "one_of_many" in Path(f"/proc/{pid}/cmdline").read_text()]
+        return broker_pids(self.process.pid)
 
     def start(self) -> None:
         """Start it; if it runs, wait until all its brokers do."""
