@@ -259,7 +259,7 @@ def test_epochs() -> None:
     told = list(epoch_faults(known, True, [(1, 12, 12), (3, 18, 30)], 10))
     assert told == ["says epoch 1 for offset 18, the batch there has 3"]
     assert len(list(epoch_faults(known, True, [(3, 22, 22), (1, 25, 25)], 10))) == 2
-    assert list(epoch_faults(LeaderEpochs(), False, [(0, 0, 0)], 0)) == ["is missing, and the batches have epochs"]
+    assert list(epoch_faults(LeaderEpochs(), False, [(0, 0, 0)], 0)) == ["is missing, but the batches have leader epochs"]
     assert list(epoch_faults(LeaderEpochs(), False, [], 0)) == []
 
 

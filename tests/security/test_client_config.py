@@ -128,7 +128,7 @@ def test_others_properties() -> None:
     }
     with pytest.raises(
         InvalidArgumentError,
-        match=r"another security protocol than the configuration: found PLAINTEXT://a:1, expected security\.protocol=SSL",
+        match=r"different security protocols: found PLAINTEXT://a:1, expected security\.protocol=SSL",
     ):
         parse_addresses(with_config("PLAINTEXT://a:1", {"security_protocol": "SSL"}))
     assert parse_addresses(with_config("SSL://a:1", {"security_protocol": "SSL"}))[0].port == 1
