@@ -163,7 +163,7 @@ def test_files_that_are_missing_or_of_no_segment(folder: Path) -> None:
     assert [(one.path.name, one.what, one.is_fault) for one in found] == [
         (f"{first}.index", "the file is missing", True),
         (f"{first}.timeindex", "the file is missing", True),
-        (f"{7:020}.timeindex", "belongs to no segment", False),
+        (f"{7:020}.timeindex", "belongs to no segment: there is no .log of that name", False),
     ]
 
 
@@ -433,7 +433,7 @@ def test_an_aborted_transaction_that_the_index_lacks(tmp_path: Path) -> None:
     assert fault.what == "an aborted transaction is missing"
     path.unlink()
     (fault,) = faults(folder)
-    assert fault.what == f"the file is missing, {len(data) // 34} transactions were aborted"
+    assert fault.what == f"the file is missing, although {len(data) // 34} transactions were aborted"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
 |---|---|
 | this folder's directory.id | this folder |
 | the id of another folder that the node has registered | that folder |
-| an id that the node has not registered | this folder if the node has registered no other (a replaced disk), else another folder |
+| an id that the node has not registered | this folder if the node has registered no other (a new disk), else another folder |
 | none, or a reserved id (unassigned, lost, migrating) | this folder, if the node has only one folder |
 """
 
@@ -56,6 +56,7 @@ def strangers(found: Mapping[TopicPartition, uuid.UUID | None], image: MetadataI
         topic = image.topics.get(key.topic)
         if topic is not None and topic_id is not None and topic_id != topic.topic_id:
             wrong[key] = (
-                f"belongs to a different topic of that name: its topic id is {topic_id}, the cluster metadata has {topic.topic_id}"
+                f"belongs to a different topic of that name: its topic id is {topic_id}, "
+                f"the cluster metadata has {topic.topic_id}"
             )
     return wrong

@@ -53,9 +53,7 @@ def verify_remote(log_dir: TieredLogDir, topics: Collection[str]) -> list[Findin
         try:
             found += _read(log_dir, partition)
         except TidelogError as error:
-            if not any(
-                one.is_fault and (one.topic, one.partition) == key for one in found
-            ):  # Otherwise the fault is already reported.
+            if not any(one.is_fault and (one.topic, one.partition) == key for one in found):  # It is not yet reported.
                 found.append(Finding.of_error(error, log_dir.path, *key))
     return found
 
@@ -70,7 +68,7 @@ def _read(log_dir: TieredLogDir, partition: TopicIdPartition) -> list[Finding]:
             for segment in log_dir.remote.readable(partition):
                 since = agreed_end(segment, log.directory.folder.epochs)
                 if since <= segment.end_offset:
-                    what = f"{segment}: not read from offset {since} on: that part is from a different leader's history, or was deleted"
+                    what = f"{segment}: not read from offset {since} on, which is of a different leader's history, or was deleted"
                     found.append(note(log_dir.layout.path(segment), what, *key))
     return found
 
@@ -87,7 +85,7 @@ def _verify(log_dir: TieredLogDir, segment: RemoteSegment) -> Iterator[Finding]:
             cause = (
                 error
                 if isinstance(error, TidelogError)
-                else StorageError(f"cannot read a file in remote storage: {error.strerror}", path=path)
+                else StorageError(f"cannot read a remote file: {error.strerror}", path=path)
             )
             yield Finding.of_error(cause, path, *key)
             continue

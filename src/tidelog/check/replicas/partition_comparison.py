@@ -72,7 +72,7 @@ def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
         return result
     whole = _compare_batches(replicas, found, found.start)
     if whole.difference is not None and (whole.difference.offset or 0) < found.cleaned_to:
-        # Every byte is equal if nothing was cleaned, or if all replicas copied the cleaned log. Otherwise the cleaners' results differ.
+        # Every byte is equal if nothing was cleaned, or if all replicas copied the cleaned log. Otherwise they differ.
         result.bytes_from = max(found.start, min(found.cleaned_to, found.end))
         _compare_latest(result, replicas, found)
         whole = _compare_batches(replicas, found, found.cleaned_to)
@@ -83,7 +83,9 @@ def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
     if whole.difference is not None:
         result.differences.append(whole.difference)
         if found.cleaned_to <= found.start and any(replica.is_compacted for replica in replicas):
-            what = "the topic is compacted, but no log was cleaned in these folders: a replica that was copied later may have fewer records"
+            what = (
+                "the topic is compacted, but not cleaned in these folders: a replica that was copied later may have fewer records"
+            )
             result.findings.append(_note(result, replicas[0], what))
     return result
 
@@ -104,7 +106,9 @@ def _note_ends(result: PartitionComparison, replicas: Sequence[Replica], found: 
         what = f"{names.HIGH_WATERMARK_CHECKPOINT} has no high watermark of the partition: using the end of the log"
         result.findings.append(_note(result, replica, what))
     if not found.has_high_watermark:
-        what = f"no folder has a high watermark of the partition: compared up to offset {found.end}; the last records may not be replicated"
+        what = (
+            f"no folder has a high watermark of the partition: compared up to {found.end}; the last records may not be replicated"
+        )
         result.findings.append(_note(result, replicas[0], what))
 
 
@@ -115,7 +119,7 @@ def _compare_latest(result: PartitionComparison, replicas: Sequence[Replica], fo
         difference = latest_difference(replicas, found.start, result.bytes_from)
     except TooManyKeysError:
         difference = None
-        what = f"cleaned at different times up to offset {result.bytes_from}: not compared below it, because of more than {MOST_KEYS} keys"
+        what = f"cleaned at different times up to offset {result.bytes_from}: not compared below it: more than {MOST_KEYS} keys"
     except CorruptDataError as error:
         result.findings.append(Finding.of_error(error, replicas[0].log.directory, *result.key))
         return
