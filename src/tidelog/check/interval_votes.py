@@ -16,7 +16,7 @@ looks like damage, but differs as follows (`Starts`):
 | | |
 |---|---|
 | a leader epoch begins, or a producer snapshot was taken at that offset | a restart there is *known* |
-| a restart would not raise the epoch (v0, v1, older releases), and the time index has the largest timestamp there | also *known* |
+| a restart would not raise the epoch (v0, v1, older releases), and the time index has the largest timestamp there | also known |
 | the time index has an entry that no entry of the offset index explains | the log may have been *closed* near it |
 | the time index lacks an entry that an index entry there would have caused | nothing was *indexed* there: both files agree |
 """

@@ -1,6 +1,6 @@
 """The records of ``__cluster_metadata`` (KIP-631): one class each, with Kafka's names, keys, versions and tags.
 
-`frame` has the records' frame, `image` their effect. These are all the records of Kafka 3.9.1 to 4.4.0.
+`frame` has the frame around each record, `image` has each record's effect. These are all the records of Kafka 3.9.1 to 4.4.0.
 
 | key | record | key | record |
 |---|---|---|---|
