@@ -162,10 +162,10 @@ def test_a_folder_is_one_replay(target: tidelog.Broker, tmp_path: Path) -> None:
 
     text = (tmp_path / "map" / "replay.json").read_text()
     (tmp_path / "map" / "replay.json").write_text("{}")
-    with pytest.raises(CorruptDataError, match="the file of a replay: its version: found none, expected 1"):
+    with pytest.raises(CorruptDataError, match="the file of a replay has an unknown version: found none, expected 1"):
         prepare(asked, tmp_path / "map")
     (tmp_path / "map" / "replay.json").write_text(text.replace(f'"start_ms": {LOW}', '"start_ms": "noon"'))
-    with pytest.raises(CorruptDataError, match="the file of a replay: unexpected content"):
+    with pytest.raises(CorruptDataError, match="the file of a replay has unexpected content"):
         prepare(asked, tmp_path / "map")
 
 

@@ -406,7 +406,7 @@ class TestLive:
 def _changed() -> bytes:
     from tidelog.errors import SegmentChangedError
 
-    raise SegmentChangedError("a file is gone")
+    raise SegmentChangedError("a file no longer exists")
 
 
 class TestRules:
