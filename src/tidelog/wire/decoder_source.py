@@ -40,15 +40,13 @@ FIXED = {
 MAX_STRING_BYTES = 0x7FFF
 
 BITS_OF_A_PIECE = 7
-"""2 to the power of this is the number of bytes of a string that count as one element. Replacing an invalid byte takes a dozen
-nanoseconds."""
+"""2^7 bytes of a string count as one element, because replacing an invalid byte takes a dozen nanoseconds."""
 
 MAX_ELEMENTS = 1 << 20
 """The maximum number of elements of a request, in all arrays together, including tagged fields and pieces of long strings.
 
-An element of three bytes may take 120 bytes of memory, so a hundred megabytes of such elements would take gigabytes. No honest
-request of a client comes near the limit. Responses have no limit, because a client chooses its brokers, and large clusters have
-many partitions.
+An element of three bytes may take 120 bytes of memory, so a hundred megabytes of them would take gigabytes. No honest request
+comes near the limit. Responses have no limit: a client chooses its brokers, and large clusters have many partitions.
 """
 
 MAX_ELEMENTS_OF = dict.fromkeys((4, 5, 6), 1 << 23)
@@ -318,9 +316,7 @@ class DecoderSource:
         self.depth -= 1
 
     def _fixed_structs(self, target: str, add: str, count: str, of: type[Struct]) -> None:
-        """Emit the decoding of fixed-size structs; in a flexible version, only of the structs before the first one with
-        tagged fields.
-        """
+        """Emit the decoding of fixed-size structs; in a flexible version, only of those before the first with tagged fields."""
         layout = struct.Struct(fixed_format(of, self.version, flexible=self.flexible) or "")
         names = {field.name: self._name() for field in present(of, self.version)}
         tags = self._name("t")
@@ -446,8 +442,7 @@ def _past_tagged_fields(buf: Bytes, pos: int, end: int, count: int) -> int:
 def skip_tagged_fields(buf: Bytes, pos: int) -> int:
     """Skip the tagged fields of a header; Kafka has defined none yet. Return the position after them.
 
-    Raises ProtocolError for more than 127 fields. Headers are decoded on the event loop, and two million fields took more than a
-    second.
+    Raises ProtocolError for more than 127 fields: headers are decoded on the event loop, and two million took over a second.
     """
     count = buf[pos]
     if count > 127:
