@@ -24,7 +24,7 @@ _BAD_UNICODE = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})")
 
 
 def read_properties_file(path: str | Path) -> dict[str, str]:
-    """Read a file in Java's format. Raises StorageError; InvalidArgumentError for an invalid escape or a file that is not text."""
+    """Read a file in Java's format. Raises StorageError; InvalidArgumentError for an invalid escape or a zero byte."""
     try:
         text = Path(path).read_text("latin-1")  # Java's encoding of these files: every byte is valid.
     except OSError as error:
