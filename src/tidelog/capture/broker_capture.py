@@ -68,7 +68,7 @@ class BrokerCapture:
         self.cluster = self._reach().reach()
         self.name = str(self.cluster)
         self._idle: list[Cluster] = []
-        """Clusters for reading partitions that are not in use now. A cluster is not thread-safe, so each thread takes one."""
+        """Idle clusters for reading partitions. A cluster is not thread-safe, so each thread takes one."""
 
     def cluster_id(self) -> str | None:
         return self.cluster.cluster_id

@@ -38,7 +38,7 @@ class IndexContent(NamedTuple):
 
 
 def read_index(path: FilePath, entry_bytes: int) -> IndexContent | None:
-    """Read a file; None if it does not exist. Raises StorageError."""
+    """Read an index file. Return None if it does not exist. Raises StorageError."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         try:
             data = file.read(0, file.size_bytes())
@@ -90,7 +90,7 @@ class RebuiltFile(NamedTuple):
     is_right: bool
     """Whether it was already correct."""
     is_left: bool = False
-    """Whether an incorrect file was left unchanged because only missing ones were to be written."""
+    """Whether an incorrect file was left unchanged because only missing files were to be written."""
 
 
 def put(path: FilePath, data: bytes | None, *, missing_only: bool = False) -> Iterator[RebuiltFile]:

@@ -1,10 +1,10 @@
 """Checks a partition's small files against its log. No I/O: the functions take facts and yield messages.
 
-| file | is right if |
+| file | is correct if |
 |---|---|
 | leader-epoch-checkpoint | the batches' epochs only grow, and each batch has the epoch that the file gives for its offset |
 | `.snapshot` | it is complete, no producer in it has a later offset, and no snapshot is missing: Kafka takes one at each roll |
-| checkpoints | the cleaner offset lies in the log; after a clean shutdown the recovery point is the log's end |
+| checkpoints | the cleaner offset is not above the log end; after a clean shutdown the recovery point is the log end |
 | gaps inside segments | the log was, or may have been, compacted |
 """
 

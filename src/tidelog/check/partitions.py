@@ -366,7 +366,7 @@ class RebuiltPartition(CheckedPartition):
 
     @property
     def left(self) -> list[RebuiltFile]:
-        """Return the incorrect files that were left unchanged because only missing ones were to be written."""
+        """Return the incorrect files that were left unchanged because only missing files were to be written."""
         return [file for file in self.files if file.is_left]
 
 

@@ -100,7 +100,7 @@ def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_E
 
 
 class Survey:
-    """Finds in a partition's indexes the rules by which they were written."""
+    """Infers the rules by which a partition's indexes were written."""
 
     def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None) -> None:
         """`preferred` are likely intervals. If an interval is given, none is inferred."""

@@ -1,6 +1,6 @@
 """A client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time.
 
-Its calls block; use it on one thread only. It cannot join a group, keeps no positions, and commits nothing except through
+Its calls block. It is not thread-safe. It cannot join a group, keeps no positions, and commits nothing except through
 `reset_group`. `docs/client.md` has examples.
 """
 

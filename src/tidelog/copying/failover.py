@@ -111,7 +111,7 @@ def plan_failover(target: Cluster, options: FailoverOptions) -> list[PartitionFa
     """Return, for each partition, where the group would continue. Changes nothing.
 
     Raises:
-        InvalidArgumentError: too little is known for any position; the mirror's folder belongs to another cluster.
+        InvalidArgumentError: too little is known for any position; the mirror's folder belongs to a different cluster.
         NotFoundError: the group is unknown, or none of its topics is in the target.
         BrokerError, BrokerUnreachableError, CorruptDataError, StorageError
     """
@@ -172,7 +172,7 @@ class _Planner:
         planned = [self._plan(source, target, committed[source], ends[target]) for source, target in sorted(known.items())]
         if all(one.position is None for one in planned):
             raise InvalidArgumentError(
-                f"no position of group {options.group!r} can be found by {options.by or 'map or time'}",
+                f"no position of group {options.group!r} can be found by {options.by or 'map or time'}: give one of these",
                 path=str(self._target),
                 expected="a map of its topics, or a MaxLatency and the time of the last record read",
             )
@@ -192,7 +192,7 @@ class _Planner:
             found = None if seen is None else seen.groups.get(group)
         else:
             raise InvalidArgumentError(
-                "it is unknown what the group has read: give one of the expected inputs",
+                "it is unknown what the group has read: give one of these",
                 expected="the source, a mirror's folder, or the time up to which it has read",
             )
         if options.topics:

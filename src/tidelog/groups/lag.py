@@ -128,7 +128,7 @@ def topic_rate(
 
 
 class CatchUp(enum.Enum):
-    """Whether a group will reach the end of the log."""
+    """Whether a group will reach the end of the log at the current rates."""
 
     AT_END = "at the end"
     IN = "in"

@@ -46,4 +46,4 @@ CONTROL_RECORDS: dict[ControlType, type[Message]] = {
     ControlType.KRAFT_VERSION: KRaftVersionRecord,
     ControlType.KRAFT_VOTERS: VotersRecord,
 }
-"""The message in a control record's value, by type."""
+"""The message class of a control record's value, by the record's type."""

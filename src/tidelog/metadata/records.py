@@ -253,4 +253,4 @@ class UnregisterControllerRecord(Message, key=29, versions="0", flexible="0+"):
 RECORD_TYPES: dict[int, type[Message]] = {
     cls.API_KEY: cls for cls in list(vars().values()) if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message
 }
-"""Every record by its key."""
+"""Every record type by its key."""

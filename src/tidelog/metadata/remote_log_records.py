@@ -135,7 +135,7 @@ REMOTE_LOG_RECORDS: Final[dict[int, type[Message]]] = {
         RemoteLogSegmentMetadataSnapshotRecord,
     )
 }
-"""Every record by its key."""
+"""Every record type by its key."""
 
 STATES: Final[dict[str, type[IntEnum]]] = {
     "remote_log_segment_state": SegmentState,

@@ -2,7 +2,7 @@
 
 | OpenSSL's failure | error |
 |---|---|
-| the peer's certificate is for another host, not trusted, or out of date | AuthenticationError |
+| the peer's certificate is for a different host, not trusted, or out of date | AuthenticationError |
 | an alert about our certificate, or because we have none | AuthenticationError |
 | not a TLS record; no common version or cipher | SecurityProtocolError |
 """

@@ -251,7 +251,7 @@ def _ends_early(replica: Replica, found: ComparedRange) -> Iterator[Finding]:
 
 
 def _first_difference(streams: Sequence[BatchBytes], length: int) -> tuple[int | None, str | None]:
-    """Return the position of the first differing byte below `length`, or None; and the SHA-256 of all bytes if they are equal."""
+    """Return the position of the first differing byte below `length`, or None and the SHA-256 of all bytes if all are equal."""
     digest = hashlib.sha256()
     for at in range(0, length, PIECE_BYTES):
         pieces = [stream.read(at, min(PIECE_BYTES, length - at)) for stream in streams]

@@ -3,7 +3,7 @@
 | text | meaning |
 |---|---|
 | `localhost:9092`, `10.0.0.1:9092`, `[::1]:9092`, `a:9092,b:9092` | brokers |
-| `SASL_SSL://a:9093` | the same; refused if the configuration has another security protocol |
+| `SASL_SSL://a:9093` | the same; refused if the configuration has a different security protocol |
 | anything else | not an address: a folder, if folders are allowed |
 
 A folder whose name looks like an address is written `./name:9092`, or given as a `Path`.
@@ -95,7 +95,7 @@ def is_address(source: object) -> bool:
 
 
 def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
-    """Return the addresses in a text, without duplicates. Raises InvalidArgumentError for an invalid one."""
+    """Return the addresses in a text, without duplicates. Raises InvalidArgumentError for an invalid address."""
     found: dict[BrokerAddress, None] = {}
     for part in text.split(","):
         match = _ADDRESS.fullmatch(part.strip())

@@ -286,7 +286,7 @@ class Connection:
         )
 
     def _meant_by(self, error: OSError) -> TidelogError | None:
-        """Return the error that explains a closed connection: a TLS alert, or a port with another security protocol."""
+        """Return the error that explains a closed connection: a TLS alert, or a port with a different security protocol."""
         access = self._access
         if access.tls is not None and (alert := alert_error(error, self._place, has_key=access.tls.settings.has_key)):
             return alert

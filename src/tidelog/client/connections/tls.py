@@ -2,8 +2,8 @@
 
 | what happens | raises |
 |---|---|
-| the broker's certificate is for another host, not trusted, or expired | AuthenticationError |
-| the broker requires a client certificate, or refuses the one it got | AuthenticationError |
+| the broker's certificate is for a different host, not trusted, or expired | AuthenticationError |
+| the broker requires a client certificate, or refuses the client's certificate | AuthenticationError |
 | the port does not speak TLS; no common version or cipher | SecurityProtocolError |
 | there is no answer, or the connection is lost | BrokerUnreachableError |
 

@@ -66,7 +66,7 @@ class GroupLag(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Where a partition starts and ends, and where its readable part ends."""
+    """A partition's log start, log end, and the end of its readable records."""
 
     log_start_offset: int
     high_watermark: int

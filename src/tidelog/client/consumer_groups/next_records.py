@@ -36,7 +36,7 @@ FIRST_BYTES = 16 * 1024
 """The first request's limit per partition, in bytes: most batches are smaller."""
 
 MOST_BYTES = 4 * 1024 * 1024
-"""The largest limit of a request, in bytes; only brokers before 0.10.1 need a higher one to return a larger batch."""
+"""The largest limit of a request, in bytes; only brokers before 0.10.1 need a higher limit to return a larger batch."""
 
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
 MAX_PARTITIONS = 1_000
@@ -163,7 +163,7 @@ class _Search:
             # An old version truncates a batch over the limit: fetch the whole batch.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES or length + 12 <= self._bytes[key]:
-                raise CorruptBatchError("an invalid batch length", path=str(place), found=length)
+                raise CorruptBatchError("the length of a batch is invalid", path=str(place), found=length)
             self._bytes[key] = length + 12
             return False
         self._bytes[key] = min(2 * self._bytes[key], MOST_BYTES)

@@ -39,7 +39,9 @@ _ZSTD_VERSION = 7
 
 
 class Produced(NamedTuple):
-    """Where a record was stored. `timestamp` (ms) is what readers will see, -1 for none; `timestamp_type` as in `ReadRecord`."""
+    """Where a record was stored. `timestamp` (ms) is what readers will see, -1 for none; `timestamp_type` is as in
+    `ReadRecord`.
+    """
 
     topic: str
     partition: int

@@ -5,7 +5,7 @@ a transactional id.
 |---|---|
 | a batch | magic 2, any codec, consecutive offsets; producer, sequence, transactional bit and checksum are set once, in place |
 | sending | `produce_pipeline` sends batches soon; `append` blocks while 1 MiB or more waits |
-| a partition new to a transaction | added before its first batch is sent, together with other new ones |
+| a partition that is new to a transaction | it is added before its first batch is sent, together with other new partitions |
 
 After an error a transaction can only be aborted. `abort` then gets a new epoch. Sequences restart from 0, and brokers refuse late
 requests, which would otherwise become part of the next transaction. If this producer is fenced, `abort` does nothing.

@@ -119,7 +119,7 @@ class _Partition:
     waiting: deque[Batch] = field(default_factory=deque)
     in_flight: deque[Batch] = field(default_factory=deque)
     address: BrokerAddress | None = None
-    """The broker with this partition's batches in flight: nothing is sent to a new leader before the old one has answered."""
+    """The broker with this partition's batches in flight: nothing is sent to a new leader before the old leader has answered."""
     next_sequence: int = 0
     is_known: bool = False
     """Whether a batch of this producer was acknowledged."""

@@ -97,7 +97,8 @@ class TransactionCoordinator:
         self._known: Known = {}
 
     def init(self, timeout_ms: int, current: Producer | None = None) -> Producer:
-        """Return the producer id and epoch to continue with. An open transaction is aborted; a decided one is completed first.
+        """Return the producer id and epoch to continue with. An open transaction is aborted; a decided transaction is completed
+        first.
 
         With `current`, an id and epoch whose transaction has ended, raises ProducerFencedError if another producer has begun
         since. Brokers before Kafka 2.5 do not detect that.

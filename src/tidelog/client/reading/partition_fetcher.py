@@ -216,7 +216,7 @@ class PartitionFetcher:
             # An old version truncates a batch over the limit: request the whole batch.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES:
-                raise CorruptBatchError("an invalid batch length", path=place, found=length)
+                raise CorruptBatchError("the length of a batch is invalid", path=place, found=length)
             self._fetch_bytes = max(2 * self._fetch_bytes, length + 12)
         elif not self._is_endless:
             # The records exist: the broker may return them late, but must return them.
@@ -224,7 +224,7 @@ class PartitionFetcher:
         return headers, records
 
     def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
-        """Yield the batches that a reader gets, without control batches and aborted ones."""
+        """Yield the batches that a reader gets, without control batches and batches of aborted transactions."""
         aborted = found.aborted_transactions if self._is_committed else None
         transactions = [(txn.first_offset, txn.producer_id) for txn in aborted or ()]
         for header, is_aborted in data_batches(headers, records, transactions, f"{self.key.topic}-{self.key.partition}"):
