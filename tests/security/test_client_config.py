@@ -84,7 +84,7 @@ def test_nothing_is_shown(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({"security.protocol": "TLS"}, "security.protocol: found TLS"),
+        ({"security.protocol": "TLS"}, "security.protocol is invalid: found TLS"),
         ({"security.protocl": "SSL"}, "did you mean security.protocol"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
         ({**SASL, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism is not supported: found GSSAPI"),

@@ -132,7 +132,7 @@ def client_config(properties: Mapping[str, Any]) -> ClientConfig:
             check_names([name])
     protocol = str(given.get("security.protocol", PLAINTEXT)).strip().upper()
     if protocol not in SECURITY_PROTOCOLS:
-        raise InvalidArgumentError("security.protocol", found=protocol, expected=" or ".join(SECURITY_PROTOCOLS))
+        raise InvalidArgumentError("security.protocol is invalid", found=protocol, expected=" or ".join(SECURITY_PROTOCOLS))
     tls = {name: value for name, value in given.items() if isinstance(value, str)}
     return ClientConfig(
         tls=tls_settings(tls) if protocol in (SSL, SASL_SSL) else None,
@@ -233,7 +233,7 @@ def _oauth(given: Mapping[str, Any], module: LoginModule | None) -> OAuthSetting
         )
         if not str(url).startswith(("https://", "http://")):
             raise InvalidArgumentError(
-                "sasl.oauthbearer.token.endpoint.url", found=repr(without_user(str(url))), expected="https://…"
+                "sasl.oauthbearer.token.endpoint.url is invalid", found=repr(without_user(str(url))), expected="https://…"
             )
         if not client_id or not secret:
             raise InvalidArgumentError("sasl.oauthbearer.token.endpoint.url needs clientId and clientSecret in sasl.jaas.config")

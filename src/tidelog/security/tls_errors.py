@@ -66,7 +66,9 @@ def alert_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | 
     if any(word in reason for word in _WRONG_KIND):
         return no_tls(place)
     if any(word in reason for word in _NOTHING_COMMON):
-        return SecurityProtocolError("no TLS version or cipher in common with the broker", path=place, expected="TLS 1.2 or 1.3")
+        return SecurityProtocolError(
+            "the broker supports none of the client's TLS versions and ciphers", path=place, expected="TLS 1.2 or 1.3"
+        )
     if any(word in reason for word in _ABOUT_CERTIFICATE):
         what = (
             "the broker refuses the client's certificate"
