@@ -192,7 +192,7 @@ class _Planner:
             found = None if seen is None else seen.groups.get(group)
         else:
             raise InvalidArgumentError(
-                "it is unknown what the group has read: give one of these",
+                "it is unknown what the group has read",
                 expected="the source, a mirror's folder, or the time up to which it has read",
             )
         if options.topics:
