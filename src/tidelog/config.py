@@ -4,7 +4,7 @@
 property                                 default              meaning
 =======================================  ===================  ===============================================================
 segment.bytes                            1073741824           a segment never grows beyond this many bytes
-segment.ms                               604800000            age at which a segment rolls, by the event time of its first batch
+segment.ms                               604800000            event time from a segment's first batch to the batch that rolls it
 segment.jitter.ms                        0                    largest random reduction of segment.ms, drawn once for each segment
 segment.index.bytes                      10485760             capacity of each index; a full index rolls the segment
 index.interval.bytes                     4096                 bytes of log between two index entries

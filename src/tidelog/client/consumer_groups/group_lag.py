@@ -194,7 +194,7 @@ class CommitLog(NamedTuple):
 
     commits: Mapping[str, Commits]
     is_whole: bool
-    """Whether these are all commits since the requested time. False if the limit on reading was reached first."""
+    """Whether these are all commits since the requested time. False if some could not be read, or exceeded the limit."""
 
 
 def read_commits(cluster: Cluster, groups: Iterable[str], since_ms: int) -> CommitLog | None:

@@ -72,7 +72,7 @@ def list_groups(cluster: Cluster) -> list[GroupListing]:
 def describe_group(cluster: Cluster, group: str) -> GroupDescription:
     """Return a group's state and members. An unknown group has the state `Dead`. Raises BrokerError, BrokerUnreachableError.
 
-    DescribeGroups also reports groups of newer protocols as `Dead`. For a dead group, the coordinator's list of groups is
+    DescribeGroups also reports groups of newer protocols as `Dead`. For a dead group, the brokers' lists of groups are
     therefore checked as well.
     """
     found = _describe(cluster, group)
