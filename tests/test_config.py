@@ -88,7 +88,7 @@ def test_properties_come_and_go_under_kafkas_names() -> None:
         ("segment.index.bytes", 2**31, "segment.index.bytes is out of range"),
         ("index.interval.bytes", "4 KiB", "index.interval.bytes must be a whole number: found '4 KiB'"),
         ("cleanup.policy", "shrink", "cleanup.policy has an unknown value: found 'shrink'"),
-        ("message.format.version", "old", "message.format.version must be a release of Kafka"),
+        ("message.format.version", "old", "message.format.version must be a Kafka release"),
         ("min.cleanable.dirty.ratio", "1.5", "min.cleanable.dirty.ratio must be a ratio"),
         ("preallocate", "maybe", "preallocate must be true or false"),
         ("message.timestamp.type", "createtime", "message.timestamp.type has an unknown value"),

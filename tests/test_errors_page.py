@@ -52,4 +52,4 @@ def test_the_page_shows_what_the_code_does() -> None:
 
 
 def test_the_pauses() -> None:
-    assert f"{FIRST_PAUSE_MS} ms after the first, then twice as long, {LAST_PAUSE_MS} ms at most" in PAGE
+    assert f"{FIRST_PAUSE_MS} ms after the first attempt and doubles with each further one, up to {LAST_PAUSE_MS} ms" in PAGE

@@ -62,7 +62,7 @@ def test_other_schemes_are_refused_and_leave_nothing(address: str, tmp_path: Pat
 @pytest.mark.parametrize("address", [5, None, object(), ["folder", 5]])
 def test_what_is_no_address_is_refused(address: Any) -> None:
     for take in (open_source, lambda one: tidelog.scan(one, "orders")):
-        with pytest.raises(InvalidArgumentError, match=r"not a folder or host:port: found (5|None|<object)"):
+        with pytest.raises(InvalidArgumentError, match=r"the address is neither a folder nor host:port: found (5|None|<object)"):
             take(address)
 
 

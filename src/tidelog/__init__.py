@@ -8,9 +8,9 @@
 | sql | an SQL query over topics, as a DuckDB relation |
 | ScanReport | the counts of a scan: records without a timestamp that it left out, records past the high watermark |
 | LogDir, Log | a Kafka broker's data folder, and one partition in it, read-only |
-| find_offset, FoundOffset, NotFound | the first offset for a timestamp, as Kafka's ListOffsets answers |
+| find_offset, FoundOffset, NotFound | the first offset for a timestamp, with the same result as Kafka's ListOffsets |
 | errors, TidelogError | every error that Tidelog raises |
-| __version__ | |
+| __version__ | the version of Tidelog |
 
 Each name is imported on first use: `import tidelog` itself takes milliseconds and does not load numpy, pyarrow, pyspark or
 asyncio.

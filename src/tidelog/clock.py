@@ -1,4 +1,4 @@
-"""Clocks, which are passed as arguments: no package below `cli/` and `spark/` reads the wall clock itself.
+"""Clocks. They are passed as arguments: no package below `cli/` and `spark/` reads the wall clock itself.
 
 A clock returns epoch milliseconds, the unit of every Kafka timestamp. Code that needs "now" takes a `Clock` as an argument. Tests
 pass a `ManualClock`, which they can advance by seven days at once.
@@ -38,7 +38,7 @@ class SteadyClock:
 
 
 def steady(clock: Clock) -> Clock:
-    """Return the clock for measuring durations: a `SteadyClock` if `clock` is the machine's, which may be adjusted; otherwise
+    """Return a clock for measuring durations: a `SteadyClock` if `clock` is the machine's clock, which may be adjusted; otherwise
     `clock` itself.
     """
     return SteadyClock() if isinstance(clock, SystemClock) else clock
@@ -47,14 +47,14 @@ def steady(clock: Clock) -> Clock:
 class ManualClock:
     """A clock that moves only when it is advanced. It can also be set back, like a real clock.
 
-    A broker registers a listener for the work that is due when time passes: `advance` calls the listener and returns when it is
-    done.
+    A broker registers a listener for work that becomes due when time passes. `advance` calls the listener, and returns once that
+    work is done.
     """
 
     def __init__(self, now: int | datetime = 0) -> None:
         """Start at `now`: epoch milliseconds, or a datetime with a time zone.
 
-        Raises TypeError for anything else, ValueError for a datetime without a time zone.
+        Raises TypeError for a value of any other type, ValueError for a datetime without a time zone.
         """
         self._now_ms = _epoch_ms(now)
         self._listeners: list[Callable[[], None]] = []
@@ -64,13 +64,13 @@ class ManualClock:
         return self._now_ms
 
     def advance(self, by: int | timedelta) -> None:
-        """Move by milliseconds or a timedelta, backward if negative, and call the listeners. Raises TypeError for anything
-        else.
+        """Move the clock by milliseconds or a timedelta, backward if negative, and call the listeners. Raises TypeError for a
+        value of any other type.
         """
         if isinstance(by, timedelta):
             by = by // _MILLISECOND
         elif isinstance(by, bool) or not isinstance(by, int):
-            raise TypeError(f"a clock is advanced by whole milliseconds or a timedelta, not by {by!r}")
+            raise TypeError(f"a clock can be advanced by whole milliseconds or a timedelta, not by {by!r}")
         self._now_ms += by
         for listener in tuple(self._listeners):
             listener()
@@ -93,8 +93,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def _epoch_ms(now: int | datetime) -> int:
     if isinstance(now, datetime):
         if now.tzinfo is None:
-            raise ValueError(f"a clock's time needs a time zone: {now!r} has none, datetime(..., tzinfo=UTC) has")
+            raise ValueError(f"a clock's time needs a time zone, but {now!r} has none: use datetime(..., tzinfo=UTC)")
         return (now - _EPOCH) // _MILLISECOND
     if isinstance(now, bool) or not isinstance(now, int):
-        raise TypeError(f"a clock's time is epoch milliseconds (an int) or a datetime with a time zone, not {now!r}")
+        raise TypeError(f"a clock's time must be epoch milliseconds (an int) or a datetime with a time zone, not {now!r}")
     return now

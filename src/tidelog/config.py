@@ -4,7 +4,7 @@
 property                                 default              meaning
 =======================================  ===================  ===============================================================
 segment.bytes                            1073741824           a segment never grows beyond this many bytes
-segment.ms                               604800000            event time between a segment's first batch and the one that rolls it
+segment.ms                               604800000            event time from a segment's first batch to the batch that rolls it
 segment.jitter.ms                        0                    largest random reduction of segment.ms, drawn once for each segment
 segment.index.bytes                      10485760             capacity of each index; a full index rolls the segment
 index.interval.bytes                     4096                 bytes of log between two index entries
@@ -12,25 +12,25 @@ preallocate                              false                a new segment's fi
 flush.messages                           9223372036854775807  force the log to disk after this many records
 flush.ms                                 9223372036854775807  force the log to disk after this time
 cleanup.policy                           delete               delete, compact, or both: "compact,delete"
-retention.ms                             604800000            segments with only older records are deleted; -1: never
-retention.bytes                          -1                   the oldest segments are deleted while this many bytes remain
+retention.ms                             604800000            segments with only older records are deleted; -1: no limit
+retention.bytes                          -1                   oldest segments are deleted while at least this many bytes remain
 file.delete.delay.ms                     60000                time between renaming a file to .deleted and removing it
 delete.retention.ms                      86400000             how long a compacted log keeps tombstones and markers
 min.compaction.lag.ms                    0                    records younger than this are not compacted
-max.compaction.lag.ms                    9223372036854775807  records older than this are compacted, however few they are
+max.compaction.lag.ms                    9223372036854775807  records older than this are compacted, even if they are few
 min.cleanable.dirty.ratio                0.5                  share of the log that must be dirty before it is compacted
 compression.type                         producer             the codec of stored batches; producer: as they were sent
-compression.gzip.level                   -1                   1 to 9, -1: the codec's own default
+compression.gzip.level                   -1                   1 to 9; -1: the codec's default
 compression.lz4.level                    9                    1 to 17
 compression.zstd.level                   3                    -131072 to 22
 max.message.bytes                        1048588              the largest size of a batch, as stored
 message.format.version                   3.0-IV1              below 0.10.0: format v0; below 0.11.0: v1; else v2
 message.timestamp.type                   CreateTime           CreateTime (set by the producer) or LogAppendTime (by the log)
-message.timestamp.difference.max.ms      9223372036854775807  how far a record's time may be off, past or future (deprecated)
-message.timestamp.before.max.ms          9223372036854775807  how far a record's time may lie in the past
-message.timestamp.after.max.ms           9223372036854775807  how far a record's time may lie in the future
-message.downconversion.enable            true                 whether newer formats are converted for older clients
-min.insync.replicas                      1                    in-sync replicas that acks=all needs
+message.timestamp.difference.max.ms      9223372036854775807  the largest distance of a record's time from now (deprecated)
+message.timestamp.before.max.ms          9223372036854775807  how far a record's time may be in the past
+message.timestamp.after.max.ms           9223372036854775807  how far a record's time may be in the future
+message.downconversion.enable            true                 whether batches are converted to older formats for older clients
+min.insync.replicas                      1                    the number of in-sync replicas that acks=all needs
 unclean.leader.election.enable           false                kept for Kafka
 leader.replication.throttled.replicas    ""                   throttled replicas: partition:broker,..., or * for all
 follower.replication.throttled.replicas  ""                   the same, on the follower's side
@@ -39,15 +39,15 @@ remote.log.copy.disable                  false                kept for Kafka
 remote.log.delete.on.disable             false                kept for Kafka
 local.retention.ms                       -2                   kept for Kafka
 local.retention.bytes                    -2                   kept for Kafka
-tidelog.log.append.time.monotonic        true                 append times never go backward, whatever the clock does
+tidelog.log.append.time.monotonic        true                 append times never go backward, even if the clock does
 tidelog.log.decompressed.max.bytes       104857600            the largest decompressed size of a producer's batch
 =======================================  ===================  ===============================================================
 
-Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), except for the last two, which only Tidelog
-has (KIP-32: the later of now and the last append time). Properties marked "kept for Kafka" have no effect here: they are reported
-as set, and are passed on when a topic is handed over. The broker's names for them (``log.segment.bytes``), the names in KIP-32
-and KIP-33, and older releases' units (``log.roll.hours``) are accepted as aliases; each logs one notice. Any layer may import
-this.
+Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17). Only Tidelog has the last two properties
+(KIP-32: the later of now and the last append time). Properties marked "kept for Kafka" have no effect here: they are reported as
+set, and are passed on when a topic is handed over. Aliases are accepted, with one notice for each: the broker's names
+(``log.segment.bytes``), the names in KIP-32 and KIP-33, and older releases' units (``log.roll.hours``). Any layer may import this
+module.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _release(name: str, default: str) -> Any:
     def parse(value: Any) -> str:
         if not isinstance(value, str) or not _RELEASE.fullmatch(value.strip()):
             raise InvalidArgumentError(
-                f"{name} must be a release of Kafka", found=repr(value), expected="like 0.9.0, 0.10.2 or 3.0-IV1"
+                f"{name} must be a Kafka release", found=repr(value), expected="like 0.9.0, 0.10.2 or 3.0-IV1"
             )
         return value.strip()
 
@@ -224,7 +224,7 @@ class LogConfig:
     decompressed_max_bytes: int = _integer("tidelog.log.decompressed.max.bytes", 104_857_600, 1, INT32_MAX)
 
     def __post_init__(self) -> None:
-        # One request may change thousands of topics: unchanged values need no check.
+        # One request may change thousands of topics, so unchanged values are not checked again.
         for field_name, (default, parse) in _parsers().items():
             value = getattr(self, field_name)
             if value is not default:
@@ -233,7 +233,7 @@ class LogConfig:
             raise InvalidArgumentError(
                 "max.compaction.lag.ms is below min.compaction.lag.ms",
                 found=self.max_compaction_lag_ms,
-                expected=f"at least {self.min_compaction_lag_ms}",
+                expected=f"{self.min_compaction_lag_ms} or more",
             )
 
     @property
@@ -242,12 +242,12 @@ class LogConfig:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether time and size retention apply."""
+        """Whether cleanup.policy contains "delete", so that retention by time and size applies."""
         return DELETE in self.cleanup_policy
 
     @cached_property
     def magic(self) -> int:
-        """The message format that batches are stored in: 0, 1 or 2."""
+        """The message format in which batches are stored: 0, 1 or 2."""
         release = _RELEASE.fullmatch(self.message_format_version)
         assert release is not None
         major, minor = int(release[1]), int(release[2])
@@ -260,19 +260,23 @@ class LogConfig:
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """How far a record's time may lie in the past. If it is not set, the deprecated difference applies (KIP-937)."""
+        """How far a record's time may be in the past. If this is not set, message.timestamp.difference.max.ms applies
+        (KIP-937).
+        """
         before = self.message_timestamp_before_max_ms
         return self.message_timestamp_difference_max_ms if before == INT64_MAX else before
 
     @property
     def timestamp_after_max_ms(self) -> int:
-        """How far a record's time may lie in the future."""
+        """How far a record's time may be in the future; see `timestamp_before_max_ms`."""
         after = self.message_timestamp_after_max_ms
         return self.message_timestamp_difference_max_ms if after == INT64_MAX else after
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> LogConfig:
-        """Build from Kafka's property names and texts; raise InvalidArgumentError for an unknown name or bad value."""
+        """Return the settings from properties under Kafka's names. Raises InvalidArgumentError for an unknown name or an
+        invalid value.
+        """
         known = _field_names()
         values: dict[str, Any] = {}
         for name, text in unaliased(properties).items():
@@ -301,7 +305,7 @@ def _parsers() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
 
 @cache
 def _field_names() -> dict[str, str]:
-    """Return the name of each property's field."""
+    """Return the field's name for each property."""
     return {one.metadata["property"].name: one.name for one in fields(LogConfig)}
 
 
@@ -362,15 +366,16 @@ BROKER_NAMES = frozenset(
     | {"min.insync.replicas", "unclean.leader.election.enable"}
     | {"tidelog.log.append.time.monotonic", "tidelog.log.decompressed.max.bytes"}
 )
-"""The broker's property names for topic defaults."""
+"""The names of the broker properties that set defaults for topics."""
 
 _warned: set[str] = set()
 
 
 def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True, checks: bool = True) -> dict[str, PropertyValue]:
-    """Return the properties under the topic's names. A property's own name wins over an alias. Each alias logs one notice.
+    """Return the properties under the topic's names. A property's own name takes precedence over an alias. Each alias logs one
+    notice.
 
-    With `checks`, raise InvalidArgumentError for a bad value of an alias: the message starts with the name that was given.
+    With `checks`, raise InvalidArgumentError for an invalid value of an alias. Its message starts with the alias.
     """
     if _ALIASES.keys().isdisjoint(properties):
         return dict(properties)
@@ -391,6 +396,6 @@ def _check_alias(alias: str, name: str, value: PropertyValue) -> None:
     try:
         parse(value)
     except InvalidArgumentError as error:
-        # The topic's name tells the unit: for log.retention.hours, the message has milliseconds.
+        # The topic's name shows the unit: for log.retention.hours, the message has milliseconds.
         message = error.message.replace(name, f"{alias} ({name})", 1)
         raise InvalidArgumentError(message, found=error.found, expected=error.expected) from None

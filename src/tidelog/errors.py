@@ -9,7 +9,7 @@ They form one tree::
     │   ├── DataDirNotFoundError      no such folder, or no Kafka data folder
     │   ├── MissingPackageError       a package of an optional extra is not installed (also an ImportError)
     │   └── UnknownTopicOrPartitionError
-    ├── CorruptDataError              bytes that break their format
+    ├── CorruptDataError              bytes that violate their format
     │   ├── CorruptBatchError         a batch: header, length or checksum
     │   ├── InvalidRecordError        a record inside a batch
     │   │   └── RecordValidationError     a leader refuses records, and lists each of them
@@ -19,7 +19,7 @@ They form one tree::
     │   ├── CorruptIndexError         .index, .timeindex, .txnindex
     │   ├── CorruptSnapshotError      .snapshot
     │   └── CorruptCheckpointError    checkpoint files, partition.metadata, meta.properties
-    ├── SegmentChangedError           a segment vanished, shrank or was replaced between plan and read
+    ├── SegmentChangedError           a segment was removed, truncated or replaced between plan and read
     ├── OffsetOutOfRangeError
     ├── UnsupportedForMessageFormatError
     ├── UnsupportedCompressionTypeError
@@ -28,23 +28,23 @@ They form one tree::
     ├── InvalidOffsetError            an offset that goes backward
     │   ├── OffsetsOutOfOrderError    a follower's batches are not in order
     │   └── UnexpectedAppendOffsetError   a follower's batch begins below the log end
-    ├── OffsetOverflowError           an offset too far from its segment's base for an int32
+    ├── OffsetOverflowError           an offset relative to its segment's base overflows int32
     ├── RecordTooLargeError           larger than max.message.bytes
     ├── RecordBatchTooLargeError      larger than segment.bytes
     ├── ProducerError                 a producer's batch does not follow its earlier ones
     │   ├── OutOfOrderSequenceError
-    │   ├── InvalidProducerEpochError     a fenced producer's epoch
+    │   ├── InvalidProducerEpochError     a newer epoch has fenced the batch's epoch
     │   ├── InvalidTxnStateError
     │   ├── ProducerFencedError           another producer took over its transactional id
     │   └── TransactionCoordinatorFencedError
-    ├── ProtocolError                 bytes on the wire that break the protocol
-    ├── InconsistentTopicIdError      a folder belongs to another topic of the same name
+    ├── ProtocolError                 bytes on the wire that violate the protocol
+    ├── InconsistentTopicIdError      a folder belongs to a different topic of the same name
     ├── TopicExistsError
     ├── BrokerError                   a broker answered with an error code that has no class here
     │   └── RequestTimedOutError
-    ├── BrokerUnreachableError        a broker cannot be reached, or the connection broke (also an OSError)
+    ├── BrokerUnreachableError        a broker cannot be reached, or the connection was lost (also an OSError)
     ├── SchemaRegistryError           a schema registry cannot be reached, or refuses (also an OSError)
-    ├── SecurityProtocolError         a port uses another security protocol, or lacks the SASL mechanism
+    ├── SecurityProtocolError         a port uses a different security protocol, or lacks the SASL mechanism
     ├── AuthenticationError           either side refuses a password, a certificate or a token
     └── StorageError                  an operation of the file system failed (also an OSError)
         └── LogOfflineError           the partition was taken offline, or its log is closed
@@ -112,7 +112,7 @@ __all__ = [
 
 
 class TidelogError(Exception):
-    """The base class of all errors. `path` and `position` (bytes) give the place of the error, if it is known."""
+    """The base class of all errors. `path` and `position` (bytes) say where the error is, if that is known."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class NotFoundError(TidelogError):
 
 
 class DataDirNotFoundError(NotFoundError):
-    """The folder does not exist or holds no partition of a Kafka log."""
+    """The folder does not exist, or contains no partition of a Kafka log."""
 
 
 class MissingPackageError(NotFoundError, ImportError):
@@ -181,26 +181,26 @@ class UnknownTopicOrPartitionError(NotFoundError):
 
 
 class CorruptDataError(TidelogError):
-    """Bytes that break their format."""
+    """Bytes violate their format."""
 
 
 class CorruptBatchError(CorruptDataError):
-    """A record batch whose header, length or checksum is wrong (Kafka: CORRUPT_MESSAGE)."""
+    """The header, length or checksum of a record batch is wrong (Kafka: CORRUPT_MESSAGE)."""
 
 
 class InvalidRecordError(CorruptDataError):
-    """A batch with a correct checksum holds a record that breaks the format (Kafka: INVALID_RECORD)."""
+    """A batch with a correct checksum contains a record that violates the format (Kafka: INVALID_RECORD)."""
 
 
 class RecordError(NamedTuple):
-    """Why one record was refused, and its index in the appended set of records, from 0."""
+    """The index of a refused record in the appended set of records, from 0, and the reason."""
 
     batch_index: int
     message: str
 
 
 class RecordValidationError(InvalidRecordError):
-    """A leader refuses a set of records; `record_errors` lists which ones and why (Kafka: INVALID_RECORD)."""
+    """A leader refuses a set of records. `record_errors` lists the invalid records and the reasons (Kafka: INVALID_RECORD)."""
 
     def __init__(self, message: str, *, record_errors: Sequence[RecordError] = (), **place: Any) -> None:
         super().__init__(message, **place)
@@ -216,34 +216,36 @@ class InvalidTimestampError(RecordValidationError):
 
 
 class DecompressionError(CorruptDataError):
-    """A compressed block is damaged, or larger than its bound once decompressed."""
+    """A compressed block is damaged, or exceeds its limit once decompressed."""
 
 
 class DecompressedTooLargeError(DecompressionError):
-    """A compressed block that exceeds its bound once decompressed (Kafka: MESSAGE_TOO_LARGE, as for any oversized records)."""
+    """A compressed block exceeds its limit once decompressed (Kafka: MESSAGE_TOO_LARGE, as for any records that are too
+    large).
+    """
 
 
 class CorruptIndexError(CorruptDataError):
-    """An index file breaks its format or contradicts the log."""
+    """An index file violates its format, or contradicts the log."""
 
 
 class CorruptSnapshotError(CorruptDataError):
-    """A producer state snapshot with a wrong version, checksum or length."""
+    """A producer state snapshot has a wrong version, checksum or length."""
 
 
 class CorruptCheckpointError(CorruptDataError):
-    """A checkpoint or metadata file that cannot be parsed."""
+    """A checkpoint or metadata file cannot be parsed."""
 
 
 class SegmentChangedError(TidelogError):
-    """A segment vanished, shrank or was replaced between plan and read. Plan and read again."""
+    """A segment was removed, truncated or replaced between plan and read. Plan and read again."""
 
     def __str__(self) -> str:
         return f"{super().__str__()}; read again"
 
 
 class OffsetOutOfRangeError(TidelogError):
-    """An offset below the log start or above the log end."""
+    """The offset is below the log start or above the log end."""
 
 
 class UnsupportedForMessageFormatError(TidelogError):
@@ -251,19 +253,19 @@ class UnsupportedForMessageFormatError(TidelogError):
 
 
 class UnsupportedCompressionTypeError(TidelogError):
-    """A codec that the message format does not support."""
+    """The message format does not support the compression codec."""
 
 
 class UnsupportedVersionError(TidelogError):
-    """A special timestamp or a field that no common version of the request supports."""
+    """No version of a request that both sides support has a required field or special timestamp."""
 
 
 class IndexFullError(TidelogError, ValueError):
-    """The index has no room for one more entry; the segment must roll."""
+    """The index is full, so the segment must roll."""
 
 
 class InvalidOffsetError(TidelogError):
-    """An offset that decreases but must increase."""
+    """An offset decreases where offsets must increase."""
 
 
 class OffsetsOutOfOrderError(InvalidOffsetError):
@@ -271,7 +273,7 @@ class OffsetsOutOfOrderError(InvalidOffsetError):
 
 
 class UnexpectedAppendOffsetError(InvalidOffsetError):
-    """A follower's append that begins below the log end; `found` is its first offset (or the last offset of its first batch).
+    """A follower's append begins below the log end. `found` is its first offset, or the last offset of its first batch.
 
     `first_offset` and `last_offset` cover the whole append: an empty log may be restarted at `first_offset`.
     """
@@ -288,31 +290,31 @@ class UnexpectedAppendOffsetError(InvalidOffsetError):
 
 
 class OffsetOverflowError(TidelogError):
-    """An offset too far from its segment's base offset to fit an int32."""
+    """An offset relative to its segment's base offset does not fit in an int32."""
 
 
 class RecordTooLargeError(TidelogError):
-    """A batch larger than max.message.bytes."""
+    """A batch is larger than max.message.bytes."""
 
 
 class RecordBatchTooLargeError(TidelogError):
-    """A set of records larger than segment.bytes (Kafka: RECORD_LIST_TOO_LARGE)."""
+    """A set of records is larger than segment.bytes (Kafka: RECORD_LIST_TOO_LARGE)."""
 
 
 class ProducerError(TidelogError):
-    """A producer's batch does not continue its earlier ones; nothing was appended."""
+    """A producer's batch does not follow its earlier batches. Nothing was appended."""
 
 
 class OutOfOrderSequenceError(ProducerError):
-    """A batch whose sequence does not follow the producer's last one."""
+    """A batch's sequence does not follow the producer's last batch."""
 
 
 class InvalidProducerEpochError(ProducerError):
-    """A batch with an epoch that a newer one has fenced."""
+    """A newer producer epoch has fenced the batch's epoch."""
 
 
 class InvalidTxnStateError(ProducerError):
-    """A batch outside a transaction while the producer has one open."""
+    """A producer sent a batch outside of its open transaction."""
 
 
 class ProducerFencedError(ProducerError):
@@ -322,27 +324,27 @@ class ProducerFencedError(ProducerError):
 
 
 class TransactionCoordinatorFencedError(ProducerError):
-    """A marker from a coordinator that a newer one has replaced."""
+    """A transaction marker came from a coordinator that a newer coordinator has replaced."""
 
 
 class ProtocolError(TidelogError):
-    """A request or response that breaks the protocol's format; `position` is the byte within its frame."""
+    """A request or response violates the protocol's format. `position` is the byte within its frame."""
 
 
 class TooManyElementsError(ProtocolError):
-    """A request whose arrays have more elements than the reader may create."""
+    """A request's arrays have more elements than the reader may create."""
 
 
 class InconsistentTopicIdError(TidelogError):
-    """The folder belongs to another topic of the same name."""
+    """The folder belongs to a different topic of the same name."""
 
 
 class TopicExistsError(TidelogError):
-    """The topic exists already."""
+    """The topic already exists."""
 
 
 class BrokerError(TidelogError):
-    """A broker answered with an error: `error_code` is Kafka's code, `found` its name."""
+    """A broker answered with an error. `error_code` is Kafka's code, `found` is its name."""
 
     def __init__(self, message: str, *, error_code: int = -1, **place: Any) -> None:
         super().__init__(message, **place)
@@ -368,15 +370,15 @@ class SchemaRegistryError(TidelogError, OSError):
 
 
 class SecurityProtocolError(TidelogError):
-    """A port uses another security protocol than the client, or lacks the SASL mechanism. `path` is its host:port.
+    """A port uses a different security protocol from the client, or lacks the SASL mechanism. `path` is its host:port.
 
     A retry does not help.
     """
 
 
 class AuthenticationError(TidelogError):
-    """The broker refused the client's password, certificate or token, or the client refused the broker's. The message holds no
-    secret.
+    """The broker refused the client's password, certificate or token, or the client refused the broker's certificate. The message
+    contains no secret.
 
     A retry does not help. Kafka: SASL_AUTHENTICATION_FAILED.
     """
@@ -388,7 +390,7 @@ class StorageError(TidelogError, OSError):
     def __init__(self, message: str, **place: Any) -> None:
         super().__init__(message, **place)
         self.strerror = message
-        """As any other OSError has: that of an object is not known to what reads files of every kind."""
+        """Set as in any other OSError, because code that reads all kinds of files prints `strerror`."""
 
 
 class LogOfflineError(StorageError):
@@ -396,8 +398,8 @@ class LogOfflineError(StorageError):
 
 
 class IncompleteLogWarning(UserWarning):
-    """Warns that records which could change an answer are missing from the folder. The answer is the best that the files allow,
-    so this is not an error.
+    """Warns that the folder lacks records that could change a result. The result is the best that the files allow, so this is not
+    an error.
     """
 
 
@@ -430,7 +432,7 @@ KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
 
 
 def kafka_error_code(error: type[TidelogError]) -> tuple[int, str]:
-    """Return Kafka's (code, name) for an error class; (-1, "UNKNOWN_SERVER_ERROR") if Kafka has none."""
+    """Return Kafka's (code, name) for an error class; (-1, "UNKNOWN_SERVER_ERROR") if Kafka has no code for it."""
     for cls in error.__mro__:
         if cls in KAFKA_ERROR_CODES:
             return KAFKA_ERROR_CODES[cls]

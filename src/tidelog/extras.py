@@ -1,15 +1,15 @@
-"""Optional packages that `pip install tidelog` does not install: few users need them, and some are large.
+"""Optional packages that `pip install tidelog` does not install, because few users need them and some are large.
 
-| extra | brings | for |
+| extra | installs | for |
 |---|---|---|
 | sql | DuckDB, prompt_toolkit | `tidelog sql`, `tidelog.sql`, `tidelog cat --where` |
 | decode | orjson, fastavro, protobuf, protoc, msgspec | `tidelog cat --decode`, `tidelog.scan(decode=…)` |
 | objects | obstore, boto3 | data folders in S3, Google Cloud Storage and Azure |
 | hdfs | hdfs-native | data folders in HDFS |
-| spark | PySpark, a Java for it, numpy | `tidelog job`, `tidelog.spark`, `tidelog.sources.lookups` |
+| spark | PySpark, a Java runtime, numpy | `tidelog job`, `tidelog.spark`, `tidelog.sources.lookups` |
 | handover | confluent-kafka | `tidelog handover` to a running broker |
 | oauth | PyJWT, cryptography | OAUTHBEARER with signed tokens, in `tidelog serve` |
-| zookeeper | kazoo | `tidelog serve` in a cluster of ZooKeeper |
+| zookeeper | kazoo | `tidelog serve` in a ZooKeeper cluster |
 | patterns | google-re2 | consumer groups that subscribe by a regular expression |
 | tiered | cryptography | segments in remote storage that are encrypted; signed reports of backups |
 | ui | starlette, uvicorn | `tidelog ui` |

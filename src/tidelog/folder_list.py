@@ -2,12 +2,12 @@
 
 | address | folders |
 |---|---|
-| `/backup/kafka`, `file:///backup/kafka` | one: see `folder_path` |
-| `/d1:/d2`, `/d1,/d2` | several; if a folder with the whole name exists, only that folder |
-| a folder of `tidelog serve --processes` | it, and its `process1`, `process2`, … |
+| `/backup/kafka`, `file:///backup/kafka` | that folder: see `folder_path` |
+| `/d1:/d2`, `/d1,/d2` | both; if a folder with the whole name exists, only that folder |
+| a folder of `tidelog serve --processes` | the folder, and its `process1`, `process2`, … |
 | `/backup/broker-*` | the folders that match, sorted by name |
 | `server.properties` | the broker's `log.dirs`, or `log.dir` if that is not set |
-| a list of these | all of them, in order |
+| a list of such addresses | the folders of all addresses, in order |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOG_DIRS = ("log.dirs", "log.dir")
 
 
 def are_several(address: object) -> bool:
-    """Return whether an address, or a list, names several folders rather than one."""
+    """Return whether an address or a list of addresses may name more than one folder."""
     if isinstance(address, Sequence) and not isinstance(address, str):
         return True
     if not isinstance(address, str | os.PathLike):
@@ -42,7 +42,7 @@ def are_several(address: object) -> bool:
 
 
 def list_folders(address: Folders) -> list[Path]:
-    """Return the folders that an address names, without duplicates. Only patterns and properties files are looked up on the disk.
+    """Return the folders that an address names, without duplicates. Only patterns and properties files are looked up on disk.
 
     Raises DataDirNotFoundError if no folder matches a pattern, InvalidArgumentError for an unsupported scheme and for a
     properties file without log.dirs, StorageError if such a file cannot be read.
@@ -51,9 +51,9 @@ def list_folders(address: Folders) -> list[Path]:
 
 
 def each_address(addresses: Iterable[Folders]) -> Iterable[Folders]:
-    """Return the addresses of a list, which a program may have given. Raises InvalidArgumentError for anything else."""
+    """Return the addresses in a list that comes from a program. Raises InvalidArgumentError if it is not a list of addresses."""
     if not isinstance(addresses, Iterable):
-        raise InvalidArgumentError("not a folder or host:port", found=repr(addresses))
+        raise InvalidArgumentError("the address is neither a folder nor host:port", found=repr(addresses))
     return addresses
 
 
@@ -82,8 +82,8 @@ def _folders(address: Folders) -> Iterator[Path]:
 
 
 def _has_processes(path: Path) -> bool:
-    """Whether a data folder holds those of several processes (`storage.folder.process_folders`)."""
-    with suppress(OSError):  # Listing the folder reports it.
+    """Whether a data folder contains one data folder for each process (`storage.folder.process_folders`)."""
+    with suppress(OSError):  # Listing the folder later reports the error.
         return (path / "process1" / "meta.properties").is_file()
     return False
 
@@ -98,7 +98,7 @@ def _of_properties(path: Path) -> Iterator[Path]:
     properties = read_properties_file(path)
     text = next((str(properties[name]) for name in _LOG_DIRS if properties.get(name)), None)
     if text is None:
-        raise InvalidArgumentError("the properties name no data folder", path=path, expected="log.dirs=/d1,/d2")
+        raise InvalidArgumentError("the properties file names no data folder", path=path, expected="log.dirs=/d1,/d2")
     for part in text.split(","):
         if part.strip():
             yield path.parent / part.strip()

@@ -1,10 +1,10 @@
 """Converts a folder's address, a path or a `file:` URL, to a path.
 
-| address | is |
+| address | result |
 |---|---|
-| `/backup/kafka`, `logs`, `./host:9092` | a path |
-| `file:///backup/kafka`, `file:/backup/kafka` | the same path; percent-encoding such as `%20` is decoded |
-| `s3://bucket/x`, `hdfs://…`, and any other scheme | refused: a folder of that name is written `./s3:/bucket/x` |
+| `/backup/kafka`, `logs`, `./host:9092` | the same path |
+| `file:///backup/kafka`, `file:/backup/kafka` | the path `/backup/kafka`; percent-encoding such as `%20` is decoded |
+| `s3://bucket/x`, `hdfs://…`, and any other scheme | an error; a local folder of that name is written `./s3:/bucket/x` |
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FILE = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=/(?!/))", re.IGNORECASE)
 
 
 def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> Path:
-    """Return the path for a folder's address; the folder need not exist. Raises InvalidArgumentError for another scheme."""
+    """Return the path for a folder's address; the folder need not exist. Raises InvalidArgumentError for any other scheme."""
     text = os.fspath(address)
     match = SCHEME.match(text)
     if match is None:
@@ -53,5 +53,5 @@ def folder_path(address: str | os.PathLike[str], expected: str = UNDERSTOOD) -> 
 
 
 def without_keys(address: str) -> str:
-    """Return an address without the name and password that some tools put before a host, as `s3://KEY:SECRET@bucket`."""
+    """Return an address without the name and password that some tools put before the host, as in `s3://KEY:SECRET@bucket`."""
     return re.sub(r"(?<=:/)(/?)[^@]*:.*@", rf"\1{HIDDEN}@", address, flags=re.DOTALL)

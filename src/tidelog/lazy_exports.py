@@ -1,4 +1,4 @@
-"""Lazy exports: a package imports each exported name from its module on first use, so importing the package is free."""
+"""Lazy exports: a package imports each exported name from its module on first use, so importing the package takes no time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazy_exports(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for `package`. `homes` maps each module to those of its names that the package exports.
+    """Return a `__getattr__` for `package`. `homes` maps each module to the names that the package exports from it.
 
     The returned function raises AttributeError for any other name.
     """

@@ -1,19 +1,19 @@
-"""Kafka's names that all packages share: partitions, special offsets and times, isolation levels, topics. Each is defined only
+"""Kafka's concepts that all packages share: partitions, special offsets and times, isolation levels, topics. Each is defined only
 here.
 
-| what | means |
+| name | meaning |
 |---|---|
 | `TopicPartition` | a partition of a topic |
-| `Isolation` | what a reader may see of transactions; `ISOLATION_LEVELS` are its numbers in the protocol |
-| `LATEST` ... `LATEST_TIERED` | a position in a log, requested in place of a time (KIP-79, KIP-734, KIP-405) |
+| `Isolation` | whether a reader sees uncommitted transactions; `ISOLATION_LEVELS` has the numbers in the protocol |
+| `LATEST` ... `LATEST_TIERED` | a position in a log that can be requested instead of a time (KIP-79, KIP-734, KIP-405) |
 | `UNKNOWN_OFFSET`, `NO_TIMESTAMP`, `NO_LEADER_EPOCH` | -1: no offset, no time, no epoch |
 | `INTERNAL_TOPICS` | topics that hold Kafka's own state; no client writes to them |
 | `METADATA_TOPIC` | the log that holds a KRaft cluster's metadata; clients do not see it as a topic |
 | `REMOTE_LOG_METADATA_TOPIC` | the topic that lists the segments in remote storage (KIP-405) |
-| `KAFKAS_TOPICS` | all of these: their records are in Kafka's own formats |
-| `is_hidden` | whether lists of topics leave a topic out unless it is asked for |
+| `KAFKAS_TOPICS` | all of these topics: their records are in Kafka's own formats |
+| `is_hidden` | whether lists of topics leave a topic out unless it is requested |
 
-Values only: no files, sockets or clocks. A name that only one package uses is defined in that package, such as
+This module has only values: no files, sockets or clocks. A name that only one package uses is defined in that package, such as
 `storage.partition.watermarks.FetchIsolation`.
 """
 
@@ -56,11 +56,11 @@ NO_TIMESTAMP: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
 LATEST: Final = -1
-"""In place of a time: the end of what may be read; in place of an offset: the log end."""
+"""Instead of a time: the end of the readable records. Instead of an offset: the log end."""
 EARLIEST: Final = -2
-"""In place of a time or an offset: the log start."""
+"""Instead of a time or an offset: the log start."""
 MAX_TIMESTAMP: Final = -3
-"""In place of a time: the record with the largest timestamp."""
+"""Instead of a time: the record with the largest timestamp."""
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 
@@ -72,11 +72,13 @@ READ_UNCOMMITTED: Final = "read_uncommitted"
 READ_COMMITTED: Final = "read_committed"
 
 ISOLATION_LEVELS: Final[dict[Isolation, int]] = {READ_UNCOMMITTED: 0, READ_COMMITTED: 1}
-"""The field `isolation_level` of Fetch and ListOffsets (KIP-98)."""
+"""The values of the field `isolation_level` in Fetch and ListOffsets (KIP-98)."""
 
 
 def check_isolation(isolation: str) -> Isolation:
-    """Return `isolation` if it is valid. Raises InvalidArgumentError: a misspelt level must not show aborted records."""
+    """Return `isolation` if it is valid. Raises InvalidArgumentError otherwise, so that a misspelled level cannot show
+    aborted records.
+    """
     for level in get_args(Isolation):
         if level == isolation:
             return level  # type: ignore[no-any-return]
@@ -84,7 +86,7 @@ def check_isolation(isolation: str) -> Isolation:
 
 
 SIDES: Final = ("key", "value")
-"""The parts of a record that are decoded, each by a decoder of its own."""
+"""The parts of a record that can be decoded, each by its own decoder."""
 
 
 # --- topics
@@ -101,8 +103,8 @@ KAFKAS_TOPICS: Final = INTERNAL_TOPICS | {METADATA_TOPIC, REMOTE_LOG_METADATA_TO
 
 
 def is_hidden(topic: str) -> bool:
-    """Whether lists of topics leave `topic` out unless it is asked for: its name begins with two underscores, as the names of
-    Kafka's internal topics and of many tools' topics do.
+    """Whether lists of topics leave `topic` out unless it is requested: its name begins with two underscores, like the names of
+    Kafka's internal topics and of many tools' topics.
     """
     return topic.startswith("__")
 

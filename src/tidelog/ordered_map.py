@@ -1,4 +1,4 @@
-"""A map over threads that yields results in the order of its items: for work that releases the GIL."""
+"""A map over threads that yields results in the order of its items. For work that releases the GIL."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _Result = TypeVar("_Result")
 
 
 def ordered_map(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
-    """Yield `work(item)` for each item, in order; up to `threads` run at a time. An exception is raised in place of its item's
-    result.
+    """Yield `work(item)` for each item, in order. Up to `threads` calls run at a time. If a call fails, its exception is raised
+    in place of its result.
 
     Items are taken one by one as threads become free; at most `threads` results are buffered. Closing the iterator early waits
     for the running calls.

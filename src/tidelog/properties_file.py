@@ -1,8 +1,8 @@
 r"""Java properties files: `server.properties`, `client.properties`.
 
-`key=value`, `key: value` or `key value` a line, `#` and `!` begin comments, a line that ends in an odd number of backslashes
-continues in the next one, `\t \n \r \f` and `\uXXXX` are escapes, and a backslash before any other character stands for that
-character. Of several lines with the same key, the last wins.
+A line is `key=value`, `key: value` or `key value`. `#` and `!` begin comments. A line that ends with an odd number of backslashes
+continues on the next line. `\t \n \r \f` and `\uXXXX` are escapes; a backslash before any other character stands for that
+character. If several lines have the same key, the last line wins.
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ _BAD_UNICODE = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})")
 
 
 def read_properties_file(path: str | Path) -> dict[str, str]:
-    """Read a file in Java's format. Raises StorageError, and InvalidArgumentError for a wrong escape or a file that is not
-    text.
-    """
+    """Read a file in Java's format. Raises StorageError; InvalidArgumentError for an invalid escape or a zero byte."""
     try:
         text = Path(path).read_text("latin-1")  # Java's encoding of these files: every byte is valid.
     except OSError as error:
         raise StorageError(f"cannot read the properties: {error.strerror}", path=path) from error
-    if "\0" in text:  # Java accepts this too, and a broker would run with defaults instead of the intended settings.
+    if "\0" in text:  # Java accepts such a file, and a broker would run with defaults instead of the intended settings.
         raise InvalidArgumentError(
-            "not a properties file", path=path, found=f"a zero byte at position {text.index(chr(0))}", expected="text"
+            "the file is not a properties file", path=path, found=f"a zero byte at position {text.index(chr(0))}", expected="text"
         )
     try:
         return parse_properties(text)
@@ -46,7 +44,7 @@ def parse_properties(text: str) -> dict[str, str]:
     found = {}
     for line in _logical_lines(text):
         if _BAD_UNICODE.search(line):
-            raise InvalidArgumentError("an invalid escape in a property", found=repr(line), expected="\\u and four hex digits")
+            raise InvalidArgumentError("a line has an invalid escape", found=repr(line), expected="\\u and four hex digits")
         key = _KEY_END.match(line)
         separator = _SEPARATOR.match(line, key.end() if key else 0)
         assert key is not None and separator is not None
@@ -67,7 +65,7 @@ def _logical_lines(text: str) -> Iterator[str]:
         if line and not is_open:
             yield line
             line = ""
-    if is_open:  # The file ends in a backslash, perhaps with a line end: Java counts it as a line even if it is otherwise empty.
+    if is_open:  # The file ends with a backslash, perhaps followed by a line end: Java counts this as a line, even without text.
         yield line
 
 
@@ -75,5 +73,5 @@ def _unescaped(text: str) -> str:
     if "\\" not in text:
         return text
     plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2] or "", match[2] or ""), text)
-    # An escape is a UTF-16 code unit: two may form one character, and a lone surrogate is none.
+    # An escape is a UTF-16 code unit: two may form one character, and a lone surrogate is no character.
     return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")

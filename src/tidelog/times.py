@@ -1,6 +1,6 @@
-"""Converts times between people's notation and the epoch milliseconds that Kafka stores.
+"""Converts times between text and the epoch milliseconds that Kafka stores.
 
-What `parse_time` accepts::
+`parse_time` accepts::
 
     2013-07-10                              the start of that day
     2013-07-10T09, ...T09:30[:15[.250]]     that time ("T" or one space between)
@@ -17,15 +17,16 @@ What `parse_time` accepts::
     now+15m                                 that long after now
     +15m                                    that long after the start of the range, if there is a range
 
-A time without offset or zone is in the zone given by the caller, else in that of the environment variable TIDELOG_TZ, else in
-UTC. Python callers may also pass an `int` (epoch milliseconds), a `datetime` or a `date`; naive ones are in that zone, too.
+A time without offset or zone is in the zone given by the caller, otherwise in the zone in the environment variable TIDELOG_TZ,
+otherwise in UTC. Python callers may also pass an `int` (epoch milliseconds), a `datetime` or a `date`. A date, and a datetime
+without a zone, are in the same zone as such a text.
 
 Invariants: a parsed time is a non-negative int64, because Kafka reserves negative values for its special targets and for "no
 timestamp"; fractions of a millisecond are rounded down; `parse_time(format_time(ms)) == ms` for each such value. The calendar is
 computed here and not by `datetime`, which ends at the year 9999: a log may contain microseconds stored as milliseconds, which
 must be displayed without an error. `tidelog.zones` handles zones.
 
-Any layer may import this. It reads no clock by itself.
+Any layer may import this module. It reads no clock by itself.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ MAX_TIME_MS = 2**63 - 1
 """The latest time that a record can carry, 292278994-08-17."""
 
 LIKELY_MS = range(10**11, 10**14)
-"""Numbers in this range are taken as milliseconds without a warning: March 1973 to the year 5138."""
+"""Numbers in this range are taken as milliseconds without a warning. They are times from March 1973 to the year 5138."""
 
 _SECOND_MS = 1_000
 _MINUTE_MS = 60 * _SECOND_MS
@@ -69,7 +70,7 @@ _DURATION_UNITS_MS = {
     "s|secs?|seconds?": _SECOND_MS,
     "ms": 1,
 }
-"""The names of each unit, as an expression → its milliseconds; the largest first."""
+"""Each unit's names, as a regular expression → its milliseconds; the largest unit first."""
 _SPAN = "".join(rf"(?:\ ?(\d+)\ ?(?:{names}))?" for names in _DURATION_UNITS_MS)
 _DURATION = re.compile(_SPAN, re.ASCII)
 _RELATIVE = re.compile(rf"(?P<now>now)?\ ?(?P<sign>[-+])\ ?(?P<span>{_SPAN})|(?P<ago>{_SPAN})\ ago", re.IGNORECASE | re.ASCII)
@@ -105,8 +106,8 @@ def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: 
         zone: the zone's name for a value without a zone. [default: TIDELOG_TZ, else UTC]
         start_ms: the start of the range that ends at the value, for `+15m`.
 
-    Raises: InvalidArgumentError: not a time (the message lists the accepted forms), a time before 1970, an unknown zone, or a
-        local time that does not occur in its zone or occurs twice.
+    Raises: InvalidArgumentError: the value is not a time (the message lists the accepted forms), is before 1970, has an unknown
+        zone, or is a local time that does not occur in its zone or occurs twice.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | date):
         raise InvalidArgumentError(f"not a time: {value!r}; accepted: {ACCEPTED}")
@@ -139,7 +140,7 @@ def is_after_start(text: str) -> bool:
 
 
 def is_time_of_day(text: str) -> bool:
-    """Return whether a time is one of today because it has no date, like `09:15`."""
+    """Return whether a time has no date, like `09:15`, so that it is a time of today."""
     match = _LOCAL.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
     return match is not None and match["today_at"] is not None
 
@@ -147,7 +148,7 @@ def is_time_of_day(text: str) -> bool:
 def format_local(time_ms: int, zone: str | None = None) -> str | None:
     """Return an instant as local time in a zone, with its offset and the zone's name; None if the zone is UTC.
 
-    `zone` is as in `parse_time`. Raises InvalidArgumentError.
+    `zone` has the same meaning as in `parse_time`. Raises InvalidArgumentError.
     """
     found = _named_zone(zone)
     if found is None or time_ms > _MAX_DATETIME_MS:
@@ -156,14 +157,14 @@ def format_local(time_ms: int, zone: str | None = None) -> str | None:
 
 
 def show_timestamp(timestamp: int) -> str:
-    """Return a record's or an index entry's timestamp for a message: in ISO 8601 and as the stored number."""
+    """Return the text of a record's or an index entry's timestamp for a message: in ISO 8601, and as the stored number."""
     return f"{format_time(timestamp)} ({timestamp})" if timestamp >= 0 else f"no time ({timestamp})"
 
 
 def doubtful_unit(number: int) -> str | None:
-    """Return a warning for a number that is parsed as epoch milliseconds but is more likely in another unit; else None.
+    """Return a warning for a number that is parsed as epoch milliseconds but is more likely in a different unit; otherwise None.
 
-    Numbers of up to 8 digits are not a recent time in any unit and get no warning.
+    Numbers of up to 8 digits are not a recent time in any unit, so there is no warning for them.
     """
     if number < 10**8 or number in LIKELY_MS:
         return None
@@ -176,7 +177,7 @@ def doubtful_unit(number: int) -> str | None:
 def parse_duration(text: str) -> int:
     """Return a duration in milliseconds: ``7d``, ``1h30m``, ``500ms``, or digits alone, which are milliseconds.
 
-    Raises InvalidArgumentError for anything else, and for a duration beyond an int64.
+    Raises InvalidArgumentError for any other text, and for a duration beyond an int64.
     """
     stripped = text.strip()
     match = _DURATION.fullmatch(stripped) if len(stripped) <= _MAX_TEXT else None
@@ -187,10 +188,10 @@ def parse_duration(text: str) -> int:
     else:
         shown = stripped if len(stripped) <= _MAX_TEXT else f"{stripped[:20]}..."
         raise InvalidArgumentError(
-            "not a span of time", found=repr(shown), expected="7d, 36h, 90m, 1h30m, 45s, 500ms, or milliseconds"
+            "the text is not a duration", found=repr(shown), expected="7d, 36h, 90m, 1h30m, 45s, 500ms, or milliseconds"
         )
     if span_ms > MAX_TIME_MS:
-        raise InvalidArgumentError("a span of time is too long", found=stripped, expected=f"at most {MAX_TIME_MS} ms")
+        raise InvalidArgumentError("the duration is too long", found=stripped, expected=f"at most {MAX_TIME_MS} ms")
     return span_ms
 
 
@@ -209,7 +210,7 @@ def _parse_text(text: str, clock: Clock, zone: str | None, start_ms: int | None)
         elif start_ms is not None:
             base_ms = start_ms
         else:
-            raise InvalidArgumentError(f"{stripped!r} is relative to the start of a range, and there is none here")
+            raise InvalidArgumentError(f"{stripped!r} is relative to the start of a range, but here there is no range")
         return _checked(base_ms + (_span_ms(span) if relative["sign"] == "+" else -_span_ms(span)), stripped)
     local = _LOCAL.fullmatch(stripped)
     if local is None:
@@ -340,7 +341,7 @@ _MARCH_0000_TO_1970 = 719_468
 
 
 def _days_of_date(year: int, month: int, day: int) -> int:
-    """Return the days from 1970-01-01 to a date of the proleptic Gregorian calendar."""
+    """Return the number of days from 1970-01-01 to a date of the proleptic Gregorian calendar."""
     march_month = (month - 3) % 12
     march_year = year - (1 if month <= 2 else 0)
     era, year_of_era = divmod(march_year, 400)
@@ -350,9 +351,9 @@ def _days_of_date(year: int, month: int, day: int) -> int:
 
 
 def _date_of_days(days: int) -> tuple[int, int, int]:
-    """Return the date (year, month, day) that is a number of days after 1970-01-01."""
+    """Return the date (year, month, day) that is `days` days after 1970-01-01."""
     era, day_of_era = divmod(days + _MARCH_0000_TO_1970, _DAYS_IN_400_YEARS)
-    # Every fourth year has a leap day, every hundredth does not, every four hundredth does.
+    # Every fourth year has a leap day, except every hundredth year, but including every four hundredth.
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     march_month = (5 * day_of_year + 2) // 153

@@ -1,8 +1,8 @@
-"""State machines as tables: the transitions from each state, and what causes each.
+"""State machines as tables: the transitions from each state, and the cause of each.
 
-| reader | use of the table |
+| user of the table | use |
 |---|---|
-| the code that changes a state | refuses a transition that is not in the table (`checked`): that is a bug |
+| the code that changes a state | refuses a transition that is not in the table (`checked`), because that is a bug |
 | tests | drive the machine's owner and check every transition |
 | docs | docs/states.md has a row for each transition |
 
@@ -21,12 +21,12 @@ from tidelog.errors import IllegalStateError
 S = TypeVar("S", bound=Hashable)
 
 Transitions: TypeAlias = Mapping[S, Mapping[S, str]]
-"""For each state: the states that may follow, and what causes each transition."""
+"""For each state, the states that may follow, with the cause of each transition."""
 
 
 def checked(transitions: Transitions[S], before: S, after: S, what: str) -> S:
-    """Return `after` if the table allows the transition to it, otherwise raise IllegalStateError. `what` names the thing that
-    changes its state.
+    """Return `after` if the table allows the transition from `before` to `after`. Otherwise raise IllegalStateError. `what` names
+    the thing whose state changes.
     """
     if after not in transitions.get(before, ()):
         allowed = ", ".join(map(name_of, transitions.get(before, ()))) or "nothing"

@@ -1,4 +1,4 @@
-"""Time zones by name, and the instant of a local time in one.
+"""Finds time zones by name, and converts local times in a zone to instants.
 
 A zone is an IANA name (`Europe/Berlin`, in any case), or `UTC`. The rules come from the system's time zone database, or from the
 package `tzdata` if the system has none.
@@ -7,12 +7,12 @@ Local times are irregular when clocks change:
 
 | local time | instant |
 |---|---|
-| occurs once | that one |
-| occurs twice, because clocks go back | none: the error gives both offsets to choose from |
-| never occurs, because clocks go forward | none: the error says so |
-| the start of a day | always one: the first instant of that day |
+| occurs once | that instant |
+| occurs twice, because clocks go back | an error, which lists both offsets |
+| never occurs, because clocks go forward | an error |
+| the start of a day | always the first instant of that day |
 
-`tidelog.times` imports this, and thereby `zoneinfo`, only if a text or a setting names a zone.
+`tidelog.times` imports this module, and so `zoneinfo`, only if a text or a setting names a zone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.near_names import did_you_mean
 
 VARIABLE = "TIDELOG_TZ"
-"""The environment variable with the zone of times without a zone."""
+"""The environment variable that has the zone for times without a zone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -34,7 +34,7 @@ def default_zone() -> tzinfo | None:
     """Return the zone named by the environment variable TIDELOG_TZ, None (UTC) if it is not set.
 
     Raises:
-        InvalidArgumentError: it does not name a zone.
+        InvalidArgumentError: the variable does not name a zone.
     """
     name = os.environ.get(VARIABLE, "").strip()
     if not name:
@@ -82,7 +82,7 @@ def local_time(time_ms: int, zone: tzinfo) -> datetime:
 
 
 def instant(local: datetime, zone: tzinfo, text: str, *, is_start_of_day: bool) -> int:
-    """Return the epoch milliseconds of a naive local time; `text` is what a person wrote.
+    """Return the epoch milliseconds of a local time without a zone. `text` is the user's text, for errors.
 
     Raises:
         InvalidArgumentError: the local time does not occur, or occurs twice, and is not the start of a day.
@@ -90,7 +90,7 @@ def instant(local: datetime, zone: tzinfo, text: str, *, is_start_of_day: bool) 
     first, second = local.replace(tzinfo=zone), local.replace(tzinfo=zone, fold=1)
     try:
         before, after = first.utcoffset() or timedelta(), second.utcoffset() or timedelta()
-        # A skipped local time, read with the offset from before the change, is the moment to which the clocks jump.
+        # A skipped local time, converted with the offset from before the change, is the instant to which the clocks jump.
         time_ms = (local - before - _EPOCH.replace(tzinfo=None)) // _MILLISECOND
         if before == after or is_start_of_day:
             return time_ms

@@ -78,7 +78,7 @@ def test_figures_do_not_end_a_backup(tmp_path: Path, caplog: pytest.LogCaptureFi
         Figures(tmp_path / "no such folder" / "figures.prom"),
     )
     assert next(points).sequence == 2
-    assert "the figures for Prometheus are old" in caplog.text
+    assert "the metrics file for Prometheus could not be updated" in caplog.text
     figures = Figures(tmp_path / "figures.prom")
     figures.known(next(points))
     figures.failed(clock.now_ms() + 5_000)

@@ -50,7 +50,7 @@ def test_kafka_241_is_right_by_its_own_rules(folder: Path) -> None:
     one = verified(folder)
     assert one.faults == 0
     assert one.interval_bytes == (INTERVAL_BYTES if one.offset_entries else 4096)
-    assert all("not by the rules of Kafka 3.9.1, but correct" in note or "restarted" in note for note in notes(folder))
+    assert all("correct, but not as Kafka 3.9.1 writes them" in note or "restarted" in note for note in notes(folder))
     assert notes(folder) or one.topic.startswith(("v2-", "__"))
 
 
@@ -163,7 +163,7 @@ def test_files_that_are_missing_or_of_no_segment(folder: Path) -> None:
     assert [(one.path.name, one.what, one.is_fault) for one in found] == [
         (f"{first}.index", "the file is missing", True),
         (f"{first}.timeindex", "the file is missing", True),
-        (f"{7:020}.timeindex", "no segment of that name", False),
+        (f"{7:020}.timeindex", "belongs to no segment: there is no .log of that name", False),
     ]
 
 
@@ -174,7 +174,7 @@ def test_zeros_behind_the_entries_are_for_the_living(folder: Path, suffix: str) 
         path = folder / f"{base:020}{suffix}"
         path.write_bytes(path.read_bytes() + bytes(240))
     (fault,) = faults(folder)
-    assert fault.what == "240 bytes of zeros after the entries, which Kafka reads as entries"
+    assert fault.what == "240 zero bytes follow the entries; Kafka reads them as entries"
     assert fault.path.name == f"{bases[0]:020}{suffix}"
     # After a clean shutdown no segment is live.
     (folder.parent / ".kafka_cleanshutdown").touch()
@@ -185,7 +185,7 @@ def test_a_broken_length(folder: Path) -> None:
     path = folder / f"{0:020}.timeindex"
     path.write_bytes(path.read_bytes() + b"\1\2\3")
     (fault,) = faults(folder)
-    assert fault.what == "a broken length, 3 bytes too many"
+    assert fault.what == "the length is not a multiple of the entry size: 3 bytes too many"
 
 
 def test_swapped_entries_do_not_condemn_the_others(folder: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_live_segment_may_lag_and_have_stale_entries(tmp_path: Path) -> None:
     size = len(build.batch(0, [1000], value=b"value"))
     log.write_bytes(log.read_bytes()[: 40 * size])
     assert faults(folder) == []
-    assert sorted({note.split(" ", 1)[1] for note in notes(folder)}) == ["entries after the right ones, left by a truncation"]
+    assert sorted({note.split(" ", 1)[1] for note in notes(folder)}) == ["entries after the correct ones, left by a truncation"]
     # An entry that is missing before the stale ones is a fault all the same.
     path = folder / f"{0:020}.index"
     data = bytearray(path.read_bytes())
@@ -291,7 +291,7 @@ def test_a_segment_that_goes_meanwhile_is_passed_over(folder: Path) -> None:
         path.unlink()
     (one,) = verify_partitions([PartitionToVerify(lambda: log)], VerifyOptions())
     assert one.faults == 0
-    assert any("removed or replaced it" in finding.what for finding in one.findings)
+    assert any("removed or replaced by its owner" in finding.what for finding in one.findings)
 
 
 def test_time_zero_at_the_base(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_start_that_the_time_index_tells_of(tmp_path: Path) -> None:
     for path in folder.glob("*.snapshot"):
         path.unlink()
     assert faults(folder, 1000) == []
-    assert any("its broker was restarted there" in note for note in notes(folder, 1000))
+    assert any("the broker was restarted there" in note for note in notes(folder, 1000))
 
 
 # --- transactions
@@ -433,14 +433,14 @@ def test_an_aborted_transaction_that_the_index_lacks(tmp_path: Path) -> None:
     assert fault.what == "an aborted transaction is missing"
     path.unlink()
     (fault,) = faults(folder)
-    assert fault.what == f"the file is missing, {len(data) // 34} transactions were aborted"
+    assert fault.what == f"the file is missing, although {len(data) // 34} transactions were aborted"
 
 
 @pytest.mark.parametrize(
     ("at", "what"),
     [
         (0, "version"),
-        (9, "another producer's"),
+        (9, "belongs to a different producer"),
         (17, "first offset differs"),
         (25, "no abort marker is there"),
         (33, "last stable offset"),

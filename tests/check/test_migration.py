@@ -268,8 +268,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     for out_dir, text in (
-        (source / "new", "must not contain each other"),
-        (tmp_path, "must not contain each other"),
+        (source / "new", "is inside the old folder"),
+        (tmp_path, "is inside the old folder"),
         (tmp_path / "full", "not empty"),
     ):
         with pytest.raises(InvalidArgumentError, match=text):

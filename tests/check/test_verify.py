@@ -257,9 +257,9 @@ def test_epochs() -> None:
     known = LeaderEpochs([EpochEntry(1, 10), EpochEntry(3, 20)])
     assert list(epoch_faults(known, True, [(1, 8, 12), (3, 20, 24)], 10)) == []
     told = list(epoch_faults(known, True, [(1, 12, 12), (3, 18, 30)], 10))
-    assert told == ["says epoch 1 for offset 18, the batch there has 3"]
+    assert told == ["has epoch 1 for offset 18, but the batch there has epoch 3"]
     assert len(list(epoch_faults(known, True, [(3, 22, 22), (1, 25, 25)], 10))) == 2
-    assert list(epoch_faults(LeaderEpochs(), False, [(0, 0, 0)], 0)) == ["is missing, and the batches have epochs"]
+    assert list(epoch_faults(LeaderEpochs(), False, [(0, 0, 0)], 0)) == ["is missing, but the batches have leader epochs"]
     assert list(epoch_faults(LeaderEpochs(), False, [], 0)) == []
 
 
@@ -335,7 +335,7 @@ def test_what_only_the_metadata_name_is_missing(tmp_path: Path) -> None:
     (lost,) = faults(folder)
     assert lost.startswith("lost-2: ")
     (folder / "v2-none-ct-0" / names.PARTITION_METADATA).write_text("version: 0\ntopic_id: 8bHAiWzVQAKqTq3mJqq5sQ")
-    assert any("belongs to another topic of that name" in one for one in faults(folder))
+    assert any("belongs to a different topic of that name" in one for one in faults(folder))
 
 
 def test_a_folder_that_is_in_use_is_looked_at_again(tmp_path: Path) -> None:

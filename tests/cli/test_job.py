@@ -133,7 +133,7 @@ def test_common_options_are_documented() -> None:
         (["lookup", KAFKA_3, "questions.txt"], "unknown file format of the questions"),
         (["lookup", KAFKA_3, "questions.csv"], "the questions have no column 'timestamp'"),
         (["lookup", KAFKA_3, "questions.parquet"], "not a Parquet file"),
-        (["migrate", KAFKA_3, "."], "the new folder already exists, and is not empty"),
+        (["migrate", KAFKA_3, "."], "the new folder already exists and is not empty"),
         *((["migrate", KAFKA_3, "new", "--topic", "nope"], "no topic 'nope'"),),
         *(([name, KAFKA_3, "nope"], "no topic 'nope'") for name in ("verify", "build", "rebuild", "latency", "retention")),
         *(

@@ -29,9 +29,9 @@ def test_a_replay_out_of_a_folder_needs_a_target(folder: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--target", "a:1", "--shift-times", "soon"], 2, "not a span of time: found 'soon'"),
+        (["--target", "a:1", "--shift-times", "soon"], 2, "the text is not a duration: found 'soon'"),
         (["--target", "a:1", "--from", "2013-07-11", "--to", "2013-07-10"], 2, "before its start"),
-        (["--target", "folder"], 1, "a replay can only write to brokers: found folder, expected host:port"),
+        (["--target", "folder"], 1, "the target of a replay must be brokers: found folder, expected host:port"),
     ],
 )
 def test_a_replay_that_makes_no_sense(folder: Path, tmp_path: Path, arguments: list[str], status: int, message: str) -> None:

@@ -134,9 +134,9 @@ def _json_lines(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--retention", "soon"), "not a span of time: found 'soon'"),
-        (("--retention", "99999999999999999w"), "a span of time is too long"),
-        (("--retention", "-2"), "not a span of time: found '-2'"),
+        (("--retention", "soon"), "the text is not a duration: found 'soon'"),
+        (("--retention", "99999999999999999w"), "the duration is too long"),
+        (("--retention", "-2"), "the text is not a duration: found '-2'"),
         (("--retention-bytes", "ten"), "not a size: found 'ten'"),
         (("--partition", "7"), "no partition 7"),
     ],

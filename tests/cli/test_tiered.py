@@ -60,9 +60,9 @@ def test_verify_compares_the_metadata_with_the_files(folder: Path) -> None:
     assert [(row["path"], row["found"], row["expected"]) for row in faults if row["found"]] == [
         (str(logs[0]), f"{size}", f"{size + 1}")
     ]
-    assert {(row["path"], row["what"].partition(": its ")[2]) for row in faults if not row["found"]} == {
-        (str(logs[1]), ".timeindex is not in remote storage"),
-        (str(logs[2]), ".log is not in remote storage"),
+    assert {(row["path"], row["what"].partition(": the ")[2]) for row in faults if not row["found"]} == {
+        (str(logs[1]), ".timeindex file is missing in remote storage"),
+        (str(logs[2]), ".log file is missing in remote storage"),
     }
 
 

@@ -521,8 +521,8 @@ def test_reset_where_nothing_is_that_late(broker: RunningBroker, client: Client,
     address = broker.bootstrap_servers
     ran = run_ok("groups", "reset", address, topic, "--to", "2040-01-01", "--execute", "--json", clock=clock)
     assert [(one["new_offset"], one["new_timestamp"], one["skipped"], one["note"]) for one in ran.json_lines] == [
-        (10, None, 10, "no record is at or after that time: the end of the log"),
-        (10, None, 0, "no record is at or after that time: the end of the log"),
+        (10, None, 10, "no record is at or after that time: using the end of the log"),
+        (10, None, 0, "no record is at or after that time: using the end of the log"),
     ]
     assert f"{topic}: offsets set: 2" in ran.stderr
     assert [one.lag_ms for one in client.group_lag(topic).partitions] == [0, 0]
@@ -587,14 +587,14 @@ def test_counting_ends_somewhere(client: Client, topic: str, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("args", "exit_code", "said"),
     [
-        (["reset", "{address}", "nobody", "--to", "earliest"], 1, "has committed no offsets: name the topics"),
+        (["reset", "{address}", "nobody", "--to", "earliest"], 1, "has no committed offsets: name the topics to reset"),
         (["reset", "{address}", "nobody", "--to", "earliest", "--topic", "nowhere"], 1, "no topic 'nowhere'"),
         (["reset", "{address}", "nobody", "--to", "earliest", "--topic", "nowhere:3"], 1, "no topic 'nowhere'"),
         (["reset", "{folder}", "g", "--to", "now"], 2, "reset needs brokers, HOST:PORT, not a folder"),
         (["reset", "{address}", "g", "--to", "now", "--execute", "--dry-run"], 2, "cannot be combined"),
         (["reset", "{address}", "g"], 2, "one of --to, --to-offset and --by is needed"),
         (["reset", "{address}", "g", "--to", "now", "--by", "1h"], 2, "one of --to, --to-offset and --by is needed"),
-        (["reset", "{address}", "g", "--by", "soon"], 1, "not a span of time"),
+        (["reset", "{address}", "g", "--by", "soon"], 1, "the text is not a duration"),
         (["reset", "{address}", "g", "--by", "9999w"], 1, "before 1970"),
         (["reset", "{address}", "g", "--to", "now", "--topic", "t:x"], 2, "not a topic and its partitions"),
         (["reset", "{address}", "g", "--to", "now", "--topic", "t:9999999999"], 2, "not a partition number"),
@@ -625,7 +625,7 @@ def test_the_topics_of_a_group_are_gone(broker: RunningBroker, client: Client, t
     commit(client, group, topic, 5)
     broker.on_loop(lambda: broker.node.manager.delete_topic(topic))
     if client.group_lag(group).without_log:
-        with pytest.raises(NotFoundError, match="are gone"):
+        with pytest.raises(NotFoundError, match="exists any longer"):
             client.reset_group(group, "earliest")
 
 

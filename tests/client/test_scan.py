@@ -127,7 +127,7 @@ def test_errors_come_at_once(golden: dict[str, str]) -> None:
         tidelog.scan(brokers, "two-partitions", start=2, end=1)
     with pytest.raises(BrokerUnreachableError):
         tidelog.scan("127.0.0.1:1", "two-partitions")
-    with pytest.raises(InvalidArgumentError, match="another security protocol"):
+    with pytest.raises(InvalidArgumentError, match="different security protocols"):
         tidelog.scan("SSL://a:1", "two-partitions")
 
 

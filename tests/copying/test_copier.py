@@ -195,7 +195,7 @@ def test_no_transaction_is_open_for_long(
 def test_one_target_partition_has_one_source(source: LogBuilder, target: tidelog.Broker, client: Client, tmp_path: Path) -> None:
     name = new_topic(client, "two-sources")
     copy_partition(task(source, target, name))
-    with pytest.raises(InvalidArgumentError, match="has copied something else into two-sources-0"):
+    with pytest.raises(InvalidArgumentError, match="has copied a different source partition into two-sources-0"):
         copy_partition(replace(task(source, target, name), source=TopicPartition("other", 0)))
 
 

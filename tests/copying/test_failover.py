@@ -126,7 +126,7 @@ def test_a_mirror_that_is_behind(
         commit_offsets(client.cluster, "g", {TopicPartition("behind", 0): 50})
     found = plan(target, group="g", map_dir=tmp_path, source=source.bootstrap_servers)
     assert (found.position, found.is_exact, found.again) == (40, False, 0)
-    assert found.note == "10 offsets that it has read are not in the mirror"
+    assert found.note == "10 offsets that the group has read are not in the mirror"
 
 
 def test_a_map_with_gaps_and_a_latency_too_small(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path) -> None:
@@ -163,7 +163,10 @@ def test_apply(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path, mon
         assert committed_offsets(client.cluster, "shop")[key].offset == 0
         apply_failover(client.cluster, "shop", planned)
         assert committed_offsets(client.cluster, "shop")[key].offset == 7
-        with connect(source.bootstrap_servers) as wrong, pytest.raises(InvalidArgumentError, match="mirror into another cluster"):
+        with (
+            connect(source.bootstrap_servers) as wrong,
+            pytest.raises(InvalidArgumentError, match="into a different cluster"),
+        ):
             plan_failover(wrong.cluster, FailoverOptions(group="shop", map_dir=tmp_path))
         until = FailoverOptions(
             group="other", topics=("orders",), prefix="west.", read_until_ms=NOW + 20, max_latency_ms=5, by="time"
@@ -174,13 +177,13 @@ def test_apply(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path, mon
 
 def test_what_is_refused(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path) -> None:
     source, target = brokers
-    with pytest.raises(InvalidArgumentError, match="what the group has read is unknown"):
+    with pytest.raises(InvalidArgumentError, match="it is unknown what the group has read"):
         plan(target, group="nobody")
     with pytest.raises(NotFoundError, match="group 'nobody'"):
         plan(target, group="nobody", source=source.bootstrap_servers)
     with pytest.raises(NotFoundError, match="group 'nobody'"):
         plan(target, group="nobody", map_dir=tmp_path)
-    with pytest.raises(InvalidArgumentError, match="topics that the group has read must be named"):
+    with pytest.raises(InvalidArgumentError, match="name the topics that the group has read"):
         plan(target, group="nobody", read_until_ms=NOW)
     with pytest.raises(NotFoundError, match="no topic 'nothing'"):
         plan(target, group="nobody", read_until_ms=NOW, topics=("nothing",))
@@ -196,7 +199,10 @@ def test_what_is_refused(brokers: tuple[RunningBroker, RunningBroker], tmp_path:
     with connect(target.bootstrap_servers) as client:
         options = FailoverOptions(group="half", source=source.bootstrap_servers, map_dir=tmp_path)
         alone, orders = plan_failover(client.cluster, options)
-        assert (alone.position, alone.note) == (None, "no position to continue from: no map of it, or no time")
+        assert (alone.position, alone.note) == (
+            None,
+            "no position is known: the partition has no offset map, and a time or MaxLatency is missing",
+        )
         assert orders.position == 0
         apply_failover(client.cluster, "half", [alone, orders])
         assert list(committed_offsets(client.cluster, "half")) == [TopicPartition("west.orders", 0)]

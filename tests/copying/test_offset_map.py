@@ -244,13 +244,16 @@ def test_what_does_not_follow_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError, match="confirm or discard"):
             writer.stage([MapRun(5, 5, 3, 5, 1)])
         writer.confirm()
-        with pytest.raises(InvalidArgumentError, match="does not follow"):
+        with pytest.raises(InvalidArgumentError, match="overlaps the previous run"):
             writer.stage([MapRun(4, 5, 3, 5, 2)])
-        with pytest.raises(InvalidArgumentError, match="before the end"):
+        with pytest.raises(InvalidArgumentError, match="below the end of the runs"):
             writer.stage([MapRun(5, 5, 3, 5, 1)], 5)
-    with OffsetMapWriter(tmp_path, SOURCE, "copy") as writer, pytest.raises(InvalidArgumentError, match="is before the end"):
+    with (
+        OffsetMapWriter(tmp_path, SOURCE, "copy") as writer,
+        pytest.raises(InvalidArgumentError, match="is below the position confirmed"),
+    ):
         writer.settle(4)
-    with pytest.raises(InvalidArgumentError, match="another target topic"):
+    with pytest.raises(InvalidArgumentError, match="a different target topic"):
         OffsetMapWriter(tmp_path, SOURCE, "other")
 
 
@@ -274,7 +277,7 @@ def test_damage_is_said(tmp_path: Path) -> None:
     path.write_bytes(chunk(3, 5))
     with pytest.raises(CorruptDataError, match="has no header"):
         read_state(path)
-    with pytest.raises(NotFoundError, match="no offset map of other-0"):
+    with pytest.raises(NotFoundError, match="no offset map for other-0"):
         OffsetMap.open(tmp_path).target_of("other", 0, 0)
     with pytest.raises(NotFoundError):
         OffsetMap.open(tmp_path / "nowhere")
@@ -290,7 +293,7 @@ def test_a_map_under_another_ones_name_is_refused(tmp_path: Path) -> None:
         lambda: OffsetMapWriter(tmp_path, other, "copy"),
     ):
         with pytest.raises(
-            InvalidArgumentError, match=r"the offset map belongs to another partition: found flights-3 .*flights-4"
+            InvalidArgumentError, match=r"the offset map belongs to a different partition: found flights-3 .*flights-4"
         ):
             attempt()
 

@@ -146,7 +146,7 @@ def test_a_folder_is_one_replay(target: tidelog.Broker, tmp_path: Path) -> None:
     build(tmp_path / "data")
     asked = request(tmp_path / "data", target, "one")
     begun, _ = prepare(asked, tmp_path / "map")
-    with pytest.raises(InvalidArgumentError, match="the folder holds the map of another replay") as raised:
+    with pytest.raises(InvalidArgumentError, match="the folder has the offset map of a different replay") as raised:
         prepare(replace(asked, start_ms=LOW + 1), tmp_path / "map")
     assert "found orders [2013-" in str(raised.value)
     assert read_replay(tmp_path / "map") == begun
@@ -154,15 +154,18 @@ def test_a_folder_is_one_replay(target: tidelog.Broker, tmp_path: Path) -> None:
     assert remembered(replace(asked, start_ms=5), tmp_path / "map", [True, False]) == asked
     assert remembered(replace(asked, start_ms=5), tmp_path / "other", [True, True]).start_ms == 5
 
-    with tidelog.Broker(data_dir=tmp_path / "another") as other, pytest.raises(InvalidArgumentError, match="in another cluster"):
+    with (
+        tidelog.Broker(data_dir=tmp_path / "another") as other,
+        pytest.raises(InvalidArgumentError, match="different target cluster"),
+    ):
         prepare(replace(asked, target=other.bootstrap_servers), tmp_path / "map")
 
     text = (tmp_path / "map" / "replay.json").read_text()
     (tmp_path / "map" / "replay.json").write_text("{}")
-    with pytest.raises(CorruptDataError, match="the file of a replay: its version: found none, expected 1"):
+    with pytest.raises(CorruptDataError, match="the file of a replay has an unknown version: found none, expected 1"):
         prepare(asked, tmp_path / "map")
     (tmp_path / "map" / "replay.json").write_text(text.replace(f'"start_ms": {LOW}', '"start_ms": "noon"'))
-    with pytest.raises(CorruptDataError, match="the file of a replay: unexpected content"):
+    with pytest.raises(CorruptDataError, match="the file of a replay has unexpected content"):
         prepare(asked, tmp_path / "map")
 
 
@@ -177,7 +180,7 @@ def test_records_that_are_gone_are_an_error(target: tidelog.Broker, tmp_path: Pa
     _, (task,) = prepare(asked, tmp_path / "map")
     assert task.end_offset == min(builder.open.values())
     checkpoint.write_text(f"0\n1\n{TOPIC} 0 61\n")
-    with pytest.raises(OffsetOutOfRangeError, match="the log of orders-0 starts at 61, and it was copied up to 60"):
+    with pytest.raises(OffsetOutOfRangeError, match="the log of orders-0 starts at 61, but only offsets below 60 were copied"):
         prepare(asked, tmp_path / "map")
 
 
@@ -228,7 +231,7 @@ def delete_topic(client: Client, name: str) -> None:
 
 def test_what_makes_no_sense(target: tidelog.Broker, client: Client, tmp_path: Path) -> None:
     build(tmp_path / "data")
-    with pytest.raises(InvalidArgumentError, match="a replay can only write to brokers"):
+    with pytest.raises(InvalidArgumentError, match="the target of a replay must be brokers"):
         ReplayRequest("a:1", TOPIC, "folder", TOPIC)
     with pytest.raises(InvalidArgumentError, match=r"the window ends at .* before its start"):
         ReplayRequest("a:1", TOPIC, "b:1", TOPIC, HIGH, LOW)
@@ -237,5 +240,7 @@ def test_what_makes_no_sense(target: tidelog.Broker, client: Client, tmp_path: P
     with pytest.raises(InvalidArgumentError, match="to the topic that it reads"):
         prepare(ReplayRequest(address, "itself", address, "itself"), tmp_path / "map")
     client.cluster.topic("narrow", create=True)
-    with pytest.raises(InvalidArgumentError, match="topic narrow of the target lacks partitions: found 1, expected at least 2"):
+    with pytest.raises(
+        InvalidArgumentError, match="topic narrow of the target has too few partitions: found 1, expected at least 2"
+    ):
         prepare(request(tmp_path / "data", target, "narrow"), tmp_path / "map")

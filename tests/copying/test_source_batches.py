@@ -148,7 +148,7 @@ def test_moved_times_cost_the_header_alone(tmp_path: Path) -> None:
     moved, timeless = copy(tmp_path, CopyRules(shift_ms=-1000))
     assert not moved.is_rebuilt
     assert [row[1] for row in copied([moved, timeless])] == [NOON - 997, NOON - 991, NOON - 999, -1]
-    with pytest.raises(InvalidArgumentError, match=f"times shifted too far: before 1970: found -{NOON} ms"):
+    with pytest.raises(InvalidArgumentError, match=f"a shifted timestamp is before 1970: shift by less: found -{NOON} ms"):
         copy(tmp_path, CopyRules(shift_ms=-2 * NOON - 1))
 
 

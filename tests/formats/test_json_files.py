@@ -29,13 +29,13 @@ def test_written_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "a file: not JSON"),
-        (b"\xff\xfe", "a file: not JSON"),
-        (b"[" * 100_000, "a file: not JSON"),
-        (b"[3]", "a file: not an object: found list"),
-        (b"{}", "a file: its version: found none, expected 3"),
-        (b'{"version": 4}', "a file: its version: found 4, expected 3"),
-        (b'{"version": "3"}', "a file: its version: found '3', expected 3"),
+        (b"", "a file is not JSON"),
+        (b"\xff\xfe", "a file is not JSON"),
+        (b"[" * 100_000, "a file is not JSON"),
+        (b"[3]", "a file is not a JSON object: found list"),
+        (b"{}", "a file has an unknown version: found none, expected 3"),
+        (b'{"version": 4}', "a file has an unknown version: found 4, expected 3"),
+        (b'{"version": "3"}', "a file has an unknown version: found '3', expected 3"),
     ],
 )
 def test_anything_else_is_an_error(tmp_path: Path, content: bytes, said: str) -> None:
@@ -67,7 +67,7 @@ def test_a_folder_in_its_place(tmp_path: Path) -> None:
     ids=["missing", "no number", "no list", "Infinity"],
 )
 def test_taken_apart(tmp_path: Path, take_apart: Callable[[dict[str, object]], object]) -> None:
-    with pytest.raises(CorruptCheckpointError, match="a file: unexpected content"), understanding(tmp_path, "a file"):
+    with pytest.raises(CorruptCheckpointError, match="a file has unexpected content"), understanding(tmp_path, "a file"):
         take_apart({"name": "four", "number": 5, "infinite": float("inf")})
 
 

@@ -96,5 +96,5 @@ def test_damage(tmp_path: Path) -> None:
     with pytest.raises(CorruptIndexError, match="version") as raised:
         TxnIndex.open(written(tmp_path, data[:34] + b"\1" + data[35:]), 0)
     assert raised.value.position == 34
-    with pytest.raises(CorruptIndexError, match="can only grow"):
+    with pytest.raises(CorruptIndexError, match="accepts only increasing offsets"):
         TxnIndex.open(written(tmp_path, data[34:68] + data[:34]), 0)

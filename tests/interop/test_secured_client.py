@@ -279,7 +279,7 @@ def test_a_scan(secured: Secured) -> None:
 
 
 def test_names_are_compared(secured: Secured) -> None:
-    """A certificate for another host: a listener of openssl's with one that names no address of this machine."""
+    """A certificate for a different host: a listener of openssl's with one that names no address of this machine."""
     other = secured.authority.sign("elsewhere", hosts=("broker.example",))
     port = free_port()
     with subprocess.Popen(
@@ -299,7 +299,7 @@ def test_names_are_compared(secured: Secured) -> None:
                     time.sleep(0.05)
         finally:
             server.kill()
-    assert "for another host" in str(error)
+    assert "for a different host" in str(error)
 
 
 @pytest.mark.parametrize(

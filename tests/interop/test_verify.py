@@ -63,7 +63,7 @@ def test_a_broker_that_writes_deletes_compacts_is_killed_and_stopped(broker: Kaf
                 told.update(notes(found))
                 assert {one.interval_bytes for one in found if one.topic != "compacts"} == {512}
         # A start shows where a batch was due for an entry, which is every other time, until its segment is deleted or compacted.
-        is_killed = starts >= 2 and any("its broker was restarted there" in note for note in told)
+        is_killed = starts >= 2 and any("the broker was restarted there" in note for note in told)
         if is_killed:
             broker.kill()
             verified(broker.data)
@@ -72,7 +72,7 @@ def test_a_broker_that_writes_deletes_compacts_is_killed_and_stopped(broker: Kaf
             found = verified(broker.data)
             told.update(notes(found))
             # What is rebuilt elsewhere is what is there, but for entries that a start has moved.
-            moved = sum("its broker was restarted there" in note for note in notes(found))
+            moved = sum("the broker was restarted there" in note for note in notes(found))
             rebuilt = list(rebuild_partitions(partitions(broker.data), RebuildOptions(tmp_path / f"out-{starts}", 512)))
             theirs = [path for one in rebuilt for path in (broker.data / one.directory.name).glob("*.timeindex")]
             differing = [

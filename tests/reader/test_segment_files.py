@@ -32,7 +32,7 @@ def last_of(folder: Path) -> Path:
 def test_a_name_that_is_not_kafkas(folder: Path, name: str) -> None:
     (folder / name).touch()
     with pytest.raises(
-        CorruptDataError, match="not the name of a segment: found " + name.replace(".", r"\.").replace("+", r"\+")
+        CorruptDataError, match="the file name is not that of a segment: found " + name.replace(".", r"\.").replace("+", r"\+")
     ):
         Log.open(folder)
     for command in (["find", str(folder.parent), "two-partitions", "--at", "earliest"], ["verify", str(folder.parent)]):

@@ -470,7 +470,9 @@ def test_every_flipped_bit_is_seen() -> None:
             TimeMap.from_bytes(bytes(flipped))
 
 
-@pytest.mark.parametrize(("version", "why"), [(3, "a time map's version: found 3, expected 2"), (1, "older format.*rebuild")])
+@pytest.mark.parametrize(
+    ("version", "why"), [(3, "the time map has an unknown version: found 3, expected 2"), (1, "older format.*rebuild")]
+)
 def test_a_map_of_another_version_is_none_of_ours(tmp_path: Path, version: int, why: str) -> None:
     data = bytearray(a_map().to_bytes())
     data[11] = version

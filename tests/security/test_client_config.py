@@ -84,10 +84,10 @@ def test_nothing_is_shown(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({"security.protocol": "TLS"}, "security.protocol: found TLS"),
+        ({"security.protocol": "TLS"}, "security.protocol is invalid: found TLS"),
         ({"security.protocl": "SSL"}, "did you mean security.protocol"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
-        ({**SASL, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism: found GSSAPI"),
+        ({**SASL, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism is not supported: found GSSAPI"),
         (SASL, "sasl.username and sasl.password"),
         ({**SASL, "sasl.jaas.config": f"{SCRAM_MODULE} required username=a password={HIDE};"}, "not for PLAIN"),
         ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} required username=a password={HIDE}"}, "no semicolon"),
@@ -128,7 +128,7 @@ def test_others_properties() -> None:
     }
     with pytest.raises(
         InvalidArgumentError,
-        match=r"another security protocol than the configuration: found PLAINTEXT://a:1, expected security\.protocol=SSL",
+        match=r"different security protocols: found PLAINTEXT://a:1, expected security\.protocol=SSL",
     ):
         parse_addresses(with_config("PLAINTEXT://a:1", {"security_protocol": "SSL"}))
     assert parse_addresses(with_config("SSL://a:1", {"security_protocol": "SSL"}))[0].port == 1
@@ -172,7 +172,7 @@ def test_contexts(authority: Authority, tmp_path: Path) -> None:
     chacha = tls_settings({"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"})
     client_context(chacha)
     for wrong in ("", "wrong"):
-        with pytest.raises(InvalidArgumentError, match=r"ssl.key.password does not open the key"):
+        with pytest.raises(InvalidArgumentError, match=r"ssl.key.password does not decrypt the key"):
             server_context(tls_settings({"ssl.keystore.location": str(locked), "ssl.key.password": wrong}))
     for path, said in ((tmp_path / "none", "cannot read a certificate file"), (authority.ca, "not a certificate and its key")):
         with pytest.raises(InvalidArgumentError, match=said):
@@ -221,7 +221,7 @@ def test_files_that_make_no_context_leave_the_old_one(
         assert source.get() is first
         assert source.get() is first
         assert [one.getMessage().partition(":")[0] for one in caplog.records] == [
-            "the new certificates cannot be used; the old ones stay in use"
+            "the new certificates cannot be used, the old certificates stay in use"
         ]
         path.write_bytes(before + b"\n")
         assert source.get() is not first

@@ -71,7 +71,7 @@ def test_what_is_no_folder_is_named(disks: list[Path], tmp_path: Path) -> None:
         LogDirs([disks[2], disks[2].parent])
     empty = tmp_path / "server.properties"
     empty.write_text("broker.id=1\n")
-    with pytest.raises(InvalidArgumentError, match=r"the properties name no data folder: expected log\.dirs="):
+    with pytest.raises(InvalidArgumentError, match=r"the properties file names no data folder: expected log\.dirs="):
         tidelog.scan(empty, "t")
     with pytest.raises(UnknownTopicOrPartitionError, match="no topic 'nothing'"):
         tidelog.scan(disks, "nothing")

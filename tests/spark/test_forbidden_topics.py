@@ -22,7 +22,7 @@ from tidelog.spark.sink.broker_target import partition_counts
 from tidelog.spark.sink.sink_options import parse_sink_options
 from tidelog.spark.tasks import plan_tasks
 
-SAID = "the user lacks the permission for it: found TOPIC_AUTHORIZATION_FAILED"
+SAID = "the user is not authorized: found TOPIC_AUTHORIZATION_FAILED"
 
 
 @pytest.fixture(scope="module")

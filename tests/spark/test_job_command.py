@@ -110,7 +110,7 @@ def test_nobody_waits_for_spark_to_hear_of_a_dead_address(
     nobody = f"127.0.0.1:{free_port()}"
     ran = run("job", *(word.format(data=data, nobody=nobody) for word in command))
     assert ran.exit_code == 1
-    assert ran.error == f"tidelog: no connection to a broker: Connection refused ({nobody})"
+    assert ran.error == f"tidelog: cannot connect to a broker: Connection refused ({nobody})"
 
 
 def test_a_kept_cut_needs_its_source_no_more(data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

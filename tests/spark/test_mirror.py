@@ -177,7 +177,7 @@ def test_what_is_refused(start_broker: StartBroker, tmp_path: Path, monkeypatch:
     with pytest.raises(InvalidArgumentError, match="same cluster"):
         mirror_here(monkeypatch, options(source.data_dir, source, tmp_path / "other"))
     assert not (tmp_path / "other").exists()
-    with pytest.raises(InvalidArgumentError, match="the folder belongs to another mirror: job_id"):
+    with pytest.raises(InvalidArgumentError, match="the folder belongs to a different mirror: its job_id differs"):
         mirror_here(monkeypatch, options(source, target, folder, job_id="mine"))
     with pytest.raises(UnknownTopicOrPartitionError, match="no topic 'none'"):
         mirror_here(monkeypatch, options(source, target, folder, topics=("none",)))

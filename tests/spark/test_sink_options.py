@@ -84,7 +84,7 @@ def test_a_folders_new_topics() -> None:
         ({}, r"kafka.bootstrap.servers \(brokers\) or path"),
         ({"path": "s3://bucket/x"}, "s3:// addresses are not supported: found s3://bucket/x"),
         ({"kafka.bootstrap.servers": "nonsense"}, "option kafka.bootstrap.servers"),
-        (BROKER | {"kafka.security.protocol": "TLS"}, "security.protocol: found TLS"),
+        (BROKER | {"kafka.security.protocol": "TLS"}, "security.protocol is invalid: found TLS"),
         (BROKER | {"kafka.value.serializer": "x"}, "option kafka.value.serializer"),
         (
             BROKER | {"topik": "a"},

@@ -160,7 +160,7 @@ class TestRefusals:
         with pytest.raises(InvalidRecordError, match="an unknown topic"):
             store.append([setting(2), RemoveTopicRecord(uuid.uuid4())])
         # What the image no longer has must not be written either.
-        with pytest.raises(StorageError, match="cannot write the metadata log: RemoveTopicRecord of an unknown topic"):
+        with pytest.raises(StorageError, match="cannot write the metadata log: RemoveTopicRecord is for an unknown topic"):
             store.settle(waiting)
         assert store.image.topic_config("t") == config(tmp_path) == {"x": "0"}
         store.commit([setting(3)])

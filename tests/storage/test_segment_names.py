@@ -51,7 +51,7 @@ def test_a_name_that_is_not_kafkas(tmp_path: Path, name: str, clean: bool) -> No
     folder = closed(tmp_path)
     renamed(folder, 20, name)
     before = bytes_of(folder)
-    with pytest.raises(CorruptDataError, match="not the name of a segment"):
+    with pytest.raises(CorruptDataError, match="the file name is not that of a segment"):
         opened(tmp_path, clean=clean)
     assert bytes_of(folder) == before
 

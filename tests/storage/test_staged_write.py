@@ -273,7 +273,7 @@ def test_a_damaged_file_is_one_error(tmp_path: Path, text: str, is_committed: bo
     path = folder(tmp_path) / COMMITTED_FILE if is_committed else writer_file(folder(tmp_path), "me")
     path.write_text(text)
     with (
-        pytest.raises(CorruptCheckpointError, match=r"a write's journal: (not JSON|unexpected content)"),
+        pytest.raises(CorruptCheckpointError, match=r"a write's journal (is not JSON|has unexpected content)"),
         StagedWrite(tmp_path, CLOCK, writer="me") as one,
     ):
         raise AssertionError(one.note)

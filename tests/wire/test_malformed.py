@@ -51,7 +51,7 @@ def test_truncated(pair: tuple[type[Message], int], seed: int) -> None:
 @examples(80)
 def test_bytes_behind(pair: tuple[type[Message], int], seed: int) -> None:
     data = random_data(*pair, random.Random(seed))
-    with pytest.raises(ProtocolError, match="left after it"):
+    with pytest.raises(ProtocolError, match="follow the message"):
         decode(*pair, data + b"\0")
 
 

@@ -1,7 +1,11 @@
 """Takes backups: reads brokers or a data folder, and writes the points of a backup (`tidelog.backup` has its format).
 
-`capture.py` takes points · `capture_source.py` the interface of a source · `broker_capture.py` brokers · `folder_capture.py` a
-data folder · `partition_writer.py` a partition's segments · `piece_builder.py` batches into a piece and its indexes ·
-`joining.py` joins small pieces · `cut.py` offsets that split no transaction · `rights.py` ACLs, quotas, users · `figures.py`
-metrics
+| module | owns |
+|---|---|
+| `capture`, `following` | takes a point; takes points continuously |
+| `capture_source` | the interface of a source; `broker_capture` and `folder_capture` implement it |
+| `partition_capture`, `partition_writer` | reads a partition's new records; writes its segments |
+| `piece_builder`, `joining` | builds a piece and its indexes from batches; joins small pieces |
+| `cut` | the offsets at which no transaction is split |
+| `rights`, `figures` | reads ACLs, quotas and users; writes metrics |
 """

@@ -1,7 +1,7 @@
 """Brokers as the source of a backup.
 
-Requests go to the partitions' leaders, and are repeated when a leader moves. If a leader does not respond in time, its partitions
-are reported as failed, and the others are backed up.
+Requests go to the partitions' leaders, and are repeated if the leader changes. If a leader does not respond in time, its
+partitions are reported as failed, and the other partitions are backed up.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ PARALLEL = 4
 NO_ID = uuid.UUID(int=0)
 
 _TOPIC_CONFIG = 1
-"""Kafka's number of a value that was set for the topic."""
+"""Kafka's number for the source of a value that is set on the topic."""
 _EPOCH_VERSION = 4
 
 
 class _StoredBatches(PartitionFetcher):
-    """All batches of a partition, including control batches and aborted transactions."""
+    """Fetches all batches of a partition, including control batches and aborted transactions."""
 
     def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
         for header in headers:
@@ -58,7 +58,7 @@ class _StoredBatches(PartitionFetcher):
 
 
 class BrokerCapture:
-    """The cluster of the brokers at `address`; `timeout_ms` is how long a leader may be away."""
+    """A source that reads the cluster at `address`. `timeout_ms` is how long a leader may be unreachable."""
 
     is_consistent = True
     parallel = PARALLEL
@@ -68,7 +68,7 @@ class BrokerCapture:
         self.cluster = self._reach().reach()
         self.name = str(self.cluster)
         self._idle: list[Cluster] = []
-        """A cluster is for one thread: those with which partitions are read, while they are not."""
+        """Idle clusters for reading partitions. A cluster is not thread-safe, so each thread takes one."""
 
     def cluster_id(self) -> str | None:
         return self.cluster.cluster_id
@@ -99,7 +99,7 @@ class BrokerCapture:
             return found, [Failed("the settings of topics", error)]
         for result in answer.results:
             if result.error_code:
-                what = f"settings of {result.resource_name}"
+                what = f"settings of topic {result.resource_name}"
                 failed.append(Failed(what, error_for(result.error_code, what, self.cluster, result.error_message)))
                 continue
             found[result.resource_name] = {
@@ -122,7 +122,7 @@ class BrokerCapture:
         return found, failed
 
     def missing(self, keys: Collection[TopicPartition]) -> list[Failed]:
-        return []  # Brokers do not say.
+        return []  # Brokers do not report this.
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
@@ -157,7 +157,7 @@ class BrokerCapture:
 
         wanted = {key: epoch for key, epoch in epochs.items() if epoch >= 0}
         if wanted:
-            with suppress(UnsupportedVersionError):  # Before 0.11 there is no way to know.
+            with suppress(UnsupportedVersionError):  # Before 0.11 brokers do not report this.
                 self.cluster.ask_leaders(wanted, OffsetForLeaderEpochResponse, make, read)
         return found
 
@@ -182,7 +182,7 @@ class BrokerCapture:
     def _offsets(
         self, keys: Collection[TopicPartition], target: int, isolation: Isolation, failed: dict[TopicPartition, Failed]
     ) -> dict[TopicPartition, int]:
-        """Return an offset for each partition. Partitions without a response are added to `failed`."""
+        """Return the requested offset of each partition. Add partitions without a response to `failed`."""
         found: dict[TopicPartition, int] = {}
 
         def ask(some: list[TopicPartition]) -> None:
@@ -219,8 +219,8 @@ class BrokerCapture:
         error: TidelogError,
         failed: dict[TopicPartition, Failed],
     ) -> None:
-        """Repeat a request that failed as a whole, so that one partition cannot fail the others: without partitions that have no
-        leader, or, if access was denied, one topic at a time. An unreachable leader has already been waited for.
+        """Repeat a request that failed as a whole, so that one partition cannot fail the others. Leave out partitions without a
+        leader, or, if access was denied, request one topic at a time. The time for an unreachable leader is already used up.
         """
         again: list[list[TopicPartition]] = []
         if isinstance(error, BrokerError) and error.error_code in RETRIABLE:

@@ -1,13 +1,13 @@
 """Takes the points of a backup.
 
-| step | so that |
+| step | note |
 |---|---|
-| topics, their settings and the partitions' offsets are requested | |
-| each partition's new batches are read and written | memory is bounded by one piece |
-| the cut is computed | `cut.py` |
-| manifests, catalog, then the point, then its seal are written | a point exists only when everything is there |
+| request topics, their settings and the partitions' offsets | |
+| read and write each partition's new batches | memory is bounded by one piece |
+| compute the cut | see `cut` |
+| write manifests and catalog, then the point, then its seal | a point exists only once everything that it needs exists |
 
-A partition that fails is listed in the point (`incomplete`), which then has the partition as it was in the previous point.
+A partition that fails is listed in the point (`incomplete`). The point then has the partition's state of the previous point.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from tidelog.times import format_time
 logger = logging.getLogger("tidelog.backup")
 
 DESCRIBED_MS = 60_000
-"""Settings and rights are asked for again after that time, and for new topics at once."""
+"""How long settings and ACLs are kept before they are requested again. For new topics they are requested at once."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which topics are backed up: those that match `patterns`, by default all but the internal ones."""
+    """Decides which topics are backed up: those that match `patterns`, by default all except internal topics."""
 
     patterns: Sequence[str] = ()
-    """Names, or patterns with `*` and `?`."""
+    """Topic names, or patterns with `*` and `?`."""
     internal: bool = False
     """Whether to include internal topics."""
     groups: bool = True
@@ -77,14 +77,18 @@ class Selection:
 
 
 class PartitionRead(NamedTuple):
-    """A partition to be read, by any process: `read` returns it with what it has read, and why it could not read all."""
+    """A partition that is to be read, by any process. `read` returns the partition with its new records, and the error that
+    stopped it, if any.
+    """
 
     capture: PartitionCapture
     segment_bytes: int
     now_ms: int
 
     def read(self, source: CaptureSource, advance: Callable[[int], None]) -> tuple[PartitionCapture, TidelogError | None]:
-        """Read. Raises StorageError: it is the target's, or the source's disk's, which concerns all partitions."""
+        """Read the partition's new records. Raises StorageError, which comes from the target or the source's disk and concerns
+        all partitions.
+        """
         try:
             self.capture.read(source, self.segment_bytes, self.now_ms, advance)
         except StorageError:
@@ -100,7 +104,7 @@ Elsewhere = Callable[[list[PartitionRead]], Iterable[tuple[PartitionCapture, Tid
 class Capture:
     """Backs up `source` into `target`, which is created if it does not exist. `advance` is called with the number of bytes read.
 
-    `elsewhere` reads partitions in other processes and returns them in order; what it returns is flushed.
+    `elsewhere` reads partitions in other processes and returns them in order. The partitions that it returns are flushed.
 
     Raises CorruptDataError for a damaged backup, StorageError.
     """
@@ -136,8 +140,8 @@ class Capture:
     def take(self) -> Point:
         """Take a point.
 
-        Raises TidelogError if the source or the target cannot be reached. No point is then taken, and the next call continues
-        from the last one.
+        Raises TidelogError if the source or the target cannot be reached. Then no point is taken, and the next call continues
+        from the last point.
         """
         try:
             return self._take()
@@ -151,7 +155,7 @@ class Capture:
         self._written = 0
         now_ms = self._clock.now_ms()
         if self.last is not None and now_ms < self.last.taken_ms:
-            text = "the clock is at %s, before the time of point %d: restores until a time may need --point"
+            text = "the clock is at %s, before the time of point %d: to restore until a time, you may need --point"
             logger.warning(text, format_time(now_ms), self.last.sequence)
         failed: list[Failed] = []
         topics = self._chosen_topics()
@@ -194,7 +198,7 @@ class Capture:
 
         def advance(size_bytes: int) -> None:
             if is_over.is_set():
-                raise IllegalStateError("another partition's failure ends this point")
+                raise IllegalStateError("the point was abandoned because another partition failed")
             self._advance(size_bytes)
 
         if min(self.source.parallel, len(reads)) <= 1:
@@ -213,7 +217,7 @@ class Capture:
         known = self.source.topics()
         before = {topic.name for topic, _ in self._topics.values()}
         for name in self.selection.patterns:
-            # A topic of the last point may have been deleted. Any other name is wrong, or not shown to this user.
+            # A topic of the last point may have been deleted. Any other name is wrong, or this user is not authorized to see it.
             if name not in known and not any(fnmatchcase(one, name) for one in (*known, *before)):
                 what = "no topic matches" if has_magic(name) else "no topic"
                 near = near_topics(name, {one.name: list(one.partitions) for one in known.values()})
@@ -221,7 +225,7 @@ class Capture:
         return [topic for topic in known.values() if self.selection.takes(topic)]
 
     def _describe(self, topics: Sequence[SourceTopic], now_ms: int, failed: list[Failed]) -> None:
-        """Request settings and rights, if they are due."""
+        """Request settings and ACLs, if they are due."""
         is_due = self._described_ms is None or now_ms - self._described_ms >= DESCRIBED_MS or now_ms < self._described_ms
         wanted = [one.name for one in topics if is_due or one.name not in self._settings]
         if wanted:
@@ -272,7 +276,7 @@ class Capture:
         found = self.backup.points(None if self.last is None else self.last.name)
         found = [name for name in found if mine is None or name.key != mine.name.key]
         if found:
-            text = "another process has added a point to this backup: stop one of the two"
+            text = "another process has added a point to this backup: stop one of the two processes"
             raise IllegalStateError(text, path=str(self.backup.target), found=found[-1].key)
 
     def _write(
@@ -291,7 +295,7 @@ class Capture:
             found += kept
         catalog = self._put_manifest(*encode_catalog(sorted(entries)))
         ends = [one.ends for one in found if one.ends is not None]
-        # Where everything is decided, nothing can be split.
+        # If all transactions have ended, none can be split.
         is_quiet = all(one.stable_offset == one.end_offset for one in ends)
         is_known = self._is_cut_known and all(one.are_transactions_known for one in found)
         is_consistent = not failed and self.source.is_consistent and (is_known or is_quiet)
@@ -316,11 +320,11 @@ class Capture:
         )
         data = encode_point(point)
         sha256 = hashlib.sha256(data).hexdigest()
-        self.backup.target.flush()  # Before a point exists, all that it needs does.
+        self.backup.target.flush()  # Everything that a point needs is written before the point.
         self._refuse_others()
         self.backup.target.put(point.name.key, data)
         try:
-            self._refuse_others(point)  # Of two at the same time, one sees the other here, or both.
+            self._refuse_others(point)  # If two processes do this at the same time, at least one of them sees the other here.
         except IllegalStateError:
             self.backup.target.delete([point.name.key])
             raise
@@ -360,13 +364,15 @@ class Capture:
 
 
 def _opened(target: Target, clock: Clock) -> Backup:
-    """Return the backup at `target`, a new one if the target is empty. Raises StorageError if the target holds something else."""
+    """Return the backup at `target`; if the target is empty, create a backup. Raises StorageError if the target has other
+    files.
+    """
     try:
         return Backup(target)
     except NotFoundError:
         other = next(iter(target.list()), None)
         if other is not None:
-            text = "the target is not empty, and not a backup"
+            text = "the target is not empty and is not a backup"
             raise StorageError(
                 text, path=str(target), found=other[0], expected="a new or empty folder or prefix, or a backup"
             ) from None

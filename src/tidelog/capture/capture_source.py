@@ -12,13 +12,13 @@ from tidelog.records.batch import BatchHeader
 
 
 class SourceTopic(NamedTuple):
-    """A topic as it is now."""
+    """A topic's current state."""
 
     name: str
     topic_id: uuid.UUID
     is_internal: bool
     replication_factor: int
-    """0 if unknown."""
+    """The replication factor; 0 if it is unknown."""
     partitions: tuple[int, ...]
 
 
@@ -27,7 +27,7 @@ class SourceEnds(NamedTuple):
 
     log_start_offset: int
     stable_offset: int
-    """The last stable offset, requested before any partition's `end_offset`."""
+    """The last stable offset. It is requested before any partition's `end_offset`."""
     end_offset: int
     leader_epoch: int
     """The leader epoch, -1 if unknown. While it stays the same, nothing is truncated."""
@@ -39,7 +39,7 @@ class FoundBatch(NamedTuple):
     header: BatchHeader
     data: memoryview
     begins_segment: bool
-    """Whether a segment of the source begins with this batch, if the source knows."""
+    """Whether a segment of the source begins with this batch; False if the source does not know."""
 
 
 class Failed(NamedTuple):
@@ -56,10 +56,10 @@ class CaptureSource(Protocol):
     """The source of a backup. Methods raise TidelogError if the source as a whole cannot be reached."""
 
     name: str
-    """The source in messages, and in the points."""
+    """The source's name in messages and in points."""
 
     parallel: int
-    """How many partitions may be read at the same time, each on a thread of its own."""
+    """How many partitions may be read at the same time, each on a separate thread."""
 
     @property
     def is_consistent(self) -> bool:
@@ -77,11 +77,11 @@ class CaptureSource(Protocol):
         """Return the offsets of partitions, and the partitions that failed."""
 
     def missing(self, keys: Collection[TopicPartition]) -> list[Failed]:
-        """Return the records that the source should have but lacks."""
+        """Return an entry for each range of records that the source should have but lacks."""
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the end offset of a leader epoch, or of the last epoch before it, for each partition. Partitions for which it is
-        unknown are left out.
+        """Return, for each partition, the end offset of its leader epoch in `epochs`, or of the last epoch before that one.
+        Partitions with an unknown end offset are left out.
         """
 
     def read(self, key: TopicPartition, start_offset: int, end_offset: int) -> Iterator[FoundBatch]:
@@ -90,6 +90,6 @@ class CaptureSource(Protocol):
         """
 
     def rights(self) -> dict[str, Any]:
-        """Return ACLs, quotas and SCRAM users. `not_described` lists those that could not be described, with the reason."""
+        """Return ACLs, quotas and SCRAM users. `not_described` lists which of these could not be described, with the reason."""
 
     def close(self) -> None: ...

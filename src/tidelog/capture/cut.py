@@ -1,12 +1,12 @@
-"""The cut of a point: an offset for each partition, such that every transaction has ended below the cut in all of its partitions
-or in none.
+"""The cut of a point: an offset for each partition. For each transaction, either its markers in all of its partitions are below
+the cut, or none of them is.
 
-The last stable offsets of all partitions are read before any log end. So if a transaction has ended below the last stable offset
-of one partition, all of its records were read, but its markers in other partitions may not have been. Such a transaction is left
-out: each partition that has its marker is cut at that marker. This repeats until nothing changes.
+The last stable offsets of all partitions are read before any log end. So if a transaction has ended below one partition's last
+stable offset, all of its records have been read, but its markers in other partitions may not have been. Such a transaction is
+left out: each partition that has the transaction's marker is cut at that marker. This is repeated until nothing changes.
 
-A producer begins a transaction only when all markers of its previous one are written (KIP-98). So the cut can split only its last
-transaction in each partition.
+A producer begins a transaction only after all markers of its previous transaction are written (KIP-98). So in each partition the
+cut can split only the producer's last transaction.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class CutState(NamedTuple):
     """The facts about a partition from which the cut is computed."""
 
     stable_offset: int
-    """The source's, and that of what was read, whichever is smaller."""
+    """The smaller of the source's last stable offset and that of the records read."""
     previous_stable: int
     """The last stable offset that the source reported for the previous point."""
     previous_end: int
-    """The end of what was read for the point before; larger than any offset if it could not be asked then."""
+    """The end of the records read for the previous point; larger than any offset if the partition failed at that point."""
     transactions: Sequence[Transaction]
-    """The transactions that ended at or after the last consistent cut, and the open ones."""
+    """The transactions that ended at or after the last consistent cut, and the open transactions."""
 
 
 def consistent_cut(states: Mapping[Key, CutState]) -> dict[Key, int]:

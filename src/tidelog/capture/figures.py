@@ -1,13 +1,13 @@
 """Metrics of a continuous backup, in a file for the textfile collector of Prometheus's node exporter.
 
-| figure | is |
+| metric | value |
 |---|---|
-| `tidelog_backup_last_success_timestamp_seconds` | when the last point's cut was taken |
+| `tidelog_backup_last_success_timestamp_seconds` | the time of the last point's cut |
 | `tidelog_backup_lag_seconds` | the age of that cut when the file was written |
 | `tidelog_backup_point` | the last point's sequence |
 | `tidelog_backup_bytes`, `…_written_bytes_total` | the last point's size; bytes written by this process |
-| `tidelog_backup_points_total`, `…_failures_total` | of this process |
-| `tidelog_backup_incomplete`, `…_gaps_total` | what the last point could not read; gaps of this process |
+| `tidelog_backup_points_total`, `…_failures_total` | points taken, and failed attempts, by this process |
+| `tidelog_backup_incomplete`, `…_gaps_total` | items that the last point could not read; gaps found by this process |
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Figures:
         self._values: dict[str, float] = {name: 0 for name, (kind, _) in _HELP.items() if kind == "counter"}
 
     def known(self, point: Point) -> None:
-        """Begin with the last point of an earlier process, so that its age is known if this process takes none."""
+        """Begin with the last point of an earlier process, so that its age is reported even if this process takes no point."""
         self._values |= {
             "last_success_timestamp_seconds": point.taken_ms / 1000,
             "point": point.sequence,
@@ -51,7 +51,7 @@ class Figures:
         }
 
     def taken(self, point: Point, now_ms: int) -> Point:
-        """Count a point, and return it."""
+        """Count a point, write the metrics, and return the point."""
         self.known(point)
         self._values["lag_seconds"] = max(0, now_ms - point.taken_ms) / 1000
         for name, count in (("points_total", 1), ("written_bytes_total", point.written_bytes), ("gaps_total", point.gaps)):
@@ -60,7 +60,7 @@ class Figures:
         return point
 
     def failed(self, now_ms: int) -> None:
-        """Count a failure."""
+        """Count a failure, and write the metrics."""
         self._values["failures_total"] += 1
         if "last_success_timestamp_seconds" in self._values:
             self._values["lag_seconds"] = max(0, now_ms / 1000 - self._values["last_success_timestamp_seconds"])
@@ -76,5 +76,5 @@ class Figures:
                 lines += [f"# HELP {full} {text}", f"# TYPE {full} {kind}", f"{full} {self._values[name]:.15g}"]
         try:
             replace_file(self._path, "\n".join([*lines, ""]).encode())
-        except StorageError as error:  # The backup is worth more than its figures.
-            logger.warning("the figures for Prometheus are old: %s", error)
+        except StorageError as error:  # A failure to write metrics must not stop the backup.
+            logger.warning("the metrics file for Prometheus could not be updated: %s", error)

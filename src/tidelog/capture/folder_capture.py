@@ -1,7 +1,7 @@
 """One or more data folders as the source of a backup. Their broker may be running.
 
-If it is running, records are read up to the high-watermark checkpoint, which is written every five seconds: later records may
-still be truncated.
+If the broker is running, records are read up to the high-watermark checkpoint, which is written every five seconds. Later records
+may still be truncated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _READ_BYTES = 1024 * 1024
 
 
 class FolderCapture:
-    """The data folder at an address."""
+    """A source that reads the data folders at an address."""
 
     parallel = 1
 
@@ -99,7 +99,7 @@ class FolderCapture:
     def read(self, key: TopicPartition, start_offset: int, end_offset: int) -> Iterator[FoundBatch]:
         log = self.log_dir.log(*key)
         if start_offset < log.log_start_offset:
-            text = f"{names.log_dir_name(*key)}: records were removed while they were read"
+            text = f"{names.log_dir_name(*key)}: records were removed while they were being read"
             raise OffsetOutOfRangeError(text, path=str(log.directory), found=start_offset, expected=log.log_start_offset)
         try:
             yield from _batches(log, start_offset, end_offset)
@@ -107,7 +107,7 @@ class FolderCapture:
             log.close()
 
     def rights(self) -> dict[str, Any]:
-        reason = "a data folder was backed up, not a cluster"
+        reason = "the source is a data folder, not a cluster"
         return {"acls": None, "quotas": None, "scram_users": None, "not_described": dict.fromkeys(("acls", "quotas"), reason)}
 
     def close(self) -> None:

@@ -20,10 +20,10 @@ PASSING = (BrokerUnreachableError, BrokerError, ProtocolError, StorageError)
 def follow(capture: Capture, clock: Clock, every_ms: int, wait: Callable[[float], object], figures: Figures) -> Iterator[Point]:
     """Take and yield a point every `every_ms`, forever. `wait` waits for a number of seconds.
 
-    If the brokers or the target do not respond, a warning is logged, and the next point is taken at its usual time. Raises other
-    errors.
+    If the brokers or the target do not respond, a warning is logged, and the next point is taken at its usual time. Other errors
+    are raised.
     """
-    passing = steady(clock)  # The machine's clock may be set back, and the next point would be waited for that long.
+    passing = steady(clock)  # The machine's clock may be set back, and the next point would then be late by that much.
     if capture.last is not None:
         figures.known(capture.last)
     while True:

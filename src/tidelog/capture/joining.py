@@ -1,12 +1,12 @@
 """Joins small pieces of a segment, so that a continuous backup does not consist of millions of small objects.
 
-| at the end of a segment | are joined when there are |
+| pieces at the end of a segment | are joined once there are |
 |---|---|
 | pieces under 64 KiB | 16 |
 | pieces under 1 MiB | 16 |
 | pieces under 8 MiB | 4 |
 
-The original pieces stay until the points that need them expire.
+The original pieces remain until the points that need them expire.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RULES = ((64 * 1024, 16), (1024 * 1024, 16), (8 * 1024 * 1024, 4))
 
 
 def pieces_to_join(pieces: Sequence[Piece]) -> int:
-    """Return how many of the last pieces should be joined, 0 for none."""
+    """Return how many of the last pieces should be joined; 0 if none should."""
     for limit, count in _RULES:
         small = 0
         while small < len(pieces) and pieces[-1 - small].size_bytes < limit:

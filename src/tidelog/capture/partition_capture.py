@@ -17,11 +17,13 @@ from tidelog.model import MAX_OFFSET, TopicPartition
 
 REMOVED = "removed by retention or DeleteRecords before the backup read it"
 _ATTEMPTS = 5
-"""How many times reading continues after records that were removed meanwhile."""
+"""How many times reading skips records that were removed meanwhile, before it gives up."""
 
 
 class PartitionCapture:
-    """A partition. `ends` and `sha256` are from the last point that contains it, None if there is none."""
+    """A partition of the source. `ends` and `sha256` are from the last point that contains the partition, None if there is
+    none.
+    """
 
     def __init__(self, backup: Backup, key: TopicPartition, topic_id: uuid.UUID) -> None:
         self.key = key
@@ -34,7 +36,7 @@ class PartitionCapture:
         self._writer: PartitionWriter | None = None
         self._manifest: PartitionManifest | None = None
         self._is_late = False
-        """Whether it did not answer for the last point."""
+        """Whether the partition failed at the last point."""
         self._seen: SourceEnds | None = None
         """The ends that the source reported for the last point."""
         self._now: SourceEnds | None = None
@@ -44,7 +46,7 @@ class PartitionCapture:
         return {**self.__dict__, "_backup": None}
 
     def reopen(self, backup: Backup) -> PartitionCapture:
-        """Continue in this process after another one has read."""
+        """Continue in this process after another process has read the partition."""
         self._backup = backup
         if self._writer is not None:
             self._writer.reopen(backup)
@@ -74,11 +76,11 @@ class PartitionCapture:
             self._opened().cut_back(end_offset)
 
     def begin(self) -> None:
-        """Begin a point."""
+        """Begin a new point."""
         self.gaps = []
 
     def must_read(self, now: SourceEnds) -> bool:
-        """Take the source's offsets for this point; return whether `read` must follow."""
+        """Store the source's offsets for this point. Return whether `read` must be called."""
         self._now = now
         ends = self.ends
         if ends is None or self._writer is not None or ends.stable_offset < ends.end_offset:
@@ -86,13 +88,15 @@ class PartitionCapture:
         return (now.log_start_offset, now.end_offset) != (ends.log_start_offset, ends.end_offset)
 
     def read(self, source: CaptureSource, segment_bytes: int, now_ms: int, advance: Callable[[int], None]) -> None:
-        """Read what is new. Partitions may be read on different threads. Raises what reading and writing raise."""
+        """Read and write the new records. Different threads may read different partitions. Raises the errors of reading
+        and writing.
+        """
         now = self._now
         assert now is not None
         writer = self._opened(now.log_start_offset)
         writer.segment_bytes = min(segment_bytes, MOST_SEGMENT_BYTES)
         if now.end_offset < writer.position and now.log_start_offset <= writer.position:
-            return  # A new leader learns its high watermark; what was truncated is known by the leader epochs.
+            return  # A new leader's high watermark may be lower at first. Truncation is detected by leader epochs instead.
         for _ in range(_ATTEMPTS):
             if writer.position < now.log_start_offset:
                 self._skip(writer, now.log_start_offset, now_ms)
@@ -102,7 +106,7 @@ class PartitionCapture:
                         writer.begin_segment()
                     writer.add(header, data)
                     advance(len(data))
-                writer.flush()  # Here, because partitions are read on several threads, but finished on one.
+                writer.flush()  # Done here, because partitions are read on several threads, but finished on one.
                 return
             except OffsetOutOfRangeError:
                 found, failed = source.ends([self.key])
@@ -114,7 +118,7 @@ class PartitionCapture:
                     log_start_offset=found[self.key].log_start_offset,
                     end_offset=max(now.end_offset, found[self.key].log_start_offset),
                 )
-        raise IllegalStateError(f"records are removed faster than they can be read: {names.log_dir_name(*self.key)}")
+        raise IllegalStateError(f"{names.log_dir_name(*self.key)}: records are removed faster than they can be read")
 
     def cut_state(self) -> CutState:
         """Return the facts for the cut. Call it after `read`."""
@@ -149,16 +153,16 @@ class PartitionCapture:
 
     @property
     def are_transactions_known(self) -> bool:
-        """Whether all transactions that ended at or after the cut are known."""
+        """Whether every transaction that ended at or after the cut is known."""
         return self._writer is None or (self.ends is not None and self.ends.stable_offset >= self._writer.ended_from)
 
     def forget_ended(self) -> None:
-        """Forget the transactions that ended below the cut."""
+        """Drop the transactions that ended below the cut."""
         if self._writer is not None and self.ends is not None:
             self._writer.forget_ended(self.ends.stable_offset)
 
     def miss(self) -> None:
-        """Note that the partition failed for the current point."""
+        """Record that the partition failed at the current point."""
         self._is_late = True
 
     def _skip(self, writer: PartitionWriter, log_start_offset: int, now_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""One partition in a backup: appends batches to its segments, and makes its manifest.
+"""Writes one partition of a backup: appends batches to its segments, and creates its manifest.
 
-Between points it keeps the manifest and, once there were batches, the producer state. Both can be read back, so a backup can
-continue after any interruption. Whatever was written after the last point is then written again, and equal data gets the same
+Between points the writer keeps the manifest and, once it has written batches, the producer state. Both can be read back, so a
+backup can continue after any interruption. Data written after the last point is then written again, and equal data gets the same
 names.
 """
 
@@ -34,12 +34,12 @@ from tidelog.records.batch import BatchHeader, check_crc, iter_headers
 from tidelog.records.markers import end_txn_marker
 
 PIECE_BYTES = 32 * 1024 * 1024
-"""The most that is kept in memory before it is written."""
+"""The largest number of bytes that are kept in memory before they are written."""
 MOST_SEGMENT_BYTES = 1024**3
 MOST_ENDED = 10_000
-"""The number of recent transactions to remember. There may be twice as many for a while."""
+"""The number of recent transactions that are kept. Temporarily there may be twice as many."""
 PRODUCER_MS = 7 * 24 * 3_600_000
-"""Producers without an open transaction are forgotten that long after their last batch, as with Kafka's defaults."""
+"""A producer without an open transaction is forgotten this long after its last batch, as with Kafka's defaults."""
 
 
 class Transaction(NamedTuple):
@@ -59,10 +59,10 @@ class PartitionWriter:
         self.segment_bytes = MOST_SEGMENT_BYTES
         """The topic's `segment.bytes`."""
         self.position = manifest.end_offset
-        """The offset that is expected next."""
+        """The next expected offset."""
         self.written_bytes = 0
         self.ended: list[Transaction] = []
-        """Transactions that ended, until `forget_ended`: all with markers at or after `ended_from`."""
+        """Ended transactions: all whose markers are at or after `ended_from`. `forget_ended` drops old ones."""
         self.ended_from = manifest.stable_offset
         self._segments = list(manifest.segments)
         self._epochs = list(manifest.leader_epochs)
@@ -70,9 +70,9 @@ class PartitionWriter:
         self._builder: PieceBuilder | None = None
         self._state: ProducerState | None = None
         self._is_at_start = not manifest.segments and not manifest.pages
-        """Whether the next batch is the log's first, which may begin before the log's start."""
+        """Whether the next batch is the log's first batch, which may begin below the log start offset."""
         self.is_changed = False
-        """Whether anything but the log's start and the cut is another than in the manifest."""
+        """Whether anything except the log start and the cut differs from the manifest."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Omit the backup, which `reopen` restores. Call `flush` first: nothing may be left in memory."""
@@ -80,13 +80,13 @@ class PartitionWriter:
         return {**self.__dict__, "_backup": None}
 
     def reopen(self, backup: Backup) -> PartitionWriter:
-        """Continue in this process with what another one has written."""
+        """Continue in this process after another process has written."""
         self._backup = backup
         return self
 
     @property
     def place(self) -> str:
-        """The partition's name in messages."""
+        """The partition's name for messages."""
         return names.log_dir_name(self.manifest.topic, self.manifest.partition)
 
     @property
@@ -100,14 +100,12 @@ class PartitionWriter:
         return self._producers().open_transactions
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
-        """Append a batch unchanged. Raises CorruptDataError for a damaged batch, and for offsets that are already in the
-        backup.
-        """
+        """Append a batch unchanged. Raises CorruptDataError for a damaged batch, or for offsets already in the backup."""
         check_crc(header, batch, self.place)
         state = self._producers()
         if header.base_offset < self.position and header.magic == 2 and not self._is_at_start:
-            text = "a batch begins before the end of what was backed up"
-            raise CorruptDataError(text, path=self.place, found=header.base_offset, expected=f"at least {self.position}")
+            text = "a batch begins below the end of the backed-up records"
+            raise CorruptDataError(text, path=self.place, found=header.base_offset, expected=f"{self.position} or more")
         builder = self._builder_for(header, len(batch))
         builder.add(header, batch)
         self.is_changed = True
@@ -116,7 +114,7 @@ class PartitionWriter:
         marker = end_txn_marker(header, batch, self.place) if header.is_control and header.producer_id >= 0 else None
         completed = state.apply(header, marker)
         if marker is not None:
-            # Compaction may have removed its records.
+            # Compaction may have removed the transaction's records.
             first_offset = 0 if completed is None else completed.first_offset
             self._note_ended(Transaction(header.producer_id, first_offset, header.base_offset))
         if completed is not None:
@@ -137,7 +135,7 @@ class PartitionWriter:
         self.is_changed = True
 
     def begin_segment(self) -> None:
-        """Begin a segment with the next batch."""
+        """Begin a new segment with the next batch."""
         self.flush()
         if self._segments and self._segments[-1].pieces:
             self._segments.append(Segment(self.position, ()))
@@ -158,8 +156,8 @@ class PartitionWriter:
             self._segments[-1] = last._replace(pieces=(*last.pieces[:-count], piece))
 
     def cut_back(self, offset: int) -> None:
-        """Drop everything at or after an offset, where the source's log was truncated, and the rest of the piece that
-        contains it.
+        """Drop all records at or after the offset at which the source's log was truncated, and the rest of the piece that
+        contains that offset.
         """
         self._builder = None
         kept: list[Segment] = []
@@ -184,11 +182,11 @@ class PartitionWriter:
                 if piece.end_offset > self.ended_from:
                     for header, _ in self._batches(piece):
                         if header.is_control and header.producer_id >= 0 and header.base_offset >= self.ended_from:
-                            # Its first offset is unknown; none is the careful answer.
+                            # The transaction's first offset is unknown, so the safe answer is none.
                             self._note_ended(Transaction(header.producer_id, 0, header.base_offset))
 
     def forget_ended(self, before: int) -> None:
-        """Forget transactions whose markers are before an offset."""
+        """Drop the ended transactions whose markers are below an offset."""
         self.ended = [one for one in self.ended if one.marker_offset >= before]
         self.ended_from = max(self.ended_from, before)
 
@@ -198,7 +196,7 @@ class PartitionWriter:
             self.forget_ended(self.ended[-MOST_ENDED].marker_offset)
 
     def stable_offset(self) -> int:
-        """Return the offset up to which every transaction has ended."""
+        """Return the last stable offset of the records written: every transaction below it has ended."""
         unstable = self._producers().first_unstable_offset()
         return self.position if unstable is None else min(unstable, self.position)
 
@@ -288,7 +286,7 @@ class PartitionWriter:
                 last = None
         if self._builder is None:
             if last is None or not last.pieces:
-                # A segment begins where the one before ends. The log's first batch may begin before the log's start.
+                # A segment begins where the previous one ends. The log's first batch may begin below the log start offset.
                 if last is not None:
                     self._segments.pop()
                 is_first = not self._segments and not self.manifest.pages

@@ -1,4 +1,4 @@
-"""Collects batches of one segment, and builds a piece with its indexes.
+"""Collects batches of one segment, and builds from them a piece with its indexes.
 
 Index entries follow Kafka's rule for appends: one at the first batch after every `index.interval.bytes` (spec §2.4, §2.5). The
 last entry of a piece's time index is the piece's largest timestamp, as when Kafka rolls a segment.
@@ -24,12 +24,14 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class PieceBuilder:
-    """The next piece of the segment at `segment_base`, which has `position` bytes and the largest timestamp `largest` so far."""
+    """Builds the next piece of the segment with base offset `segment_base`. So far the segment has `position` bytes and the
+    largest timestamp `largest`.
+    """
 
     def __init__(self, segment_base: int, position: int, largest: int) -> None:
         self.size_bytes = 0
         self.end_position = position
-        """The size of the segment with this piece."""
+        """The size of the segment in bytes, including this piece."""
         self._segment_base = segment_base
         self._largest_before = largest
         self._largest, self._largest_offset = NO_TIMESTAMP, segment_base
@@ -59,11 +61,11 @@ class PieceBuilder:
         self.end_position += len(batch)
 
     def add_aborted(self, transaction: AbortedTxn) -> None:
-        """Note the transaction that the last batch, a marker, aborted."""
+        """Add the transaction that the last batch, a marker, aborted."""
         self._aborted.append(transaction.to_bytes())
 
     def keep_aborted(self, data: bytes) -> None:
-        """Add entries of a ``.txnindex`` unchanged."""
+        """Add the entries of a ``.txnindex``, unchanged."""
         self._aborted.append(data)
 
     def finish(self) -> tuple[Piece, Mapping[str, bytes]]:

@@ -1,6 +1,6 @@
-"""Reads a cluster's ACLs, quotas, and the names of its SCRAM users (their secrets cannot be read).
+"""Reads a cluster's ACLs, quotas, and the names of its SCRAM users. Users' secrets cannot be read.
 
-| request for | needs |
+| request for | needs permission |
 |---|---|
 | ACLs | Describe on the cluster |
 | quotas | DescribeConfigs on the cluster |
@@ -23,12 +23,12 @@ from tidelog.wire.messages.describe_user_scram_credentials import (
 )
 
 ANY = 1
-"""Kafka's number for any type of resource, pattern, operation or permission in a filter."""
+"""Kafka's number for "any" in a filter: any type of resource or pattern, any operation, any permission."""
 _NEWEST = {"DescribeAcls": 3, "DescribeClientQuotas": 1, "DescribeUserScramCredentials": 0}
 
 
 def describe_rights(cluster: Cluster) -> dict[str, Any]:
-    """Return ACLs, quotas and SCRAM users as JSON values, with Kafka's numeric codes. `not_described` lists those that were
+    """Return ACLs, quotas and SCRAM users as JSON values, with Kafka's numeric codes. `not_described` lists which of these were
     refused, with the reason.
     """
     found: dict[str, Any] = {"acls": None, "quotas": None, "scram_users": None, "not_described": {}}
@@ -72,7 +72,7 @@ def describe_rights(cluster: Cluster) -> dict[str, Any]:
 
 
 def _ask(cluster: Cluster, what: str, request: Message, response: type[Any], found: dict[str, Any]) -> Any:
-    """Return the response. If it failed, return None and add the reason to `not_described`."""
+    """Return the response. If the request fails, return None, and add the reason to `not_described`."""
     try:
         answer = cluster.ask_any(request, response, newest=_NEWEST[request.API_NAME])
         if answer.error_code:

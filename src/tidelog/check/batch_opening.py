@@ -16,21 +16,23 @@ from tidelog.records.scanner import scan_batch
 
 
 class BatchOpening:
-    """Opens the batches of one segment in order. Memory: the decompressed size of the largest batch."""
+    """Opens the batches of one segment in order. Needs memory for the largest batch, decompressed."""
 
     def __init__(self, path: FilePath) -> None:
         self._path = path
         self._rows = kernel.Rows()
-        self._rows.set_bounds(None, None, 0, 0)  # Parses all records and keeps none.
+        self._rows.set_bounds(None, None, 0, 0)  # Parses all records and keeps none of them.
         self._found: list[Finding] = []
 
     @property
     def findings(self) -> list[Finding]:
-        """The batches that could not be read."""
+        """A finding for each batch that could not be read."""
         return shortened(self._found)
 
     def open(self, data: memoryview, position: int) -> None:
-        """Open the batches of `data`, complete and with valid checksums, the first of which is at `position` in the log."""
+        """Open the batches in `data`. They must be complete and have valid checksums. The first one is at `position` in
+        the log.
+        """
         index = 0
         while (index := kernel.scan_plain_batches(self._rows, data, index, len(data))) < len(data):
             header = read_header(data, index, position + index, self._path)

@@ -1,4 +1,4 @@
-"""The batches of one segment as columns, with which index entries are compared.
+"""The batches of one segment as columns. Index entries are compared with them.
 
 | column | of each batch |
 |---|---|
@@ -13,8 +13,8 @@ and for each *rise*, a batch that raised the segment's largest timestamp so far:
 | `risen_at` | the batch's number |
 
 A batch takes eight bytes and no Python object, because a 1 GB segment may have a million small batches. The batch kernel computes
-the columns as an index with an entry for every batch (`EVERY_BATCH`). `longest_ascending` finds the index entries that are in
-order, so that a single misplaced entry does not invalidate the others.
+the columns as an index with an entry for every batch (`EVERY_BATCH`). `longest_ascending` selects the index
+entries that are in order, so that a single misplaced entry does not invalidate the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from struct import iter_unpack
 from tidelog.storage.loading.log_scan import ScannedLog
 
 EVERY_BATCH = -1
-"""The `index_interval_bytes` of the walk from which a table is built."""
+"""The `index_interval_bytes` with which a log is walked to build a table."""
 
 
 class BatchTable:
@@ -58,34 +58,36 @@ class BatchTable:
         return len(self.positions)
 
     def at(self, position: int) -> int | None:
-        """Return the number of the batch that starts at a byte position, None without one."""
+        """Return the number of the batch that starts at a byte position, None if no batch does."""
         batch = bisect_left(self.positions, position)
         return batch if batch < len(self.positions) and self.positions[batch] == position else None
 
     def ending_at(self, relative: int) -> int | None:
-        """Return the batch whose last offset is base + `relative`, None without one."""
+        """Return the number of the batch whose last offset is base + `relative`, None if there is none."""
         batch = bisect_left(self.last_offsets, relative)
         return batch if batch < len(self.last_offsets) and self.last_offsets[batch] == relative else None
 
     def holding(self, relative: int) -> int:
-        """Return the first batch that ends at or above base + `relative`, or the number after the last batch."""
+        """Return the number of the first batch that ends at or above base + `relative`; if none does, the number of batches."""
         return bisect_left(self.last_offsets, relative)
 
     def beyond(self, position: int) -> int:
-        """Return the first batch that starts after a byte position, or the number after the last batch."""
+        """Return the number of the first batch that starts after a byte position; if none does, the number of batches."""
         return bisect_right(self.positions, position)
 
     def rise(self, timestamp: int) -> int | None:
-        """Return the batch that made `timestamp` the largest so far, None if it never was the largest."""
+        """Return the number of the batch that made `timestamp` the largest so far, None if it never was the largest."""
         rise = bisect_left(self.timestamps, timestamp)
         return self.risen_at[rise] if rise < len(self.timestamps) and self.timestamps[rise] == timestamp else None
 
     def rise_up_to(self, batch: int) -> int:
-        """Return the number of the last rise up to and including a batch, -1 without one."""
+        """Return the number of the last rise at or before a batch, -1 if there is none."""
         return bisect_right(self.risen_at, batch) - 1
 
     def next_rise(self, batch: int) -> int:
-        """Return the first batch after `batch` that raises the largest timestamp, or the number after the last batch."""
+        """Return the number of the first batch after `batch` that raises the largest timestamp; if none does, the number
+        of batches.
+        """
         rise = bisect_right(self.risen_at, batch)
         return self.risen_at[rise] if rise < len(self.risen_at) else len(self)
 

@@ -1,11 +1,11 @@
-"""The partitions that a node's folder should hold according to the cluster metadata (KIP-631, KIP-858). Pure.
+"""Determines the partitions that a node's folder should have according to the cluster metadata (KIP-631, KIP-858). No I/O.
 
-| a replica's directory | the replica belongs |
+| a replica's directory id | the replica belongs in |
 |---|---|
-| this folder's directory.id | here |
-| another one that the node has registered | into that folder |
-| one that the node has not registered | here if this is the only registered folder (its disk was replaced), else elsewhere |
-| none, or a reserved one (unassigned, lost, migrating) | here, if the node has one folder |
+| this folder's directory.id | this folder |
+| the id of another folder that the node has registered | that folder |
+| an id that the node has not registered | this folder if the node has registered no other (a new disk), else another folder |
+| none, or a reserved id (unassigned, lost, migrating) | this folder, if the node has only one folder |
 """
 
 from __future__ import annotations
@@ -48,10 +48,15 @@ def expected_partitions(image: MetadataImage, owner: Owner) -> dict[TopicPartiti
 
 
 def strangers(found: Mapping[TopicPartition, uuid.UUID | None], image: MetadataImage) -> dict[TopicPartition, str]:
-    """Return the findings about wrong topic ids of existing partitions: Kafka renames such folders to strays."""
+    """Return a message for each existing partition with a wrong topic id. Kafka renames the folders of such partitions to
+    strays.
+    """
     wrong = {}
     for key, topic_id in found.items():
         topic = image.topics.get(key.topic)
         if topic is not None and topic_id is not None and topic_id != topic.topic_id:
-            wrong[key] = f"belongs to another topic of that name, {topic_id}; the cluster's metadata says {topic.topic_id}"
+            wrong[key] = (
+                f"belongs to a different topic of that name: its topic id is {topic_id}, "
+                f"the cluster metadata has {topic.topic_id}"
+            )
     return wrong

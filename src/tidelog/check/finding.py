@@ -12,7 +12,7 @@ from tidelog.reader.missing.missing_offsets import MissingOffsets
 from tidelog.times import show_timestamp
 
 MOST_PER_FILE = 20
-"""The most faults listed per file; further ones are only counted."""
+"""The largest number of faults listed per file; further faults are only counted."""
 
 FindingKind = Literal["missing", "fault", "note"]
 
@@ -23,15 +23,15 @@ class Finding(NamedTuple):
     path: FilePath
     what: str
     entry: int | None = None
-    """The number of the index entry, or of the entry before which one is missing."""
+    """The number of the index entry; if an entry is missing, the number of the entry after it."""
     position: int | None = None
     """The position in the file, in bytes."""
     found: str | None = None
     expected: str | None = None
     kind: FindingKind = "fault"
     is_sparse: bool = False
-    """Entries are missing or off the interval, but the existing ones are correct. A broker restart or a truncated follower causes
-    this.
+    """Entries are missing or not at the interval, but all existing entries are correct. A broker restart, or the truncation of a
+    follower's log, causes this.
     """
     topic: str | None = None
     partition: int | None = None
@@ -50,14 +50,14 @@ class Finding(NamedTuple):
 
     @classmethod
     def of_error(cls, error: TidelogError, path: FilePath, topic: str | None = None, partition: int | None = None) -> Finding:
-        """Return a fault for a read error."""
+        """Return the fault for an error that occurred while reading."""
         where = path if error.path is None else path_at(error.path, path)
         found = None if error.found is None else str(error.found)
         expected = None if error.expected is None else str(error.expected)
         return cls(where, error.message, None, error.position, found, expected, topic=topic, partition=partition)
 
     def in_folder(self, topic: str, partition: int) -> Finding:
-        """Return the finding as a folder check reports it: an index that is merely sparse becomes a note.
+        """Return the finding as a folder check reports it. A fault becomes a note if the index is only sparse.
 
         A sparse index has fewer entries but no wrong ones. An emptied index remains a fault.
         """

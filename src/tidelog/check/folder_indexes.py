@@ -2,13 +2,14 @@
 
 | file | is correct if it is |
 |---|---|
-| `.index`, `.timeindex` | what Kafka 3.9.1 writes for the log; else it is checked entry by entry (`segment_indexes`) |
-| `.txnindex` | the aborted transactions of each segment according to the producer state (`txn_index`) |
+| `.index`, `.timeindex` | what Kafka 3.9.1 writes for the log; otherwise it is checked entry by entry (`segment_indexes`) |
+| `.txnindex` | the list of the segment's aborted transactions according to the producer state (`txn_index`) |
 | `.timemap` | equal to the one built from the log (`segments`) |
 | `.log` | sound: checksums, offsets, lengths. No index covers the part after the first damaged batch |
 
-Unless it is given, the interval (index.interval.bytes) is inferred from the indexes: first from the start of a few segments, then
-from all that differ. Entries that older releases wrote by other rules are also correct; they are reported as notes.
+If the interval (index.interval.bytes) is not given, it is inferred from the indexes: first from the start of a few segments, then
+from all segments whose indexes differ. Entries that older releases wrote by other rules are also correct, and are reported as
+notes.
 
 | a rebuild | writes |
 |---|---|
@@ -18,9 +19,9 @@ from all that differ. Entries that older releases wrote by other rules are also 
 Logs are never changed: the part after a damaged batch is reported and not indexed. Callers that rebuild in place hold the
 folder's lock (`dir_lock`); no process may append meanwhile.
 
-Both walk segment by segment on threads (`_walk`): `segments` handles one segment, `partitions` what spans segments. Spark's
-workers process the same segments in `tidelog.spark.jobs`. Tidelog treats an index as a hint (ADR 3) and answers correctly without
-it; Kafka trusts its indexes.
+Verifying and rebuilding both walk segment by segment on threads (`_walk`): `segments` handles one segment, `partitions` handles
+what spans segments. Spark's workers process the same segments in `tidelog.spark.jobs`. Tidelog treats an index as a hint (ADR 3)
+and answers correctly without it; Kafka trusts its indexes.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class VerifyOptions(NamedTuple):
     interval_bytes: int | None = None
     """The index.interval.bytes; None to infer it from the indexes."""
     time_map_dir: Path | None = None
-    """A folder with further time maps, besides those next to the segments."""
+    """A folder with time maps in addition to those next to the segments."""
     threads: int = 1
     progress: Progress | None = None
     """Called by the walking threads with the number of further log bytes walked."""
@@ -68,7 +69,7 @@ class RebuildOptions(NamedTuple):
     out_dir: Path | None = None
     """The target folder; None means in place."""
     interval_bytes: int | None = None
-    """The index.interval.bytes; None for that of the existing indexes."""
+    """The index.interval.bytes; None to use the interval of the existing indexes."""
     time_maps: bool = True
     threads: int = 1
     progress: Progress | None = None
@@ -76,9 +77,9 @@ class RebuildOptions(NamedTuple):
 
 
 def verify_partitions(partitions: Iterable[PartitionToVerify], options: VerifyOptions) -> Iterator[VerifiedPartition]:
-    """Verify, and yield each partition's findings in order. Writes nothing.
+    """Verify partitions, and yield each partition's result in order. Writes nothing.
 
-    Raises StorageError, and the errors of opening. A segment that its owner removes meanwhile is skipped.
+    Raises StorageError, and the errors of opening a partition. A segment that its owner removes meanwhile is skipped.
     """
     opened = (PartitionVerification(one, options.interval_bytes, options.time_map_dir) for one in partitions)
     for walked in _walk(opened, lambda task: examine_segment(task, options.progress), options.threads):
@@ -86,7 +87,7 @@ def verify_partitions(partitions: Iterable[PartitionToVerify], options: VerifyOp
 
 
 def rebuild_partitions(partitions: Iterable[PartitionToVerify], options: RebuildOptions) -> Iterator[RebuiltPartition]:
-    """Rebuild, and yield each partition's result in order once its files are written.
+    """Rebuild partitions, and yield each partition's result, in order, once its files are written.
 
     Raises StorageError, and SegmentChangedError for a log that is removed or truncated meanwhile. Files written before the error
     remain.
@@ -101,7 +102,7 @@ def rebuild_partitions(partitions: Iterable[PartitionToVerify], options: Rebuild
 
 
 class _Walked(Protocol):
-    """A partition in progress: its segments are tasks, whose outcomes it takes in order."""
+    """A partition that is being verified or rebuilt. Each segment is a task; the partition takes the tasks' outcomes in order."""
 
     tasks: list[Any]
 
@@ -133,8 +134,8 @@ def _walk(opened: Iterable[_Partition], work: Callable[[Any], Any], threads: int
 
 
 def _result(partition: PartitionVerification, threads: int) -> VerifiedPartition:
-    """Return a partition's result, after checking the indexes that differ from Kafka 3.9.1's rules by the rules under which
-    they were written.
+    """Return a partition's result. Indexes that differ from Kafka 3.9.1's are first checked by the rules under which they were
+    written.
     """
     if partition.unclear:
         prepared = ordered_map(prepare_segment, partition.unclear, threads)

@@ -56,8 +56,8 @@ from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_pr
 from tidelog.storage.folder.served_settings import SERVED_FILE, read_served_settings
 
 SETTLES_SECONDS = 6.0
-"""Seconds before faults in a running broker's folder are checked again. Kafka writes the high watermarks every five seconds, so a
-longer disagreement is a fault.
+"""How many seconds to wait before faults in a running broker's folder are checked again. Kafka writes the high watermarks every
+five seconds, so a disagreement that lasts longer is a fault.
 """
 
 CHECKPOINTS = (
@@ -70,7 +70,7 @@ CHECKPOINTS = (
 
 @dataclass
 class PartitionReport:
-    """The findings about a partition. `verified` is None if it is missing, was removed, or could not be opened."""
+    """The findings about a partition. `verified` is None if the partition is missing, was removed, or could not be opened."""
 
     topic: str
     partition: int
@@ -87,7 +87,7 @@ class PartitionReport:
 
 @dataclass
 class FolderReport:
-    """A folder's findings: by partition in order, and those that concern no partition."""
+    """A folder's findings: those of each partition, in order, and those that concern no partition."""
 
     directory: FilePath
     partitions: list[PartitionReport] = field(default_factory=list)
@@ -113,7 +113,7 @@ def verify_folder(
     sleep: Callable[[float], None] = time.sleep,
     found: Callable[[PartitionReport], None] | None = None,
 ) -> FolderReport:
-    """Verify a data folder or some of its topics. `found` is called with each finished partition.
+    """Verify a data folder or some of its topics. Calls `found` with each finished partition.
 
     Raises DataDirNotFoundError, UnknownTopicOrPartitionError, StorageError.
     """
@@ -121,7 +121,7 @@ def verify_folder(
     report = _Look(directory, topics, None).report(options, found)
     if report.is_sound or not is_locked(directory):
         return report
-    # The owner may have been in the middle of a change.
+    # The folder's owner may have been in the middle of a change.
     sleep(SETTLES_SECONDS)
     doubtful = {TopicPartition(one.topic, one.partition) for one in report.partitions if not one.is_sound}
     again = _Look(directory, topics, doubtful).report(options, None)
@@ -149,7 +149,7 @@ class _Look:
                 self._log_dir.partitions(topic)
 
     def report(self, options: VerifyOptions, found: Callable[[PartitionReport], None] | None) -> FolderReport:
-        """Check the folder."""
+        """Check the folder once, and return the findings."""
         keys = [
             TopicPartition(topic, number)
             for topic, numbers in sorted(self._log_dir.topics().items())
@@ -178,7 +178,7 @@ class _Look:
             return None
 
     def _check_checkpoints(self) -> None:
-        """Check the folder-wide files. A copy of a few partitions has none of them."""
+        """Check the files that exist once per folder. A copy of a few partitions has none of these files."""
         there = [name for name in CHECKPOINTS if (self._directory / name).exists()]
         for name in CHECKPOINTS:
             path = self._directory / name
@@ -209,7 +209,9 @@ class _Look:
             self._findings.append(Finding.of_error(error, self._directory / SERVED_FILE))
 
     def _is_before_0_11(self) -> bool:
-        """Whether only releases before 0.11 have written to the folder: no partition has an epoch, a snapshot or a topic id."""
+        """Whether only releases before 0.11 have written to the folder: no partition has leader epochs, a snapshot or a
+        topic id.
+        """
         written = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, names.SNAPSHOT_SUFFIX)
         return not any(
             name.endswith(written) for folder in self._directory.iterdir() if folder.is_dir() for name in list_names(folder)
@@ -236,7 +238,7 @@ class _Look:
         missing = {TopicPartition(one.topic, one.partition): one for one in self._log_dir.missing_partitions()}
         owner = None if self._metadata is None else self._owner()
         if self._metadata is not None and owner is None:
-            what = "it is unknown which node's folder this is, and what should be in it"
+            what = "it is unknown which node this folder belongs to, so missing partitions cannot be found"
             self._findings.append(note(self._directory / META_PROPERTIES, what))
         if self._metadata is not None and owner is not None:
             expected = expected_partitions(self._metadata.image, owner)
@@ -244,12 +246,12 @@ class _Look:
             missing = {key: one for key, one in missing.items() if key in expected}
             for key in sorted(expected.keys() - partitions.keys() - missing.keys()):
                 if self._is_wanted(key.topic) and not self._log_dir.is_there(key):
-                    reason = "the cluster's metadata lists it, but the folder is missing"
+                    reason = "the cluster metadata lists the partition, but its folder is missing"
                     claims = self._log_dir.claims(key)
                     end = max(claims.recovery_point or 0, claims.high_watermark or 0)
                     missing[key] = MissingOffsets(*key, claims.log_start_offset or 0, end, "partition", reason)
             for key in sorted(partitions.keys() - expected.keys()):
-                what = "the cluster's metadata does not list it for this folder"
+                what = "the cluster metadata does not list the partition for this folder"
                 partitions[key].findings.append(note(self._directory / names.log_dir_name(*key), what, *key))
         for key, one in missing.items():
             if self._is_wanted(key.topic) and key not in partitions:
@@ -309,9 +311,9 @@ class _Look:
                     report.log_start_offset, report.log_end_offset = log.log_start_offset, log.log_end_offset
                     report.findings += self._check_log(key, log, report.topic_id is not None, report.verified.facts)
             except NotFoundError:
-                report.findings.append(note(self._log_dir.path, "its owner removed it meanwhile", *key))
+                report.findings.append(note(self._log_dir.path, "was removed by its owner during the check", *key))
             except SegmentChangedError as error:
-                report.findings.append(note(self._log_dir.path, f"changed while it was checked: {error}", *key))
+                report.findings.append(note(self._log_dir.path, f"changed while it was being checked: {error}", *key))
             except TidelogError as error:
                 if not any(finding.is_fault for finding in report.findings):
                     report.findings.append(Finding.of_error(error, self._log_dir.path, *key))
@@ -319,8 +321,8 @@ class _Look:
                 found(report)
 
     def _check_log(self, key: TopicPartition, log: Log, has_topic_id: bool, walked: BatchFacts | None) -> Iterator[Finding]:
-        """Yield the faults outside the indexes. `walked` are the facts from the walk for the indexes; if None, the headers are
-        read again.
+        """Yield the partition's faults outside the indexes. `walked` has the facts found while walking the log for the indexes;
+        if it is None, the headers are read again.
         """
         claims = self._log_dir.claims(key)
         directory = log.directory
@@ -364,7 +366,9 @@ class _Look:
                     yield Finding.of_error(error, path, *key)
                 continue
             if ahead:
-                what = f"producer {ahead[0].producer_id} is at offset {ahead[0].last_offset}, the snapshot is of {offset}"
+                what = (
+                    f"producer {ahead[0].producer_id} is at offset {ahead[0].last_offset}, but the snapshot is of offset {offset}"
+                )
                 yield fault(path, what, *key)
         facts = SnapshotFacts(
             log.snapshots,
@@ -380,7 +384,7 @@ class _Look:
                 what = "is missing: the broker was killed between creating the segment and this file; the next start writes it"
                 yield note(path, what, *key)
             else:
-                yield fault(path, "is missing: the state of producers up to there", *key)
+                yield fault(path, "is missing: the producer state up to its offset is lost", *key)
 
 
 def _each(log: Log) -> Iterator[Segment]:

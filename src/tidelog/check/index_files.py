@@ -1,7 +1,7 @@
 """Reads index files, and replaces index files and time maps.
 
-Reading (`IndexContent`) gives the entries, the zeros after them, and any fault in the length (spec §2.2). Every slot up to the
-last non-zero one counts as an entry; the caller judges invalid bytes in between. Files are neither mapped nor kept open.
+Reading (`IndexContent`) returns the entries, the zeros after them, and any fault in the length (spec §2.2). Every slot up to the
+last non-zero slot counts as an entry; the caller judges invalid bytes among them. Files are neither mapped nor kept open.
 
 Writing (`put`) replaces each file atomically and reports what changed (`RebuiltFile`).
 """
@@ -30,7 +30,7 @@ class IndexContent(NamedTuple):
 
     path: FilePath
     data: bytes
-    """The slots up to the last non-zero one."""
+    """The slots up to and including the last non-zero slot."""
     padding_bytes: int
     """The number of zero bytes in whole slots after `data`: preallocated space in a live index."""
     ragged_bytes: int
@@ -38,7 +38,7 @@ class IndexContent(NamedTuple):
 
 
 def read_index(path: FilePath, entry_bytes: int) -> IndexContent | None:
-    """Read a file; None if it does not exist. Raises StorageError."""
+    """Read an index file. Return None if it does not exist. Raises StorageError."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         try:
             data = file.read(0, file.size_bytes())
@@ -51,7 +51,9 @@ def read_index(path: FilePath, entry_bytes: int) -> IndexContent | None:
 
 
 def read_indexes(segment: Segment) -> tuple[IndexContent | None, IndexContent | None]:
-    """Read a segment's offset index and time index. Raises SegmentChangedError if they may belong to another segment by now."""
+    """Read a segment's offset index and time index. Raises SegmentChangedError if the files may now belong to a different
+    segment.
+    """
     offsets = read_index(index_path(segment.log_path, names.INDEX_SUFFIX), OFFSET_ENTRY_BYTES)
     times = read_index(index_path(segment.log_path, names.TIME_INDEX_SUFFIX), TIME_ENTRY_BYTES)
     check_in_place(segment)
@@ -59,13 +61,13 @@ def read_indexes(segment: Segment) -> tuple[IndexContent | None, IndexContent | 
 
 
 def check_in_place(segment: Segment) -> None:
-    """Raise SegmentChangedError unless the `.log` still has its name, so that the files read next to it belong to it."""
+    """Raise SegmentChangedError unless the `.log` still has its name. If it does, the files read next to it belong to it."""
     if segment.file.locate() != segment.log_path:
         raise SegmentChangedError("a segment was removed or replaced", path=segment.log_path)
 
 
 def index_path(log_path: FilePath, suffix: str) -> FilePath:
-    """Return the path of a segment's index, whether it exists or not.
+    """Return the path of a segment's index. The file need not exist.
 
     The index of a `.log.swap` is a `.swap` as well; a file with the plain name belongs to the replaced segment. If a replacement
     stopped after renaming its `.log`, the index remains a `.swap` until a broker starts (spec §6.7).
@@ -80,7 +82,7 @@ def index_path(log_path: FilePath, suffix: str) -> FilePath:
 
 
 class RebuiltFile(NamedTuple):
-    """One file with its size before (None: it was missing) and after (None: it was removed because none belongs there)."""
+    """One file, its size before (None: it was missing) and its size after (None: it was removed because it should not exist)."""
 
     path: FilePath
     old_bytes: int | None
@@ -88,11 +90,12 @@ class RebuiltFile(NamedTuple):
     is_right: bool
     """Whether it was already correct."""
     is_left: bool = False
-    """Whether an incorrect file was left unchanged because only missing ones were to be written."""
+    """Whether an incorrect file was left unchanged because only missing files were to be written."""
 
 
 def put(path: FilePath, data: bytes | None, *, missing_only: bool = False) -> Iterator[RebuiltFile]:
-    """Write `data` to a file, or remove the file for None. Yield the change; nothing if the file neither existed nor exists.
+    """Write `data` to a file, or remove the file if `data` is None. Yield the change; nothing if the file neither existed nor
+    exists.
 
     With `missing_only` an existing file is left unchanged. Raises StorageError.
     """
@@ -107,14 +110,14 @@ def put(path: FilePath, data: bytes | None, *, missing_only: bool = False) -> It
             local_path(path).unlink()
             sync_directory(local_path(path.parent))
         except OSError as error:
-            raise StorageError(f"cannot remove an index: {error.strerror or error}", path=path) from error
+            raise StorageError(f"cannot remove an index file: {error.strerror or error}", path=path) from error
     elif data != old:
         replace_file(local_path(path), data)
     yield RebuiltFile(path, None if old is None else len(old), None if data is None else len(data), data == old)
 
 
 def put_time_map(path: FilePath, time_map: TimeMap | None) -> Iterator[RebuiltFile]:
-    """Write or remove a time map like `put`, but without a sync, which it does not need."""
+    """Write or remove a time map like `put`, but without a sync, which a time map does not need."""
     if time_map is None:
         yield from put(path, None)
         return

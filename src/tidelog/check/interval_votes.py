@@ -1,13 +1,14 @@
-"""Infers the index.interval.bytes of a segment's index, and the places of broker restarts, from the gaps between entries.
+"""Infers the index.interval.bytes of a segment's index, and where the broker was restarted, from the gaps between entries.
 
 An entry is due when its batch starts more than the interval after the previously indexed one (spec §4.2). So two consecutive
-entries bound the interval: the batch just before the second one was not far enough, the second one was.
+entries bound the interval: the batch before the second entry's was not far enough from the first, the second entry's was.
 
     low <= interval < high
 
 Each such gap votes for the numbers between its bounds, and the numbers with most votes win (`IntervalVotes`). Gaps caused by a
 restart or by damage are outvoted. Among equal votes a power of two wins, otherwise the roundest number. A number that is likely
-for another reason wins even with a few votes less, as does a power of two over a number that is not round.
+for another reason wins even with a few votes less. A power of two also wins with a few votes less over a number that is not
+round.
 
 A restart resets the count of bytes since the last index entry, so the next entry comes later than usual (spec §4.7). Such a gap
 looks like damage, but differs as follows (`Starts`):
@@ -15,7 +16,7 @@ looks like damage, but differs as follows (`Starts`):
 | | |
 |---|---|
 | a leader epoch begins, or a producer snapshot was taken at that offset | a restart there is *known* |
-| a restart would not raise the epoch (v0, v1, older releases), and the time index has the largest timestamp there | the same |
+| a restart would not raise the epoch (v0, v1, older releases), and the time index has the largest timestamp there | also known |
 | the time index has an entry that no entry of the offset index explains | the log may have been *closed* near it |
 | the time index lacks an entry that an index entry there would have caused | nothing was *indexed* there: both files agree |
 """
@@ -33,7 +34,7 @@ UNBOUNDED = 2**62
 GAPS_A_VOTE = 20
 """A likely number wins even with one vote less per this many gaps."""
 MOST_GAPS = 20_000
-"""The most gaps that are checked; more would add nothing."""
+"""The largest number of gaps that are checked; more would not change the result."""
 
 
 class IntervalVotes:
@@ -46,7 +47,7 @@ class IntervalVotes:
         """The number of gaps that end with an entry."""
 
     def add(self, low: int, high: int = UNBOUNDED) -> None:
-        """Add a gap that intervals in [low, high) explain; `high` is unbounded after the last entry."""
+        """Add a gap that the intervals in [low, high) explain. Leave out `high` for the gap after the last entry."""
         if low < high and self.count < MOST_GAPS:
             self._gaps[low, high] += 1
             self.count += 1
@@ -57,9 +58,10 @@ class IntervalVotes:
         return sum(count for (low, high), count in self._gaps.items() if low <= interval_bytes < high)
 
     def best(self, preferred: Sequence[int]) -> int:
-        """Return the first of `preferred` that explains almost as many gaps as any, else the roundest number that explains most.
+        """Return the first of `preferred` that explains almost as many gaps as any number; else the roundest number that explains
+        most gaps.
 
-        Without a gap that ends with an entry it is the first of `preferred`.
+        If no gap ends with an entry, return the first of `preferred`.
         """
         if self.closed == 0:
             return preferred[0]
@@ -101,7 +103,9 @@ _MOST_BATCHES = 100_000
 
 
 class Starts:
-    """The facts about broker restarts in one segment. Batches are given by number; a restart is placed before a batch."""
+    """The evidence of broker restarts in one segment. Batches are given by number. A restart is identified by the batch after
+    it.
+    """
 
     def __init__(
         self,
@@ -111,10 +115,10 @@ class Starts:
         offsets: Iterable[int],
         is_silent: Callable[[int], bool],
     ) -> None:
-        """Add the entries of the time index; their `form` is None if they are wrong.
+        """Collect the evidence. `entries` are those of the time index; a wrong entry has the `form` None.
 
-        `explained` are the rises that offset index entries explain, `offsets` those of snapshots, and `is_silent` returns whether
-        a restart before a batch would not have raised the leader epoch.
+        `explained` are the rises that offset index entries explain; `offsets` are the snapshots' offsets. `is_silent` returns
+        whether a restart before a batch would leave the leader epoch unchanged.
         """
         self._table = table
         right = [entry for entry in entries if entry.form is not None]
@@ -126,7 +130,7 @@ class Starts:
         self._closed = _after_closes(table, right, {table.timestamps[rise] for rise in explained if rise >= 0})
 
     def is_known(self, batch: int) -> bool:
-        """Whether a restart before a batch is known, or would leave no trace."""
+        """Whether a restart before a batch is known, or would have left no trace."""
         return batch in self._known or (self._is_noted(batch - 1) and self._is_silent(batch))
 
     def is_likely(self, batch: int) -> bool:
@@ -140,17 +144,21 @@ class Starts:
         """
         table = self._table
         if self.would_not_show(batch, since):
-            return False  # The time index would not have got an entry.
-        # A time index that has lost entries proves nothing.
+            return False  # The time index would not have an entry for the batch.
+        # A time index with missing entries proves nothing.
         return self._is_sound and not self._is_noted(batch) and self._is_noted(min(until, len(table) - 1))
 
     def would_not_show(self, batch: int, since: int) -> bool:
-        """Whether the largest timestamp had not risen since `since`, so that the time index says nothing about a batch."""
+        """Whether the largest timestamp did not rise between `since` and `batch`. The time index then says nothing about
+        the batch.
+        """
         table = self._table
         return table.rise_up_to(batch) == (table.rise_up_to(since) if since >= 0 else -1)
 
     def _is_noted(self, batch: int) -> bool:
-        """Whether the time index has the largest timestamp up to and including a batch; true also without any timestamp."""
+        """Whether the time index has the largest timestamp up to and including a batch. True if no batch up to there has
+        a timestamp.
+        """
         rise = self._table.rise_up_to(batch)
         return rise < 0 or self._table.timestamps[rise] in self._times
 

@@ -5,21 +5,21 @@ Each entry must point to the start of a batch. Its offset depends on the release
 
 | form | the offset is | written by |
 |---|---|---|
-| `BATCH` | the batch's last | Kafka 3.9.1 and Tidelog for every batch; older releases for a batch appended by itself |
-| `SET` | the last of a later batch: several were appended at once | Kafka 2.0 to 3.9.0, followers, and messages of v0 and v1 |
+| `BATCH` | the batch's last | Kafka 3.9.1 and Tidelog for every batch; older releases for a batch appended alone |
+| `SET` | the last of a later batch of the same append | Kafka 2.0 to 3.9.0, followers, and messages of v0 and v1 |
 | `FIRST` | the batch's first | Kafka up to 1.1 |
 | `KEPT` | that of the last record that compaction left in the batch, or in a later one appended with it | Kafka up to 3.9.0 |
 
 An entry of no form is wrong. An entry of the last three forms may be correct, or damage that happens to look correct. The other
-entries (`FormSurvey`) and the time index, which gets an entry at the same moment, decide.
+entries (`FormSurvey`) decide, and the time index, which gets an entry at the same moment.
 
 The index is correct and complete if every entry is correct, none is missing, and none is superfluous. An entry is due at the
 first batch that starts more than index.interval.bytes after the previously indexed one, counted from the segment's start. A
-broker restart starts the count again: such a gap is correct if something else shows the restart (`interval_votes`). Without
+broker restart resets that count. The larger gap is then correct if something else shows the restart (`interval_votes`). Without
 evidence for or against a restart, the gap is reported as a fault, and the report says that it is uncertain.
 
 If several batches were appended at once (`Form.SET`), only the first of them can have an entry. The start of an append is known
-only directly after an entry, so a missing entry may go unnoticed there.
+only directly after an entry, so a missing entry may go unnoticed in such an index.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _older_form(table: BatchTable, log: ReadOnlyFile, batch: int, relative: int)
 
 
 def _offsets_of(log: ReadOnlyFile, position: int) -> tuple[int, int] | None:
-    """Return the offsets of the first and last record in a batch; the first comes from the header if the header has it."""
+    """Return the offsets of the first and last record in a batch; the first is read from the header if the header has it."""
     rows = Rows()
     try:
         header = read_header(log.read(position, HEADER_BYTES), 0, position, log.path)
@@ -109,7 +109,7 @@ def _offsets_of(log: ReadOnlyFile, position: int) -> tuple[int, int] | None:
 
 
 class FormSurvey:
-    """The forms of the offset index entries in some segments; `accepted` are those that some release writes."""
+    """Counts the forms of the offset index entries in some segments. `accepted` returns the forms that a release wrote there."""
 
     def __init__(self) -> None:
         self.counts: Counter[Form] = Counter()
@@ -119,7 +119,7 @@ class FormSurvey:
         """Add the entries of one segment; `times` are the timestamps in its time index."""
         self.counts.update(entry.form for entry in entries if entry.form is not None)
         if any(entry.form is Form.FIRST for entry in entries):
-            # Only a batch with several offsets shows which of them its entry has; one release rarely wrote a whole partition.
+            # Only a batch with several offsets shows which offset its entry has. One release rarely wrote a whole partition.
             self._wide += sum(entry.form is not None and _is_wide(table, entry.batch) for entry in entries)
         for entry in entries:
             if entry.form is Form.SET:
@@ -137,7 +137,7 @@ class FormSurvey:
         found = {Form.BATCH, Form.KEPT}
         total = sum(self.counts.values())
         sets, firsts = self.counts[Form.SET], self.counts[Form.FIRST]
-        # A single one may be damage. Releases before 3.9.1 wrote v0 and v1 as sets of single messages.
+        # A single entry may be damage. Releases before 3.9.1 indexed v0 and v1 messages as sets of batches.
         if self._confirmed or self._of_messages or (sets >= 3 and 50 * sets >= total):
             found.add(Form.SET)
         if firsts >= 2 and 5 * firsts >= self._wide:
@@ -146,9 +146,9 @@ class FormSurvey:
 
 
 def set_verdict(entry: OffsetEntry, table: BatchTable, times: Set[int]) -> bool | None:
-    """Return whether the time index confirms or contradicts an entry for several batches; None if it does neither.
+    """Return True if the time index confirms an entry for several batches, False if it contradicts the entry, None if neither.
 
-    If only the first batch had been appended, the time index would have the largest timestamp up to it.
+    If the first batch had been appended alone, the time index would have the largest timestamp up to that batch.
     """
     alone, together = table.rise_up_to(entry.batch), table.rise_up_to(entry.last_batch)
     if alone == together:
@@ -187,7 +187,7 @@ class IndexRules(NamedTuple):
 
     @property
     def has_sets(self) -> bool:
-        """Whether several batches were appended at once."""
+        """Whether the partition's appends may contain several batches."""
         return Form.SET in self.forms or Form.FIRST in self.forms
 
 
@@ -202,7 +202,7 @@ class CheckedOffsets(NamedTuple):
 
 
 def chain_of(entries: Sequence[OffsetEntry], forms: frozenset[Form]) -> list[OffsetEntry]:
-    """Return the entries whose form is in `forms` and whose offsets are in order."""
+    """Return the entries whose form is in `forms` and whose batches ascend; an entry that is out of order is left out."""
     true = [entry for entry in entries if entry.form in forms]
     chosen = [true[place] for place in longest_ascending([entry.batch for entry in true])]
     following = [*chosen[1:], None]
@@ -212,7 +212,9 @@ def chain_of(entries: Sequence[OffsetEntry], forms: frozenset[Form]) -> list[Off
 def add_gaps(
     votes: IntervalVotes, table: BatchTable, chain: Sequence[OffsetEntry], *, has_sets: bool, is_cut: bool = False
 ) -> None:
-    """Add the gaps between entries as votes for the interval. The gap after the last entry does not count if the log `is_cut`."""
+    """Add the gaps between the entries in `chain` as votes for the interval, and the gap after the last entry unless the log
+    `is_cut`.
+    """
     if not len(table):
         return
     positions = table.positions
@@ -235,7 +237,7 @@ def add_gaps(
 def check_offset_index(
     content: IndexContent, entries: Sequence[OffsetEntry], table: BatchTable, rules: IndexRules, starts: Starts
 ) -> CheckedOffsets:
-    """Compare an index file's entries with a log."""
+    """Compare the entries of an offset index with the batches of its log."""
     return _Check(content, entries, table, rules, starts).run()
 
 
@@ -265,7 +267,7 @@ class _Check:
         for entry in chain_of(self._entries, self._rules.forms):
             missing = self._missing(origin, last_batch, entry.batch, has_wrong=next_slot < entry.slot)
             if missing is None:
-                continue  # Too early: reported with the wrong ones, below.
+                continue  # The entry comes too early: it is reported with the wrong entries, below.
             findings += self._reported(self._entries[next_slot : entry.slot], missing, entry.slot)
             trusted.append(entry)
             origin, last_batch, next_slot = entry.position, entry.last_batch, entry.slot + 1
@@ -278,8 +280,8 @@ class _Check:
     def _missing(self, origin: int, last_batch: int, batch: int, *, has_wrong: bool) -> list[int] | None:
         """Return the batches between `origin` and `batch` that should have an entry; None if `batch` itself should not have one.
 
-        `batch` may be the number after the last one, which needs none. `has_wrong`: whether wrong entries lie in between; they
-        explain the gap better than a restart.
+        `batch` may be the number of batches, which stands for the end of the log. `has_wrong` is whether wrong entries lie in
+        between; they explain the gap better than a restart.
         """
         table, interval = self._table, self._rules.interval_bytes
         due = table.beyond(origin + interval)
@@ -297,7 +299,7 @@ class _Check:
         if not has_wrong and (
             self._is_after_start(origin, batch, starts.is_known)
             or (starts.is_not_indexed(due, last_batch, batch) and self._is_after_start(origin, batch, lambda _: True))
-            # If entries were lost, the following ones are at their regular places.
+            # If entries were lost, the following entries are at their regular positions.
             or (following != batch and self._is_after_start(origin, batch, starts.is_likely))
         ):
             return []
@@ -318,7 +320,9 @@ class _Check:
         return [due] if end - positions[max(due - 1, 0)] > LARGEST_APPEND_BYTES else []
 
     def _is_after_start(self, origin: int, batch: int, may_start: Callable[[int], bool]) -> bool:
-        """Whether one or more restarts, at batches that `may_start` allows, explain that the next entry is at `batch`."""
+        """Whether one or more restarts explain that the next entry is at `batch`. `may_start` says which batches may
+        follow a restart.
+        """
         table, interval = self._table, self._rules.interval_bytes
         waiting: list[tuple[int, tuple[int, ...]]] = [(origin, ())]
         seen = {origin}
@@ -356,7 +360,7 @@ class _Check:
         left = missing[len(wrong) :]
         if left:
             count = "an entry is missing" if len(left) == 1 else f"{len(left)} entries are missing, the first one"
-            doubt = ", or its broker was restarted there, which cannot be known" if left[0] in self._doubtful else ""
+            doubt = ", or the broker was restarted there; which one is unknown" if left[0] in self._doubtful else ""
             place = slot * OFFSET_ENTRY_BYTES
             yield Finding(self._path, count + doubt, slot, place, expected=self._show(left[0]), is_sparse=True)
 
@@ -381,8 +385,8 @@ class _Check:
 
 
 def required_rises(table: BatchTable, indexed: Sequence[OffsetEntry], *, is_finished: bool) -> list[int]:
-    """Return the numbers of the rises that must have an entry: those at offset index entries, and the last one."""
-    # An entry with a first offset does not show which batches were appended together.
+    """Return the numbers of the rises that must have a time index entry: those at offset index entries, and the last rise."""
+    # An entry with a batch's first offset does not show which batches were appended together.
     rises = {table.rise_up_to(entry.last_batch) for entry in indexed if entry.form is not Form.FIRST}
     if is_finished:
         rises.add(len(table.timestamps) - 1)

@@ -1,11 +1,11 @@
-"""Checks a partition's small files against its log. Pure: takes facts, yields messages.
+"""Checks a partition's small files against its log. No I/O: the functions take facts and yield messages.
 
-| file | is right if |
+| file | is correct if |
 |---|---|
 | leader-epoch-checkpoint | the batches' epochs only grow, and each batch has the epoch that the file gives for its offset |
 | `.snapshot` | it is complete, no producer in it has a later offset, and no snapshot is missing: Kafka takes one at each roll |
-| checkpoints | the cleaner offset lies in the log; after a clean shutdown the recovery point is the log's end |
-| gaps inside segments | only in a log that was, or may be, compacted |
+| checkpoints | the cleaner offset is not above the log end; after a clean shutdown the recovery point is the log end |
+| gaps inside segments | the log was, or may have been, compacted |
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class BatchFacts(NamedTuple):
     v1) are left out.
     """
     first_gap: tuple[int, int] | None
-    """The first offset gap between two batches of a segment."""
+    """The first gap of offsets between two batches of a segment: its first offset, and the offset after it."""
 
 
 def batch_facts(segments: Iterable[Iterable[BatchHeader]]) -> BatchFacts:
-    """Collect the facts from the headers of each segment in turn."""
+    """Return the facts from the batch headers of a log, given segment by segment."""
     epochs: list[tuple[int, int, int]] = []
     gap: tuple[int, int] | None = None
     for headers in segments:
@@ -63,17 +63,19 @@ def epoch_faults(
 ) -> Iterator[str]:
     """Yield the faults of a leader-epoch-checkpoint or of the batches' epochs."""
     if epochs and not known.entries:
-        yield "has no epochs, and the batches have" if has_file else "is missing, and the batches have epochs"
+        yield (
+            "has no epochs, but the batches have leader epochs" if has_file else "is missing, but the batches have leader epochs"
+        )
         return
     before = -1
     for epoch, first, last in epochs:
         if epoch < before:
-            yield f"the batch at offset {first} has leader epoch {epoch}, after one of epoch {before}"
+            yield f"the batch at offset {first} has leader epoch {epoch}, but the batch before it has {before}"
         before = epoch
         for offset in dict.fromkeys((first, last)):
             expected = known.epoch_for_offset(offset)
             if offset >= log_start_offset and expected is not None and expected != epoch:
-                yield f"says epoch {expected} for offset {offset}, the batch there has {epoch}"
+                yield f"has epoch {expected} for offset {offset}, but the batch there has epoch {epoch}"
 
 
 class SnapshotFacts(NamedTuple):
@@ -85,15 +87,15 @@ class SnapshotFacts(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     is_closed: bool
-    """The broker was shut down cleanly."""
+    """Whether the broker was shut down cleanly."""
     has_topic_id: bool
-    """Written by Kafka 2.8 or later, which keeps the snapshots of all segments."""
+    """Whether Kafka 2.8 or later wrote the partition; it keeps the snapshots of all segments."""
 
 
 def missing_snapshots(facts: SnapshotFacts) -> list[int]:
     """Return the offsets that must have a producer snapshot, in order.
 
-    Older releases kept only the newest ones, so a log that they began may lack several at its beginning.
+    Older releases kept only the newest snapshots, so a log that such a release began may lack several at its start.
     """
     have = set(facts.offsets)
     wanted = [base for base in facts.bases[1:] if base > facts.log_start_offset]
@@ -111,10 +113,13 @@ def missing_snapshots(facts: SnapshotFacts) -> list[int]:
 def checkpoint_faults(
     log_start_offset: int, log_end_offset: int, recovery_point: int | None, cleaner_offset: int | None, *, is_closed: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield (checkpoint, fault) for a folder's checkpoints, except for a missing log end."""
+    """Yield (checkpoint, fault) for each fault of a partition in the folder's checkpoints."""
     if is_closed and recovery_point is None:
-        yield "recovery-point", "does not name the partition, though the broker ended cleanly"
+        yield "recovery-point", "does not have the partition, although the broker was shut down cleanly"
     elif is_closed and recovery_point is not None and recovery_point < log_end_offset:
-        yield "recovery-point", f"says {recovery_point} though the broker ended cleanly: the log ends at {log_end_offset}"
+        yield (
+            "recovery-point",
+            f"has offset {recovery_point}, although the broker was shut down cleanly and the log ends at {log_end_offset}",
+        )
     if cleaner_offset is not None and cleaner_offset > log_end_offset:
-        yield "cleaner", f"says {cleaner_offset}, after the log's end at {log_end_offset}"
+        yield "cleaner", f"has offset {cleaner_offset}, above the log end offset {log_end_offset}"

@@ -2,12 +2,13 @@
 
 The interval is inferred from the start of a few segments, whose first index entries bound it (`interval_votes`).
 
-Callers run the segments' tasks on threads (`folder_indexes`) or on Spark's workers (`spark.jobs`). For each partition they make
+Callers run the segments' tasks on threads (`folder_indexes`) or on Spark's workers (`spark.jobs`). For each partition they create
 one `PartitionVerification` or `PartitionRebuild`, and
 
 1. pass its `tasks` to `examine_segment` or `rebuild_segment` in any order, and the outcomes to `take` in the order of the tasks,
-because transactions continue from segment to segment; 2. when verifying: check the segments in `unclear` by the rules that
-`make_survey` finds, and pass the outcomes to `take_checked`; 3. call `result`.
+because transactions continue from segment to segment;
+2. when verifying, check the segments in `unclear` by the rules that `make_survey` finds, and pass the outcomes to `take_checked`;
+3. call `result`.
 """
 
 from __future__ import annotations
@@ -63,20 +64,23 @@ _ENOUGH_GAPS = 32
 
 
 class PartitionToVerify(NamedTuple):
-    """A partition: how to open it, and its likely interval (None: unknown)."""
+    """A partition: a function that opens it, and its likely index.interval.bytes (None: unknown)."""
 
     open: Callable[[], Log]
     likely_interval_bytes: int | None = None
 
 
 def select_partitions(log_dir: LogDir, topic: str | None = None, partitions: Sequence[int] = ()) -> list[tuple[str, int]]:
-    """Return the selected partitions of a folder: all partitions, those of one topic, or the given partitions of one topic.
+    """Return the selected partitions of a folder: all partitions, all partitions of one topic, or the given partitions of one
+    topic.
 
     Raises UnknownTopicOrPartitionError, and InvalidArgumentError for partitions without a topic.
     """
     if topic is None:
         if partitions:
-            raise InvalidArgumentError("partitions need a topic", found=", ".join(map(str, partitions)))
+            raise InvalidArgumentError(
+                "partitions are given without a topic: name the topic", found=", ".join(map(str, partitions))
+            )
         return [(name, partition) for name, numbers in sorted(log_dir.topics().items()) for partition in numbers]
     return [(topic, partition) for partition in sorted(set(partitions)) or log_dir.partitions(topic)]
 
@@ -101,7 +105,7 @@ def preferred_intervals(partition: PartitionToVerify) -> list[int]:
 
 
 def guess_interval(segments: Sequence[Segment], preferred: Sequence[int]) -> int:
-    """Return the interval of the first entries of a few segments; without entries, the first of `preferred`.
+    """Infer the interval from the first entries of a few segments; without entries, return the first of `preferred`.
 
     Raises StorageError.
     """
@@ -128,13 +132,13 @@ def _vote(votes: IntervalVotes, segment: Segment) -> None:
     entries = read_entries(data[: len(data) - len(data) % OFFSET_ENTRY_BYTES], table, segment.file)
     forms = frozenset({Form.BATCH})
     chosen = chain_of(entries, forms)
-    # Within a piece of the log, the part after the last entry says nothing about the interval.
+    # In a part of the log, the bytes after the last entry say nothing about the interval.
     add_gaps(votes, table, chosen, has_sets=False, is_cut=is_cut)
 
 
 @dataclass
 class CheckedPartition:
-    """A partition's findings, common to verifying and rebuilding."""
+    """A partition's findings: the fields that verifying and rebuilding have in common."""
 
     topic: str
     partition: int
@@ -151,14 +155,16 @@ class CheckedPartition:
 
 @dataclass
 class VerifiedPartition(CheckedPartition):
-    """The result for a partition. `directory` is its folder, `interval_bytes` the interval of most of its segments."""
+    """The result of verifying a partition. `directory` is its folder, `interval_bytes` is the interval of most of its
+    segments.
+    """
 
     offset_entries: int = 0
     time_entries: int = 0
     aborted_transactions: int = 0
     time_maps: int = 0
     facts: BatchFacts | None = None
-    """Epochs and gaps of its batches; None if finding them needs a walk over all headers."""
+    """Epochs and gaps of the partition's batches; None if they must be found by a walk over all headers."""
 
     @property
     def faults(self) -> int:
@@ -167,7 +173,7 @@ class VerifiedPartition(CheckedPartition):
 
 
 def checked_time_map_dir(directory: str | os.PathLike[str] | None) -> Path | None:
-    """Return a folder of time maps. Raises NotFoundError if it does not exist."""
+    """Return `directory` as a path, or None. Raises NotFoundError if the folder does not exist."""
     if directory is None:
         return None
     path = Path(directory)
@@ -177,7 +183,7 @@ def checked_time_map_dir(directory: str | os.PathLike[str] | None) -> Path | Non
 
 
 class PartitionVerification:
-    """One partition in progress."""
+    """A partition that is being verified."""
 
     def __init__(
         self, partition: PartitionToVerify, interval_bytes: int | None = None, time_map_dir: FilePath | None = None
@@ -203,9 +209,9 @@ class PartitionVerification:
             for segment in log.segments
         ]
         self.unclear: list[SegmentToVerify] = []
-        """Segments whose indexes differ from Kafka 3.9.1's rules; valid after all outcomes were taken."""
+        """Segments whose indexes differ from what Kafka 3.9.1 writes. Complete after all outcomes have been taken."""
         self.usual: list[SegmentToVerify] = []
-        """Some of the segments whose indexes do not differ."""
+        """Some of the segments whose indexes are what Kafka 3.9.1 writes."""
         self.restarts = log.snapshots
         """Offsets at which the broker may have been restarted."""
         self._result = VerifiedPartition(log.topic, log.partition, log.directory, interval)
@@ -214,7 +220,7 @@ class PartitionVerification:
         self._examined: list[Segment] = []
         self._state: ProducerState | None = None
         self._clear_offset_entries = self._clear_time_entries = 0
-        """The numbers of entries in matching segments that are not in `usual`."""
+        """The number of entries in such segments that are not in `usual`."""
         self._lost_records: bool | None = None
         self._forms: Counter[tuple[str, Form | TimeForm]] = Counter()
         self._facts: list[BatchFacts | None] = []
@@ -248,8 +254,8 @@ class PartitionVerification:
 
     @property
     def survey_seed(self) -> SurveySeed:
-        """The rules by which the unclear segments are checked."""
-        # A guess from segments that older releases indexed may be wrong.
+        """What is known about the partition before the segments in `unclear` are checked."""
+        # An interval guessed from segments that older releases indexed may be wrong.
         known = [self._result.interval_bytes] if self.usual else []
         return SurveySeed([*known, *self._preferred], self._given, self._clear_offset_entries, self._clear_time_entries)
 
@@ -261,19 +267,19 @@ class PartitionVerification:
         self._forms += checked.forms
 
     def result(self) -> VerifiedPartition:
-        """Return the result after all outcomes were taken."""
+        """Return the result. Call this after all outcomes have been taken."""
         facts = [one for one in self._facts if one is not None]
         self._result.facts = joined_facts(facts) if len(facts) == len(self._facts) else None
         for (suffix, form), count in sorted(self._forms.items(), key=lambda item: (item[0][0], item[0][1].name)):
             if form not in (Form.BATCH, TimeForm.LAST):
                 entries = "1 entry" if count == 1 else f"{count} entries"
-                what = f"{suffix}: {entries} {form.value}: not by the rules of Kafka 3.9.1, but correct"
+                what = f"{suffix}: {entries} {form.value}: correct, but not as Kafka 3.9.1 writes them"
                 self._result.findings.append(Finding(self._log.directory, what, kind="note"))
         if _is_older_than_time_indexes(self._log.directory):
             found = self._result.findings
             kept = [one for one in found if one.what != MISSING or not one.path.name.endswith(names.TIME_INDEX_SUFFIX)]
             if len(kept) < len(found):
-                what = "there are no time indexes, as before Kafka 0.10.1: a broker creates empty ones"
+                what = "there are no time indexes, as before Kafka 0.10.1: a broker that starts creates empty time indexes"
                 self._result.findings = [*kept, Finding(self._log.directory, what, kind="note")]
         self._result.findings.sort(key=lambda finding: (finding.path.name, finding.entry is None, finding.entry or 0))
         return self._result
@@ -291,7 +297,7 @@ class PartitionVerification:
         self._result.findings += shortened(found)
 
     def _has_lost_records(self) -> bool:
-        """Whether compaction or retention removed records from the segments examined so far."""
+        """Whether compaction or retention has removed records from the segments examined so far."""
         if not self._lost_records:
             first = self._examined[0]
             is_beginning = first.base_offset == 0 or first.index_path(names.SNAPSHOT_SUFFIX).exists()
@@ -300,38 +306,42 @@ class PartitionVerification:
 
 
 def _orphans(log: Log) -> list[Finding]:
-    """Return a note for each index without a segment."""
+    """Return a note for each index file that has no segment."""
     bases = {segment.base_offset for segment in log.segments}
     suffixes = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
     return [
-        Finding(path, "no segment of that name", kind="note")
+        Finding(path, "belongs to no segment: there is no .log of that name", kind="note")
         for path in sorted(log.directory.iterdir())
         if path.suffix in suffixes and path.stem.isdecimal() and int(path.stem) not in bases
     ]
 
 
 def _is_older_than_time_indexes(directory: FilePath) -> bool:
-    """Whether only releases before 0.10.1 have written to a partition's folder: it has none of the later files."""
+    """Whether only releases before 0.10.1 have written to a partition's folder: it has none of the files that later releases
+    add.
+    """
     suffixes = (names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
     return not any(path.name.removesuffix(names.SWAP_SUFFIX).endswith(suffixes) for path in directory.iterdir())
 
 
 def _interrupted(directory: FilePath) -> Iterator[Finding]:
-    """Yield a note about a compaction or split that is in progress or was interrupted, with the files that count (spec §6.2)."""
+    """Yield a note if a compaction or split is in progress or was interrupted. It says what a starting broker does (spec
+    §6.2).
+    """
     found = [path for path in sorted(directory.iterdir()) if path.suffix in (names.CLEANED_SUFFIX, names.SWAP_SUFFIX)]
     bases = {}
     for path in found:
         try:
             bases[path] = names.offset_from_file_name(path.name)
         except InvalidArgumentError as error:
-            yield Finding(path, f"{error.message}: no broker loads the partition")
+            yield Finding(path, f"{error.message}: no broker can load the partition")
     if not bases:
         return
     first_cleaned = min((base for path, base in bases.items() if path.suffix == names.CLEANED_SUFFIX), default=MAX_OFFSET)
     finished = sum(base < first_cleaned for base in bases.values())
     then = [f"puts {finished} .swap files into place"] if finished else []
     then += [f"removes {len(bases) - finished} unfinished files"] if finished < len(bases) else []
-    what = f"a replacement of segments is under way, or was interrupted: a broker that starts {' and '.join(then)}"
+    what = f"a replacement of segments is in progress or was interrupted: a broker that starts {' and '.join(then)}"
     yield Finding(directory, what, kind="note")
 
 
@@ -340,7 +350,7 @@ def _interrupted(directory: FilePath) -> Iterator[Finding]:
 
 @dataclass
 class RebuiltPartition(CheckedPartition):
-    """The result for a partition. `directory` contains the files; `findings` are faults in the logs."""
+    """The result of rebuilding a partition. `directory` contains the files; `findings` are the faults in its log."""
 
     files: list[RebuiltFile] = field(default_factory=list)
 
@@ -356,15 +366,18 @@ class RebuiltPartition(CheckedPartition):
 
     @property
     def left(self) -> list[RebuiltFile]:
-        """Return the incorrect files that were left unchanged because only missing ones were to be written."""
+        """Return the incorrect files that were left unchanged because only missing files were to be written."""
         return [file for file in self.files if file.is_left]
 
 
 def checked_out_dir(out_dir: str | os.PathLike[str] | None, data_dir: FilePath) -> Path | None:
-    """Return an output folder, which need not exist. Raises InvalidArgumentError for one inside the data folder."""
+    """Return the output folder, which need not exist. Raises InvalidArgumentError if it is inside the data folder."""
     out = None if out_dir is None else Path(out_dir)
     if out is not None and isinstance(data_dir, Path) and out.resolve().is_relative_to(data_dir.resolve()):
-        raise InvalidArgumentError("--out lies inside the data folder; without --out the indexes are rebuilt in place", path=out)
+        raise InvalidArgumentError(
+            "--out is inside the data folder: choose a folder outside it, or leave --out out to rebuild the indexes in place",
+            path=out,
+        )
     return out
 
 
@@ -374,14 +387,14 @@ class RebuildRules(NamedTuple):
     out_dir: Path | None = None
     """The target folder; None means in place."""
     interval_bytes: int | None = None
-    """The index.interval.bytes; None for that of the existing indexes."""
+    """The index.interval.bytes; None to use the interval of the existing indexes."""
     time_maps: bool = True
     missing_only: bool = False
     """Leave existing files unchanged."""
 
 
 class PartitionRebuild:
-    """One partition in progress."""
+    """A partition that is being rebuilt."""
 
     def __init__(self, partition: PartitionToVerify, rules: RebuildRules) -> None:
         """Open the partition. Raises StorageError and the errors of opening."""
@@ -401,7 +414,9 @@ class PartitionRebuild:
             make_folder(out_dir)
 
     def take(self, rebuilt: RebuiltSegment) -> None:
-        """Take the next segment's outcome, and write its `.txnindex`; after the last one, the summary. Raises StorageError."""
+        """Take the next segment's outcome, and write its `.txnindex`. After the last segment, write the summary. Raises
+        StorageError.
+        """
         task = self.tasks[self._taken]
         self._taken += 1
         if self._state is None:

@@ -1,11 +1,11 @@
-"""Compares what ``__remote_log_metadata`` says of remote segments with what is in remote storage (KIP-405).
+"""Compares ``__remote_log_metadata`` with the remote segments' files in remote storage (KIP-405).
 
-| segment | found |
+| segment | finding |
 |---|---|
-| copied, not being deleted | a fault if a file is missing or cannot be opened, or the size is not that in the metadata |
-| the same, but of a history that the log does not have | a note: it is not read; Kafka deletes it |
-| its copy was begun and not finished | a note: it is not read |
-| being deleted, deleted | nothing |
+| copied, not being deleted | a fault if a file is missing or cannot be opened, or if its size differs from the metadata |
+| the same, but of a history that the log does not have | a note: the segment is not read; Kafka deletes it |
+| its copy was begun and not finished | a note: the segment is not read |
+| being deleted, deleted | none |
 
 Offsets that are neither local nor remote are missing. The batches of remote segments are not read.
 """
@@ -27,11 +27,13 @@ _FILES = (
     *(names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX),
     names.LEADER_EPOCH_CHECKPOINT,
 )
-"""What every copied segment has. Only some have aborted transactions (``.txnindex``)."""
+"""The files that every copied segment has. Only segments with aborted transactions have a ``.txnindex``, too."""
 
 
 def verify_remote(log_dir: TieredLogDir, topics: Collection[str]) -> list[Finding]:
-    """Return what is wrong with the remote segments of these topics, by default all. Raises what reading the folders raises."""
+    """Return the findings about the remote segments of `topics`, or of all topics if it is empty. Raises the errors of
+    reading folders.
+    """
     found: list[Finding] = []
     for partition in sorted(log_dir.remote.partitions):
         key = partition.key
@@ -39,19 +41,25 @@ def verify_remote(log_dir: TieredLogDir, topics: Collection[str]) -> list[Findin
             continue
         for segment in log_dir.remote.partitions[partition].values():
             if segment.state is SegmentState.COPY_SEGMENT_STARTED:
-                found.append(note(log_dir.layout.path(segment), f"{segment}: its copy was not finished, so it is not read", *key))
+                found.append(
+                    note(
+                        log_dir.layout.path(segment),
+                        f"{segment}: the copy to remote storage was not finished, so the segment is not read",
+                        *key,
+                    )
+                )
             elif segment.state is SegmentState.COPY_SEGMENT_FINISHED:
                 found += _verify(log_dir, segment)
         try:
             found += _read(log_dir, partition)
         except TidelogError as error:
-            if not any(one.is_fault and (one.topic, one.partition) == key for one in found):  # Else it has been said.
+            if not any(one.is_fault and (one.topic, one.partition) == key for one in found):  # It is not yet reported.
                 found.append(Finding.of_error(error, log_dir.path, *key))
     return found
 
 
 def _read(log_dir: TieredLogDir, partition: TopicIdPartition) -> list[Finding]:
-    """Return which offsets are missing, and which segments are read only in part, or not at all."""
+    """Return the missing offsets, and a note for each segment that is read only in part or not at all."""
     key = partition.key
     with log_dir.log(*key) as log:
         missing = [one for one in log_dir.missing_of(log) if one.kind in ("head", "segment")]
@@ -60,7 +68,7 @@ def _read(log_dir: TieredLogDir, partition: TopicIdPartition) -> list[Finding]:
             for segment in log_dir.remote.readable(partition):
                 since = agreed_end(segment, log.directory.folder.epochs)
                 if since <= segment.end_offset:
-                    what = f"{segment}: from offset {since} on it belongs to another leader's history, or was deleted"
+                    what = f"{segment}: not read from offset {since} on, which is of a different leader's history, or was deleted"
                     found.append(note(log_dir.layout.path(segment), what, *key))
     return found
 
@@ -71,10 +79,14 @@ def _verify(log_dir: TieredLogDir, segment: RemoteSegment) -> Iterator[Finding]:
         try:
             handle = log_dir.layout.open(segment, suffix)
         except FileNotFoundError:
-            yield fault(path, f"{segment}: its {suffix} is not in remote storage", *key)
+            yield fault(path, f"{segment}: the {suffix} file is missing in remote storage", *key)
             continue
         except OSError as error:
-            cause = error if isinstance(error, TidelogError) else StorageError(f"cannot be read: {error.strerror}", path=path)
+            cause = (
+                error
+                if isinstance(error, TidelogError)
+                else StorageError(f"cannot read a remote file: {error.strerror}", path=path)
+            )
             yield Finding.of_error(cause, path, *key)
             continue
         except TidelogError as error:
@@ -83,5 +95,5 @@ def _verify(log_dir: TieredLogDir, segment: RemoteSegment) -> Iterator[Finding]:
         size = handle.stat().st_size
         handle.close()
         if suffix == names.LOG_SUFFIX and size != segment.size_bytes:
-            what = f"{segment}: its size in remote storage"
+            what = f"{segment}: the size in remote storage differs from the metadata"
             yield fault(path, what, *key)._replace(found=str(size), expected=str(segment.size_bytes))

@@ -1,6 +1,7 @@
 """The facts about a segment in ``segments.summary``: computed from its batches, and compared with a summary.
 
-The time map has all of them except the largest timestamp of all batches, with control batches. For that the headers are read.
+The time map has all of these facts except the largest timestamp of all batches including control batches, which is read from the
+headers.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from tidelog.records.kernel import MAX_INT64
 
 
 def facts_of(segment: Segment, time_map: TimeMap | None) -> SegmentFacts | None:
-    """Return the facts about a segment, from its batches and its map, which was built from them; None if there is more in the log
-    than the map covers. Raises CorruptBatchError, SegmentChangedError.
+    """Return the facts about a segment, from its batches and the time map built from them; None if the map does not cover the
+    whole log. Raises CorruptBatchError, SegmentChangedError.
     """
     base, size = segment.base_offset, segment.size_bytes
     if not size:
@@ -46,10 +47,16 @@ def facts_of(segment: Segment, time_map: TimeMap | None) -> SegmentFacts | None:
 
 
 def check_facts(segment: Segment, told: SegmentFacts) -> list[Finding]:
-    """Compare what a summary says with the log. Raises StorageError, SegmentChangedError."""
+    """Compare the facts `told` by a summary with the log. Raises StorageError, SegmentChangedError."""
     path = segment.log_path.with_name(names.SEGMENT_SUMMARY)
     if told.size_bytes != segment.size_bytes:
-        return [Finding(path, f"is not of {segment.log_path.name}, which has another size: it is read", kind="note")]
+        return [
+            Finding(
+                path,
+                f"does not apply to {segment.log_path.name}, which has a different size: the segment itself is read",
+                kind="note",
+            )
+        ]
     try:
         builder = TimeMapBuilder(segment.base_offset)
         add_batches(builder, segment.file, segment.size_bytes)

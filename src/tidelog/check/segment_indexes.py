@@ -1,14 +1,14 @@
-"""Checks the offset index and the time index of one segment entry by entry, if they differ from Kafka 3.9.1's rules.
+"""Checks the offset index and the time index of one segment entry by entry, if they differ from what Kafka 3.9.1 writes.
 
 | a file | of a finished segment | of the last segment of a running broker |
 |---|---|---|
-| is missing | a fault | correct until an entry is due: it is created with its first entry |
+| is missing | a fault | correct until an entry is due: the file is created with its first entry |
 | ends in zeros | a fault: Kafka would read them as entries | correct: preallocated space |
-| has wrong entries after the correct ones | faults | correct if none is missing before them: a truncation leaves them |
+| has wrong entries after the correct ones | faults | correct if no entry is missing before them: a truncation leaves them |
 | ends with the largest timestamp (time index) | required | not required |
 | has entries for batches appended during the check | a fault | correct, and skipped |
 
-Entries for the part of the log after a damaged batch cannot be verified. They are skipped for finished and last segments.
+Entries for the part of the log after a damaged batch cannot be verified. They are skipped, in finished and last segments alike.
 
 `prepare` reads, `survey` finds the rules by which a partition was indexed, `check` compares.
 """
@@ -42,7 +42,7 @@ from tidelog.reader.segment import Segment
 from tidelog.storage.loading.log_scan import scan_log
 
 OWN_INTERVAL_GAPS = 8
-"""The number of gaps that suffice to show that a segment was indexed with another interval than the rest of its partition."""
+"""The number of gaps that suffice to show that a segment was indexed with a different interval from the rest of its partition."""
 
 _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
 
@@ -79,8 +79,8 @@ def prepare(segment: Segment, size_bytes: int, *, is_live: bool) -> Prepared:
 
 
 def _with_zero_entry(times: IndexContent, table: BatchTable) -> IndexContent:
-    """Return the content, counting a valid entry of zeros (timestamp 0 at the base offset) as an entry, although it looks
-    like padding.
+    """Return the content of a time index. If its first slot of zeros is a valid entry (timestamp 0 at the base offset), count it
+    as an entry, although it looks like padding.
     """
     is_first = bool(table.timestamps) and (table.timestamps[0], table.last_offsets[table.risen_at[0]]) == (0, 0)
     if times.data or not times.padding_bytes or not is_first:
@@ -100,10 +100,10 @@ def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_E
 
 
 class Survey:
-    """Evidence in a partition's indexes for the rules by which they were written."""
+    """Infers the rules by which a partition's indexes were written."""
 
     def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None) -> None:
-        """`preferred` are likely intervals; a given interval is not inferred."""
+        """`preferred` are likely intervals. If an interval is given, none is inferred."""
         self.forms = FormSurvey()
         self.times = TimeFormSurvey()
         self._votes = IntervalVotes()
@@ -119,7 +119,7 @@ class Survey:
             _vote(self._votes, one, self._forms_of(one))
 
     def add_usual(self, one: Prepared) -> None:
-        """Add a segment whose indexes follow the newest rules."""
+        """Add a segment whose indexes are what Kafka 3.9.1 writes."""
         self._add_forms(one)
         _vote(self._votes, one, self._forms_of(one))
 
@@ -145,8 +145,8 @@ class Survey:
         return IndexRules(interval, forms)
 
     def _forms_of(self, one: Prepared) -> frozenset[Form]:
-        """Return the forms that count as correct in a segment. It may have been written by another release than the surveyed
-        ones.
+        """Return the forms that count as correct in a segment. A different release may have written it than the surveyed
+        segments.
         """
         own = FormSurvey()
         own.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
@@ -262,23 +262,23 @@ def _length_faults(content: IndexContent, is_live: bool) -> list[Finding]:
     findings = []
     end = len(content.data)
     if content.padding_bytes and not is_live:
-        what = f"{content.padding_bytes} bytes of zeros after the entries, which Kafka reads as entries"
+        what = f"{content.padding_bytes} zero bytes follow the entries; Kafka reads them as entries"
         findings.append(Finding(content.path, what, position=end))
     if content.ragged_bytes:
-        what = f"a broken length, {content.ragged_bytes} bytes too many"
+        what = f"the length is not a multiple of the entry size: {content.ragged_bytes} bytes too many"
         findings.append(Finding(content.path, what, position=end + content.padding_bytes))
     return findings
 
 
 def _stale(path: FilePath, count: int) -> Finding:
-    return Finding(path, f"{_count(count)} after the right ones, left by a truncation", kind="note")
+    return Finding(path, f"{_count(count)} after the correct ones, left by a truncation", kind="note")
 
 
 def _started(path: FilePath, positions: Sequence[int]) -> list[Finding]:
     if not positions:
         return []
     others = f", and in {len(positions) - 1} more places" if len(positions) > 1 else ""
-    what = f"entries are counted again from byte {positions[0]} of the log on{others}: its broker was restarted there"
+    what = f"entries are counted again from byte {positions[0]} of the log on{others}: the broker was restarted there"
     return [Finding(path, what, kind="note")]
 
 

@@ -6,8 +6,8 @@
 | `check_prepared` | finds the faults of indexes that differ, by the rules under which they were written | Python for each entry |
 | `rebuild_segment` | writes the indexes, except the `.txnindex`, and the time map | a walk in the kernel, another for the map |
 
-Between the two checks, `make_survey` finds the rules from a few segments of the partition. Transactions span segments: each
-segment returns only the batches that open or end one, and `partitions` combines them.
+Between the two checks, `make_survey` finds the rules from a few segments of the partition. Transactions span segments, so
+the result for a segment has only the batches that open or end a transaction, and `partitions` combines these.
 
 A time map is correct if it equals one that is built from the part of the log that it covers.
 """
@@ -60,7 +60,7 @@ def log_faults(segment: Segment, size_bytes: int, scanned: ScannedLog) -> list[F
         except CorruptBatchError as error:
             return [Finding(path, error.message, position=position)]
         return []
-    why = scanned.fault or "a batch is cut off by the end of its segment"
+    why = scanned.fault or "a batch is truncated by the end of its segment"
     return [Finding(path, f"{why}; no index covers the rest of the log", position=position)]
 
 
@@ -81,7 +81,9 @@ _COLUMNS = (
 
 
 def check_time_map(path: FilePath, log: ReadOnlyFile, base_offset: int, end_position: int) -> list[Finding] | None:
-    """Compare a time map with a log whose batches end at `end_position`. Return None without a time map. Raises StorageError."""
+    """Compare a time map with a log whose batches end at `end_position`. Return None if there is no time map. Raises
+    StorageError.
+    """
     try:
         time_map = read_time_map(path)
         if time_map is None:
@@ -101,15 +103,15 @@ def check_time_map(path: FilePath, log: ReadOnlyFile, base_offset: int, end_posi
 def _difference(path: FilePath, found: TimeMap, expected: TimeMap) -> Finding:
     for name, ours, theirs in zip(_COLUMNS, found.columns(), expected.columns(), strict=True):
         if len(ours) != len(theirs):
-            return Finding(path, f"column {name!r} has another length", found=str(len(ours)), expected=str(len(theirs)))
+            return Finding(path, f"column {name!r} has the wrong length", found=str(len(ours)), expected=str(len(theirs)))
         for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             if one != other:
                 return Finding(path, f"{name}, number {number}", found=str(one), expected=str(other))
-    return Finding(path, "the header is not that of the log")
+    return Finding(path, "the header of the time map does not match the log")
 
 
 SURVEYED_SEGMENTS = 3
-"""The number of segments surveyed per partition: a large segment's entries take a hundred megabytes."""
+"""The number of segments surveyed per partition. It is small, because a large segment's entries take a hundred megabytes."""
 
 
 class SegmentToVerify(NamedTuple):
@@ -121,7 +123,7 @@ class SegmentToVerify(NamedTuple):
     """Whether it is the last segment of a folder without a clean shutdown."""
     interval_bytes: int
     time_map_dir: FilePath | None = None
-    """A folder with further time maps, besides those next to the segments."""
+    """A folder with time maps in addition to those next to the segments."""
     told: SegmentFacts | None = None
     """What ``segments.summary`` says about the segment."""
 
@@ -137,12 +139,14 @@ class ExaminedSegment(NamedTuple):
     offset_entries: int = 0
     time_entries: int = 0
     is_as_expected: bool = True
-    """Whether offset index and time index equal what Kafka 3.9.1 writes for the log."""
+    """Whether the offset index and time index are what Kafka 3.9.1 writes for the log."""
     time_maps: int = 0
     findings: Sequence[Finding] = ()
     transactions: Sequence[ProducerBatch] = ()
     facts: BatchFacts | None = None
-    """Epochs and gaps of its batches; None after damage, when finding them needs a walk over the headers."""
+    """Epochs and gaps of the segment's batches; None if the log is damaged: then they must be found by a walk over the
+    headers.
+    """
 
 
 def examine_segment(one: SegmentToVerify, progress: Progress | None = None) -> ExaminedSegment:
@@ -193,7 +197,9 @@ def _look_at(one: SegmentToVerify, progress: Progress | None) -> ExaminedSegment
 
 
 def _time_entries_of(scanned: ScannedLog, *, is_unfinished: bool) -> list[bytes]:
-    """Return the allowed contents of a time index: a live one may lack the last entry, which only the roll will write."""
+    """Return the allowed contents of a time index. In a live segment the last entry may be missing, because only the roll
+    writes it.
+    """
     entries = scanned.time_entries
     if not is_unfinished or not entries:
         return [entries]
@@ -204,7 +210,7 @@ def _time_entries_of(scanned: ScannedLog, *, is_unfinished: bool) -> list[bytes]
 
 def gone(segment: Segment) -> Finding:
     """Return the note about a removed segment."""
-    return Finding(segment.log_path, "its owner removed or replaced it meanwhile", kind="note")
+    return Finding(segment.log_path, "was removed or replaced by its owner during the check", kind="note")
 
 
 # --- the second look
@@ -217,12 +223,12 @@ class SurveySeed(NamedTuple):
     """Intervals that are likely."""
     given_interval_bytes: int | None
     offset_entries: int
-    """The number of entries in matching segments that are not surveyed."""
+    """The number of entries in segments as Kafka 3.9.1 writes them that are not surveyed."""
     time_entries: int
 
 
 class CheckedSegment(NamedTuple):
-    """The result of comparing a segment."""
+    """The result of checking a segment's entries."""
 
     findings: Sequence[Finding]
     interval_bytes: int | None
@@ -242,7 +248,9 @@ def prepare_segment(one: SegmentToVerify) -> Prepared | SegmentToVerify:
 def make_survey(
     seed: SurveySeed, unclear: Iterable[Prepared | SegmentToVerify], usual: Iterable[Prepared | SegmentToVerify]
 ) -> Survey:
-    """Find the rules of a partition from some of its segments, both those to be checked and matching ones."""
+    """Find the rules of a partition from some of its segments: `unclear` are to be checked, `usual` are as Kafka 3.9.1 writes
+    them.
+    """
     survey = Survey(seed.preferred, seed.given_interval_bytes)
     survey.forms.counts[Form.BATCH] += seed.offset_entries
     survey.times.entries += seed.time_entries
@@ -255,7 +263,7 @@ def make_survey(
 
 
 def check_prepared(one: Prepared | SegmentToVerify, survey: Survey, restarts: Iterable[int]) -> CheckedSegment:
-    """Compare a segment by the rules of its partition; `restarts` are offsets at which its broker may have been restarted."""
+    """Check a segment's entries by its partition's rules. `restarts` are offsets at which the broker may have been restarted."""
     if not isinstance(one, Prepared):
         return CheckedSegment([gone(one.segment)], None, Counter())
     checked = check(one, survey, restarts)
@@ -284,7 +292,7 @@ class SegmentToRebuild(NamedTuple):
 
 
 class RebuiltSegment(NamedTuple):
-    """The written files."""
+    """The files written for a segment."""
 
     size_bytes: int
     files: list[RebuiltFile]
@@ -292,7 +300,7 @@ class RebuiltSegment(NamedTuple):
     """The faults of the log."""
     transactions: list[ProducerBatch]
     facts: SegmentFacts | None = None
-    """For the summary; None without a time map of the whole segment."""
+    """The facts for the summary; None if there is no time map of the whole segment."""
 
 
 def rebuild_segment(task: SegmentToRebuild, progress: Progress | None = None) -> RebuiltSegment:
@@ -320,7 +328,7 @@ def rebuild_segment(task: SegmentToRebuild, progress: Progress | None = None) ->
             files += put_time_map(path, time_map)
             facts = facts_of(segment, time_map)
         except CorruptDataError as error:
-            findings.append(Finding(segment.log_path, f"no time map: {error.message}", position=error.position))
+            findings.append(Finding(segment.log_path, f"no time map was built: {error.message}", position=error.position))
     transactions = transaction_batches(segment.file, scanned)
     segment.close()
     return RebuiltSegment(scanned.size_bytes, files, findings, transactions, facts)

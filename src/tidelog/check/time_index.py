@@ -13,9 +13,9 @@ An entry's timestamp must have been the largest so far at some batch. Its offset
 
 An entry of no form is wrong. `FILE_TIME` is for segments without timestamps: its timestamp is the file's modification time.
 
-The index is correct and complete (spec §2.5, §4.2) if every entry is correct, the entries ascend, and none is missing. It gets an
-entry with each offset index entry if the largest timestamp has risen since the last one. It gets one more at the roll and at the
-close, so that a finished segment's last entry is its largest timestamp. A correct entry that neither of these explains was
+The index is correct and complete (spec §2.5, §4.2) if every entry is correct, the entries ascend, and none is missing. An entry
+is written with each offset index entry if the largest timestamp has risen since the previous one. Another entry is written at the
+roll and at the close, so that a finished segment's last entry is its largest timestamp. A correct entry that neither explains was
 written by a close after which the log continued: it is evidence of a restart (`interval_votes`).
 """
 
@@ -55,7 +55,7 @@ class TimeEntry(NamedTuple):
     form: TimeForm | None
     """None if the entry is wrong."""
     batch: int
-    """The batch that first reached the timestamp; -1 without one."""
+    """The first batch with this timestamp or a later one; -1 if there is none."""
 
 
 class _Kind(NamedTuple):
@@ -115,7 +115,7 @@ class TimeEntryReader:
         return TimeForm.FILE_TIME if is_first or is_next or relative == 0 else None
 
     def record_offset(self, timestamp: int, batch: int) -> int | None:
-        """Return the offset of the first record in a batch that reaches a timestamp."""
+        """Return the offset of the first record in a batch at or after a timestamp."""
         try:
             header = self._header(batch)
             found = first_record_at(header, self._log.read(header.position, header.size), timestamp, path=self._log.path)
@@ -124,7 +124,7 @@ class TimeEntryReader:
         return None if found is None else found[0]
 
     def kind(self, batch: int) -> _Kind:
-        """Return what decides how an older broker indexed a batch."""
+        """Return the batch's format, codec and timestamp type, which decide how an older broker indexed the batch."""
         header = self._header(batch)
         return _Kind(header.magic, header.attributes & 7, header.timestamp_type)
 
@@ -134,11 +134,11 @@ class TimeEntryReader:
 
 
 MOST_COMPARED = 200
-"""The most entries per segment that are checked to find the rule by which it was written."""
+"""The largest number of entries per segment that are checked to find the rule by which the index was written."""
 
 
 class TimeFormSurvey:
-    """The forms of a partition's time index entries; `accepts` returns whether some release writes such an entry."""
+    """Counts the forms of a partition's time index entries. `accepts` returns whether an entry counts as correct."""
 
     def __init__(self) -> None:
         self._records: Counter[_Kind] = Counter()
@@ -171,11 +171,11 @@ class TimeFormSurvey:
     def accepts(self, entry: TimeEntry, reader: TimeEntryReader) -> bool:
         """Return whether an entry counts as correct."""
         if entry.form is TimeForm.TEXT:
-            # A single one among many is damage.
+            # A single such entry among many is damage.
             return self._texts > 1 or self.entries == 1
         if entry.form is not TimeForm.RECORD:
             return entry.form is not None
-        # One or two of them among entries of the other rule may be damage.
+        # One or two such entries among entries of the other rule may be damage.
         kind = reader.kind(entry.batch)
         return self._lasts[kind] == 0 or self._records[kind] >= 3
 
@@ -199,7 +199,7 @@ def check_time_index(
     reader: TimeEntryReader,
     survey: TimeFormSurvey,
 ) -> CheckedTimes:
-    """Compare an index file's entries with a log."""
+    """Compare the entries of a time index with the batches of its log."""
     true = [entry for entry in entries if survey.accepts(entry, reader)]
     chosen = [true[place] for place in longest_ascending([entry.timestamp for entry in true])]
     chosen = [
@@ -239,7 +239,7 @@ def _fault(entry: TimeEntry, table: BatchTable) -> str:
     if entry.batch < 0:
         return "that was never the largest timestamp"
     if entry.relative == table.last_offsets[entry.batch]:
-        return "an entry out of order"
+        return "the entry is out of order"
     return "the offset is not that of the batch that first reached the timestamp"
 
 

@@ -2,8 +2,8 @@
 
 The required entries come from the producer state, replayed over the log. Transactions span segments, so a partition is walked in
 order with one `ProducerState`, which starts from the snapshot at the first segment's base, or empty (`state_at`). The index may
-also have entries for records that compaction or retention removed: a transaction of which only the marker is left, or that began
-before the remaining log. An entry's last stable offset may be lower because of removed transactions of other producers.
+also have entries for removed records: for a transaction of which compaction left only the marker, or which began before the log
+start. An entry's last stable offset may be lower than expected because of removed transactions of other producers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def check_txn_index(
     if content is None:
         if not aborted:
             return []
-        return [Finding(path, f"the file is missing, {len(aborted)} transactions were aborted", expected=_show(aborted[0]))]
+        return [
+            Finding(path, f"the file is missing, although {len(aborted)} transactions were aborted", expected=_show(aborted[0]))
+        ]
     findings = []
     expected = {txn.last_offset: txn for txn in aborted}
     seen: set[int] = set()
@@ -61,7 +63,7 @@ def check_txn_index(
         txn = expected.get(entry.last_offset)
         what = _fault(entry, txn, before, log, markers)
         if what is None and txn is not None and entry != txn and not has_lost_records():
-            # Earlier than the log shows: correct only if records were removed from it.
+            # The transaction began earlier than the log shows: correct only if records were removed.
             what = "the transaction differs from the log"
         if what is not None:
             findings.append(Finding(path, what, *place, _show(entry), None if txn is None else _show(txn)))
@@ -73,14 +75,18 @@ def check_txn_index(
         if offset not in seen and _show(txn) not in wrong:
             findings.append(Finding(path, "an aborted transaction is missing", expected=_show(txn)))
     if content.ragged_bytes:
-        findings.append(Finding(path, f"a broken length, {content.ragged_bytes} bytes too many", position=len(data)))
+        findings.append(
+            Finding(
+                path, f"the length is not a multiple of the entry size: {content.ragged_bytes} bytes too many", position=len(data)
+            )
+        )
     return findings
 
 
 def _fault(entry: AbortedTxn, txn: AbortedTxn | None, before: int, log: ReadOnlyFile, markers: Sequence[int]) -> str | None:
     """Return the fault of an entry, None if it may be correct."""
     if entry.last_offset <= before:
-        return "an entry out of order"
+        return "the entry is out of order"
     if entry == txn:
         return None
     if txn is None:
@@ -88,7 +94,7 @@ def _fault(entry: AbortedTxn, txn: AbortedTxn | None, before: int, log: ReadOnly
             return None
         return "no abort marker is there"
     if txn.producer_id != entry.producer_id:
-        return "the transaction is another producer's"
+        return "the transaction belongs to a different producer"
     if not 0 <= entry.first_offset <= txn.first_offset:
         return "the transaction's first offset differs"
     if not 0 <= entry.last_stable_offset <= txn.last_stable_offset:
@@ -112,7 +118,7 @@ def _abort_marker_of(entry: AbortedTxn, log: ReadOnlyFile, markers: Sequence[int
 
 
 def has_gaps(log: ReadOnlyFile, base_offset: int) -> bool:
-    """Whether records were removed from the segment with that base, as by compaction. Raises StorageError."""
+    """Whether records were removed from the segment with that base offset, for example by compaction. Raises StorageError."""
     position, next_offset, size = 0, base_offset, log.size_bytes()
     while position + HEADER_BYTES <= size:
         try:
@@ -144,14 +150,14 @@ def state_at(log_path: FilePath) -> ProducerState:
     try:
         return ProducerState(read_snapshot(path), base_offset)
     except SegmentChangedError:
-        pass  # Without a snapshot: there were no producers, or the log begins here.
+        pass  # There is no snapshot: there were no producers, or the log begins here.
     except CorruptSnapshotError as error:
         logger.warning("%s: transactions open at offset %d are assumed to have begun later", error, base_offset)
     return ProducerState(map_end_offset=base_offset)
 
 
 class ProducerBatch(NamedTuple):
-    """A batch that opens or ends a transaction, or may do so; other batches do not matter."""
+    """A batch that may open or end a transaction."""
 
     header: BatchHeader
     marker: EndTxnMarker | None
@@ -160,7 +166,7 @@ class ProducerBatch(NamedTuple):
 def transaction_batches(file: ReadOnlyFile, scanned: ScannedLog) -> list[ProducerBatch]:
     """Return the segment's batches that determine the aborted transactions, in order. Few of these batches are large.
 
-    A producer's batches outside of transactions are irrelevant here: they open and end none.
+    Other batches of producers are left out, because they open and end no transaction.
     """
     found = []
     for position in scanned.producer_positions:
@@ -170,7 +176,7 @@ def transaction_batches(file: ReadOnlyFile, scanned: ScannedLog) -> list[Produce
             try:
                 marker = end_txn_marker(header, batch, file.path)
             except CorruptDataError as error:
-                logger.warning("%s: this marker ends no transaction", error)
+                logger.warning("%s: the marker ends no transaction", error)
         if header.is_control or header.is_transactional:
             found.append(ProducerBatch(header, marker))
     return found

@@ -1,6 +1,6 @@
 """A client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time.
 
-Its calls block; use it on one thread only. It cannot join a group, keeps no positions, and commits nothing except through
+Its calls block. It is not thread-safe. It cannot join a group, keeps no positions, and commits nothing except through
 `reset_group`. `docs/client.md` has examples.
 """
 
@@ -36,8 +36,8 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class NewRecord(NamedTuple):
-    """A record to produce. `timestamp` is in any form of `tidelog.times`, None for now. If `partition` is None, the key
-    decides it.
+    """A record to produce. `timestamp` is in any form of `tidelog.times`; None means the current time. If `partition` is None,
+    the key decides the partition.
     """
 
     value: bytes | None
@@ -48,7 +48,9 @@ class NewRecord(NamedTuple):
 
 
 class ReadRecord(NamedTuple):
-    """A record. `timestamp` in epoch ms, -1 for none; `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime."""
+    """A record read. `timestamp` is in epoch ms, -1 for none. `timestamp_type` is -1 for none, 0 for CreateTime, 1 for
+    LogAppendTime.
+    """
 
     topic: str
     partition: int
@@ -61,7 +63,7 @@ class ReadRecord(NamedTuple):
 
 
 class Client:
-    """Topics, offsets for times, produce, read and groups of a cluster; `tidelog.connect` makes one.
+    """The client of one cluster: topics, offsets for times, produce, read and groups. `tidelog.connect` creates it.
 
     Every call may raise BrokerUnreachableError, BrokerError, ProtocolError.
     """
@@ -118,11 +120,13 @@ class Client:
     def latest_offsets(
         self, partitions: Iterable[tuple[str, int]], isolation: Isolation = "read_uncommitted"
     ) -> dict[TopicPartition, int]:
-        """Return each partition's high watermark, or with read_committed its last stable offset."""
+        """Return each partition's high watermark, or its last stable offset for read_committed."""
         return self._ends(partitions, LATEST, isolation)
 
     def max_timestamp_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, OffsetAnswer]:
-        """Return the offset of the record with the largest timestamp. Raises UnsupportedVersionError before Kafka 3.0."""
+        """Return the offset of each partition's record with the largest timestamp. Raises UnsupportedVersionError before
+        Kafka 3.0.
+        """
         return list_offsets(self.cluster, {TopicPartition(*key): MAX_TIMESTAMP for key in partitions})
 
     def _ends(self, partitions: Iterable[tuple[str, int]], target: int, isolation: Isolation) -> dict[TopicPartition, int]:
@@ -160,7 +164,7 @@ class Client:
         """Append records, and return their offsets in the order of the records, once all in-sync replicas have them.
 
         A record goes to its `partition` if that is set, otherwise to the partition given by Kafka's default hash of its key.
-        Records without partition and key go together to one partition; the next call uses the next partition. `batch_bytes`
+        Records with neither a partition nor a key all go to one partition; the next call uses the next partition. `batch_bytes`
         limits a batch before compression.
 
         Raises:
@@ -173,7 +177,7 @@ class Client:
             codec = Codec[compression.upper()]
         except KeyError:
             names = ", ".join(codec.name.lower() for codec in Codec)
-            raise InvalidArgumentError("unknown compression", found=repr(compression), expected=f"one of {names}") from None
+            raise InvalidArgumentError("unknown compression codec", found=repr(compression), expected=f"one of {names}") from None
         if batch_bytes < 1:
             raise InvalidArgumentError("batch_bytes must be positive", found=batch_bytes)
         self._appender.take_turns()
@@ -188,7 +192,7 @@ class Client:
         if partition is None:
             partition = self._appender.partition_for(topic, record.key)
         elif partition < 0:
-            raise InvalidArgumentError("an invalid partition number", found=partition)
+            raise InvalidArgumentError("the partition number is invalid", found=partition)
         else:
             self.cluster.topic(topic, create=True)
         made = Record(0, timestamp, CREATE_TIME, record.key, record.value, tuple(record.headers))
@@ -205,10 +209,10 @@ class Client:
         partitions: Iterable[int] | None = None,
         isolation: Isolation = "read_uncommitted",
     ) -> Iterator[ReadRecord]:
-        """Yield every record with `from_time <= timestamp < to_time`, one partition after the other, in offset order.
+        """Yield every record with `from_time <= timestamp < to_time`: one partition after another, each in offset order.
 
-        Reads the partitions' content at the time of the call, up to the high watermark (read_committed: the last stable offset).
-        With a time bound, records without a timestamp are left out. docs/client.md says how much has to be read.
+        Reads the records that exist at the time of the call, up to the high watermark (read_committed: the last stable offset).
+        With a time bound, records without a timestamp are left out. docs/client.md says how much of the log must be read.
 
         Raises:
             InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError: at once.
@@ -246,7 +250,7 @@ class Client:
     def group_lag(self, group: str, *, isolation: Isolation = "read_committed", window_ms: int | None = None) -> GroupLag:
         """Return a group's lag in each partition, in records and in time; `tidelog.groups.lag` explains each number.
 
-        Rates are those of the last `window_ms`, ten minutes by default. An unknown group is `Dead`.
+        Rates are averages over the last `window_ms`, ten minutes by default. An unknown group has the state `Dead`.
 
         Raises:
             InvalidArgumentError: the window is not positive. CorruptDataError.

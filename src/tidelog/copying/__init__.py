@@ -7,12 +7,12 @@
 | copy_plan | what to read of a source topic |
 | copier | copies one partition: in chunks, each a transaction, resumed after the last one |
 | offset_map, offset_map_file | the offset maps and their files |
-| replay | a replay's window and target, fixed at its first start |
+| replay | a replay's window and target, fixed when it is first started |
 | target_topics | creates topics like the source's |
 | mirror_folder, mirror_groups | the other files of a mirror's folder; the offsets of the source's groups in the target |
-| failover | where a group continues in a mirror |
+| failover | finds the offsets at which a group continues in a mirror |
 
-Needs Arrow. `tidelog.spark.jobs` runs this, one partition per task.
+The copying code needs Arrow. `tidelog.spark.jobs` runs it, one partition per task.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Rebuilds batches that cannot be copied unchanged: their rows become columns, and then v2 batches without gaps.
+"""Rebuilds batches that cannot be copied unchanged: reads their records as columns, and builds v2 batches without gaps from
+these.
 
 | part of a record | kept |
 |---|---|
 | key, value, headers | byte for byte, including nulls |
 | timestamp | chosen by `TimeRule`, shifted if the copy shifts times; a record without a timestamp stays without one |
 | codec | the codec of its batch; rows with different codecs never share a batch |
-| offset | not kept: a producer's batch counts 0, 1, 2...; `runs` has the source offsets of the rows |
+| offset | not kept: offsets in a producer's batch are 0, 1, 2...; `runs` has the source offsets of the rows |
 
-Rows of adjacent batches are combined, up to `BATCH_BYTES` before compression. So the copy has batches of reasonable size even if
-a time bound leaves two records of each batch, or a v0 or v1 log has one message per batch.
+Rows of adjacent batches are combined, up to `BATCH_BYTES` before compression. The copy therefore has batches of reasonable size
+even if a time bound selects only two records of each batch, or a v0 or v1 log has one message per batch.
 
 No record becomes a Python object. Only `source_batches` uses this.
 """
@@ -37,17 +38,17 @@ BATCH_BYTES = 64 * 1024
 """Size of a rebuilt batch before compression; a single record may be larger."""
 
 HELD_BYTES = 16 * BATCH_BYTES
-"""Batches are built when about this many bytes of keys and values are collected."""
+"""Batches are built once about this many bytes of keys and values have been collected."""
 
 SOURCE_BYTES = 64 * 1024 * 1024
-"""The most bytes of log kept in memory: rows that are far apart in the log may each keep a whole buffer."""
+"""The most bytes of the log kept in memory. A limit is needed because each collected row may keep a whole buffer in memory."""
 
 
 class TimeRule(enum.Enum):
-    """Which timestamp of a record becomes the copy's CreateTime, if the log has LogAppendTime."""
+    """Decides which timestamp of a record becomes the copy's CreateTime if the log has LogAppendTime."""
 
     PRODUCER = "producer"
-    """The producer's timestamp if the log still has it (v2), otherwise the log's."""
+    """The producer's timestamp if the log still has it (v2), otherwise the append time."""
     LOG = "log"
     """The timestamp that the log's readers see."""
 
@@ -67,11 +68,12 @@ class RebuiltBatch(NamedTuple):
     record_count: int
     max_timestamp: int
     partition: int | None = None
-    """The target's, if the rows are spread over several; `runs` is then one run from the first to the last, with gaps."""
+    """The target partition, if the rows are spread over several partitions. `runs` is then a single run, from the first source
+    offset to the last, with gaps."""
 
 
 class Rebuilder:
-    """Collects rows within bounds, and returns them in batches. For one thread."""
+    """Collects rows within bounds, and returns them in batches. Not thread-safe."""
 
     def __init__(self, columns: Columns, rule: TimeRule, shift_ms: int, spread: Spread | None = None) -> None:
         self._columns = columns
@@ -85,7 +87,7 @@ class Rebuilder:
 
     @property
     def rows(self) -> int:
-        """Collected rows that were not yet returned."""
+        """The number of collected rows that `take` has not returned yet."""
         return self._columns.rows
 
     def takes(self, codec: Codec) -> bool:
@@ -165,14 +167,16 @@ class Rebuilder:
 
 
 def shifted(times: pa.Array, shift_ms: int) -> pa.Array:
-    """Return times shifted by `shift_ms`. Raises InvalidArgumentError if a shifted time is before 1970 or beyond int64."""
+    """Return the times shifted by `shift_ms`. Raises InvalidArgumentError if a shifted time is before 1970 or beyond int64."""
     try:
         moved = pc.add_checked(times, pa.scalar(shift_ms, pa.int64()))
     except pa.ArrowInvalid:
-        raise InvalidArgumentError("times shifted too far: beyond int64", found=f"{shift_ms} ms") from None
+        raise InvalidArgumentError("a shifted timestamp does not fit in int64: shift by less", found=f"{shift_ms} ms") from None
     smallest = pc.min(moved).as_py()
     if smallest is not None and smallest < 0:
-        raise InvalidArgumentError("times shifted too far: before 1970", found=f"{smallest} ms", expected="0 or more")
+        raise InvalidArgumentError(
+            "a shifted timestamp is before 1970: shift by less", found=f"{smallest} ms", expected="0 or more"
+        )
     return moved
 
 
@@ -187,7 +191,7 @@ def _column(binary: BinaryBuffers, rows: int) -> BinaryColumn:
 
 
 def _runs(offsets: memoryview) -> list[SourceRun]:
-    """Return ascending offsets as runs without gaps. The work in Python is per gap, not per offset."""
+    """Return ascending offsets as runs without gaps. Runs Python code once per gap, not once per offset."""
     last = len(offsets) - 1
     if offsets[last] - offsets[0] == last:
         return [SourceRun(offsets[0], offsets[last])]
@@ -210,7 +214,7 @@ def _cut(runs: list[SourceRun], at: int, first: int, last: int) -> tuple[tuple[S
 
 
 def _encoded(headers: HeaderBuffers, rows: int) -> BinaryColumn | None:
-    """Return headers in the encoding of v2 records, one per row; None if no row has any."""
+    """Return each row's headers in the encoding of v2 records; None if no row has headers."""
     count = headers.header_count
     if count == 0:
         return None

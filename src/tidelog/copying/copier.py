@@ -3,20 +3,21 @@
 | step | the target | the offset map |
 |---|---|---|
 | begin | the transactional id is initialized: fences an older copier, aborts its open transaction | |
-| | the position committed in the group `job_id` is read | settles the staged chunk |
-| each chunk | batches are appended, so their offsets are known | staged |
-| | the source position is added to the transaction, which commits | confirmed |
-| end | the position is the end of the plan | the same |
+| | the position committed in the group `job_id` is read | the staged chunk is settled |
+| each chunk | batches are appended, so their offsets are known | the chunk is staged |
+| | the source position is added to the transaction, which commits | the chunk is confirmed |
+| end | the position is the end of the plan | its position is the end of the plan |
 
-So read_committed readers see each record in the target once, wherever a copier was killed, and the map has its offset. The
-position is an offset of the source, committed under the *target's* topic and partition (brokers refuse offsets of topics that
-they do not have); its metadata names the source's. So a target partition has one source partition per job.
+So read_committed readers see each record in the target once, at whatever step a copier was killed, and the map has the record's
+offset. The position is an offset of the source. It is committed under the *target's* topic and partition, because brokers refuse
+offsets of topics that they do not have; its metadata names the source's partition. A target partition therefore has one source
+partition per job.
 
-If the target's partitions are others (`spreading`), each source partition has a group of its own, and an offset map for each of
-the target's partitions (`spread_folder`).
+If records are spread over the target's partitions (`spreading`), each source partition has its own group, and an offset map for
+each of the target's partitions (`spread_folder`).
 
-If the target's brokers have no transactions (before 0.11), a chunk is appended, then its position committed: if the copier is
-killed in between, the chunk is duplicated. `CopyResult.is_exact` is False then.
+If the target's brokers do not support transactions (before 0.11), a chunk is appended, then its position is committed. If the
+copier is killed between these steps, the chunk is duplicated. `CopyResult.is_exact` is False then.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ from tidelog.reader.time_search import FoundOffset
 from tidelog.sources.split import Split
 
 CHUNK_BYTES = 8 * 1024 * 1024
-"""The approximate size of a transaction in bytes: large enough for little overhead, small enough to repeat after a crash."""
+"""The approximate size of a transaction in bytes: large enough that its overhead is small, small enough to repeat after a crash.
+"""
 
 CHUNK_SECONDS = 5.0
-"""A transaction that is open longer is committed, however small, because readers of the target wait for it."""
+"""A transaction that has been open for this long is committed, however small, because the target's readers wait for it."""
 
 TRANSACTION_TIMEOUT_MS = 120_000
 """The transaction timeout: far longer than a source takes to answer."""
@@ -62,14 +64,14 @@ class CopyTask:
     """A copy's source and target. Can be pickled; a few hundred bytes per split."""
 
     job_id: str
-    """The group that stores the positions; the transactional id is this with the source's topic and partition."""
+    """The group that stores the positions. The transactional id consists of this and the source's topic and partition."""
     source: TopicPartition
     splits: tuple[Split, ...]
     """The partition's splits, in order, from a read_committed plan."""
     start_offset: int
-    """Where copying begins if nothing was copied before."""
+    """The source offset at which copying begins if nothing has been copied yet."""
     end_offset: int
-    """Source offset after the last planned one: the final position."""
+    """The source offset after the last planned one: the final position."""
     brokers: str
     """The target, `host:port` separated by commas."""
     target: TopicPartition
@@ -89,12 +91,12 @@ class CopyTask:
 
     @property
     def position_key(self) -> TopicPartition:
-        """The partition under which it is stored."""
+        """The target's partition under which the position is stored."""
         return self.target if self.rules.spread is None else TopicPartition(self.target.topic, 0)
 
     @property
     def targets(self) -> list[TopicPartition]:
-        """The partitions that are written."""
+        """The target's partitions that this task writes to."""
         spread = self.rules.spread
         return [self.target] if spread is None else [TopicPartition(self.target.topic, n) for n in range(spread.partitions)]
 
@@ -126,13 +128,13 @@ class CopyResult:
 
 
 def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyResult:
-    """Copy what is left of a task. `cluster` is the target cluster, if it is already open.
+    """Copy the records of a task that have not been copied yet. `cluster` is the target cluster, if it is already open.
 
     Raises:
         ProducerFencedError: another copier with this job id has taken over.
         InvalidArgumentError: the offset map does not fit the target's position, or shifted times would be negative.
         SegmentChangedError, OffsetOutOfRangeError: the source has lost planned records, or the target has lost copied records.
-        CorruptDataError: damaged batches, or map.
+        CorruptDataError: damaged batches, or a damaged map.
         RecordTooLargeError, InvalidTimestampError: the target refuses a batch. UnknownTopicOrPartitionError
         BrokerUnreachableError, BrokerError, ProtocolError, StorageError
         After any error, calling again continues after the last committed chunk.
@@ -144,10 +146,10 @@ def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyRes
             try:
                 return _copy_partition(task, cluster, is_exact=True)
             except UnsupportedForMessageFormatError as error:
-                why = f"{task.target.topic} is of a message format without transactions ({error.found})"
+                why = f"topic {task.target.topic} has message format v0 or v1, which has no transactions ({error.found})"
         else:
-            why = "brokers before 0.11 have no transactions"
-        _log.warning("%s: %s: if the copy is killed, a chunk may be duplicated", task.brokers, why)
+            why = "brokers before Kafka 0.11 do not support transactions"
+        _log.warning("%s: %s: if the copy is killed, its last chunk may be duplicated", task.brokers, why)
         return _copy_partition(task, cluster, is_exact=False)
 
 
@@ -165,8 +167,7 @@ def _copy_partition(task: CopyTask, cluster: Cluster, *, is_exact: bool) -> Copy
             folder = Path(task.map_dir or "")
             if task.rules.spread is not None:
                 folder = spread_folder(folder, target.partition)
-            # There is a position but no map, so the map was lost. The copy's begin is unknown, so no records are assumed before
-            # it.
+            # A position without a map means that the map was lost. The start of the copy is unknown: assume offset 0.
             is_lost = committed is not None and committed <= task.start_offset
             offset_map = maps[target.partition] = opened.enter_context(
                 OffsetMapWriter(folder, task.source, task.target.topic, start_offset=0 if is_lost else task.start_offset)
@@ -197,8 +198,8 @@ def committed_positions(
     """Return a job's position in each source partition of `targets` (source: target); partitions never copied are left out.
 
     A killed copier's transaction is open until it times out. Plans use `require_stable=False`, which does not wait for that:
-    `copy_partition` aborts the transaction and reads the position again. Raises InvalidArgumentError if the target partition has
-    another source's records, and what `committed_offsets` raises.
+    `copy_partition` aborts the transaction and reads the position again. Raises InvalidArgumentError if the job has copied a
+    different source partition into the target partition, and the errors of `committed_offsets`.
     """
     found = committed_offsets(cluster, job_id, targets.values(), require_stable=require_stable)
     positions: dict[TopicPartition, int] = {}
@@ -208,7 +209,7 @@ def committed_positions(
         offset, metadata = found[target]
         if metadata != source_position(*source):
             raise InvalidArgumentError(
-                f"job {job_id} has copied something else into {target.topic}-{target.partition}",
+                f"job {job_id} has copied a different source partition into {target.topic}-{target.partition}",
                 path=str(cluster),
                 found=metadata,
                 expected=source_position(*source),
@@ -218,10 +219,10 @@ def committed_positions(
 
 
 def settled_position(cluster: Cluster, job_id: str, source: TopicPartition, target: TopicPartition) -> int | None:
-    """Return a job's final position in a source partition, None if it was never copied.
+    """Return a job's final position in a source partition, None if the partition was never copied.
 
-    A running copier of the job is fenced, and the open transaction of a killed one is aborted. Raises what `committed_positions`
-    and `BatchAppender.init` raise.
+    A running copier of the job is fenced, and the open transaction of a killed one is aborted. Raises the errors of
+    `committed_positions` and `BatchAppender.init`.
     """
     if transactions_supported(cluster):
         transactional_id = _transactional_id(job_id, source)
@@ -231,12 +232,12 @@ def settled_position(cluster: Cluster, job_id: str, source: TopicPartition, targ
 
 
 def spread_group(job_id: str, source: TopicPartition) -> str:
-    """Return the group with the position of a source partition that is spread over several."""
+    """Return the group that stores the position of a source partition that is spread over several target partitions."""
     return f"{job_id}-{source.partition}"
 
 
 def spread_folder(folder: Path, partition: int) -> Path:
-    """Return the folder with the maps into one of several partitions."""
+    """Return the folder with the offset maps for `partition` of the target, if records are spread over several."""
     return folder / f"to-{partition}"
 
 
@@ -245,7 +246,7 @@ def _transactional_id(job_id: str, source: TopicPartition) -> str:
 
 
 class _Copier:
-    """The state of one `copy_partition`."""
+    """The state of one call of `copy_partition`."""
 
     def __init__(
         self,
@@ -279,7 +280,7 @@ class _Copier:
                         self._appender.abort()
                 raise
             if self._is_exact:
-                # Otherwise those that count the copied records next would miss the last ones.
+                # Otherwise a reader that counts the copied records next would miss the last ones.
                 self._appender.wait_until_visible()
         return CopyResult(
             task.source,
@@ -345,7 +346,7 @@ def _map_runs(appended: Iterable[Appended]) -> Iterator[MapRun]:
         batch = one.tag
         assert isinstance(batch, CopiedBatch)
         if one.base_offset < 0:
-            # It was appended at a second attempt, and the broker no longer knows where. It is certainly after the previous batch.
+            # The batch was resent, and the broker no longer knows its offset. It is certainly after the previous batch.
             yield MapRun(batch.runs[0].first, batch.runs[-1].last, one.key.partition, known_end, UNKNOWN_COUNT)
             continue
         target_offset = one.base_offset

@@ -23,7 +23,7 @@ _log = logging.getLogger("tidelog.copying")
 
 
 class PlannedPartition(NamedTuple):
-    """The offsets `[start_offset, end_offset)` to read of a source partition, limited by the time range."""
+    """The offsets `[start_offset, end_offset)` of a source partition that must be read for the time range."""
 
     source: TopicPartition
     splits: tuple[Split, ...]
@@ -31,7 +31,7 @@ class PlannedPartition(NamedTuple):
     end_offset: int
     log_start_offset: int
     notes: tuple[str, ...]
-    """Requested records that are missing from a folder."""
+    """Notes about requested records that are missing from a data folder."""
 
 
 def plan_copy(
@@ -43,9 +43,10 @@ def plan_copy(
     partitions: Iterable[int] | None = None,
     offsets: OffsetRanges | None = None,
 ) -> list[PlannedPartition]:
-    """Plan to read `start_ms <= timestamp < end_ms` of a topic, between the offsets given for its partitions.
+    """Return the plan to read a topic's records with `start_ms <= timestamp < end_ms`, between the offsets given for its
+    partitions.
 
-    Records missing from a folder are logged as a warning: the copy will lack them. Raises as `Source.plan`.
+    Records missing from a data folder are logged as a warning: the copy will lack them. Raises the errors of `Source.plan`.
     """
     request = ScanRequest(
         topic=topic,

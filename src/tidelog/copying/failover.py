@@ -1,12 +1,12 @@
-"""Finds where a consumer group continues in a mirror after the source has failed, and how much it will read twice (KIP-32's use
-case 3).
+"""Finds the offsets at which a consumer group continues in a mirror after the source has failed, and how many records it will
+read twice (KIP-32's use case 3).
 
-The group's position in the source comes from, in this order:
+The group's position in the source comes from the first of these that applies:
 
 | source of the position | if |
 |---|---|
-| the source: a cluster that still answers, or the rest of its data folder | it is given |
-| the mirror's folder: the groups' offsets when the mirror last read them | it is given, and has the group |
+| the source: a cluster that still answers, or what is left of its data folder | the source is given |
+| the mirror's folder: the groups' offsets when the mirror last read them | the folder is given, and has the group |
 | the caller: the time up to which everything was read | `read_until_ms` is given |
 
 | position | is | skips |
@@ -17,14 +17,14 @@ The group's position in the source comes from, in this order:
 MaxLatency is the longest delay between a record's CreateTime and its append to the source's log, including clock skew.
 
 The position by time is safe. An unread record was appended to the source's log after the last read record, so after that record's
-time. It was created at most MaxLatency before its append. So neither its CreateTime nor its append time in the mirror is before
-the searched time. If the source has LogAppendTime, the last record's time is its append time; then the same holds, and less is
-read twice.
+time. The unread record was created at most MaxLatency before its append. So neither its CreateTime nor its append time in the
+mirror is before the searched time. If the source has LogAppendTime, the last record's time is its append time. Then the same
+holds, and fewer records are read twice.
 
 A position by time that is after the map's position is never used: MaxLatency was too small, and a note says so.
 
 Records that will be read twice are counted in the mirror, between the position and the copy of the first unread record. Without a
-map that copy is unknown; the number of records up to the end is then an upper bound.
+map that copy is unknown. The records up to the end are then counted, as an upper bound.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ from tidelog.sources.stream import scan
 By: TypeAlias = Literal["map", "time"]
 
 MAX_COUNTED_BYTES = 1024 * 1024 * 1024
-"""At most this many bytes of the mirror are read for counting. If that is not enough, offsets are counted: an upper bound."""
+"""At most this many bytes of the mirror are read to count records. If that is not enough, offsets are counted, as an upper bound.
+"""
 
 _LOOKED_BACK = (1, 100, 10_000)
-"""The number of offsets before a position that are searched for the last record: markers and gaps may lie in between."""
+"""The number of offsets before a position that are searched for the last record. Larger numbers follow because markers and gaps
+may fill the smaller ranges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +69,15 @@ class FailoverOptions:
     map_dir: str | os.PathLike[str] | None = None
     """The mirror's folder."""
     source: str | None = None
-    """`host:port` of the source if it answers, or its data folder."""
+    """The source: `host:port` if it still answers, or its data folder."""
     max_latency_ms: int | None = None
     """The longest delay between a record's CreateTime and its append to the source's log; needed for positions by time."""
     read_until_ms: int | None = None
     """The time up to which the group has read everything, if its offsets are unknown."""
     topics: tuple[str, ...] = ()
-    """Topics of the source; empty for all of the group's. Required with `read_until_ms`."""
+    """Topics of the source; empty for all topics of the group. Required with `read_until_ms`."""
     by: By | None = None
-    """Which position to use. By default it is the map's, if there is a map."""
+    """Which position to use; by default the map's, if there is a map."""
     prefix: str = ""
     """The prefix of topic names in the mirror, if no folder stores it."""
 
@@ -87,29 +89,29 @@ class PartitionFailover:
     source: TopicPartition
     target: TopicPartition
     committed_offset: int | None
-    """The offset in the source; None if only a time is known."""
+    """The group's offset in the source; None if only a time is known."""
     by_map: int | None
-    """Offset in the target, None without a map."""
+    """The group's offset in the target by the map; None without a map."""
     is_exact: bool
     """Whether the map's position is exactly the first unread record."""
     last_read_ms: int | None
     """The time of the last record read, None if unknown."""
     by_time: int | None
-    """Offset in the target, None without a time or MaxLatency."""
+    """The group's offset in the target by time; None without a time or MaxLatency."""
     position: int | None
-    """Where the group continues in the target; None if unknown."""
+    """The offset at which the group continues in the target; None if unknown."""
     again: int
-    """Records of the target at or after the position that the group has already read in the source."""
+    """The number of records at or after the position that the group has already read in the source."""
     again_is_exact: bool
-    """Whether these records were counted; otherwise their number is an upper bound."""
+    """Whether `again` is exact; otherwise it is an upper bound."""
     note: str = ""
 
 
 def plan_failover(target: Cluster, options: FailoverOptions) -> list[PartitionFailover]:
-    """Return where the group would continue, partition by partition, without changing anything.
+    """Return, for each partition, where the group would continue. Changes nothing.
 
     Raises:
-        InvalidArgumentError: too little is known for any position; the mirror's folder belongs to another cluster.
+        InvalidArgumentError: too little is known for any position; the mirror's folder belongs to a different cluster.
         NotFoundError: the group is unknown, or none of its topics is in the target.
         BrokerError, BrokerUnreachableError, CorruptDataError, StorageError
     """
@@ -138,11 +140,11 @@ class _Planner:
         identity = read_identity(folder)
         if identity is None:
             return OffsetMap.open(folder)
-        self._target.refresh([])  # The cluster id is only in metadata.
+        self._target.refresh([])  # Only a metadata response has the cluster id.
         if self._target.cluster_id is not None and identity.target != self._target.cluster_id:
             # The target may be the source itself, whose own offsets would be overwritten.
             raise InvalidArgumentError(
-                "the folder belongs to a mirror into another cluster",
+                "the folder belongs to a mirror into a different cluster",
                 path=folder,
                 found=self._target.cluster_id,
                 expected=identity.target,
@@ -165,7 +167,7 @@ class _Planner:
         }
         if not known:
             missing = sorted({target.topic for target in targets.values()})
-            raise NotFoundError(f"none of the group's topics exists: {', '.join(missing)}", path=str(self._target))
+            raise NotFoundError(f"none of the group's topics exists in the target: {', '.join(missing)}", path=str(self._target))
         ends = log_ends(self._target, list(known.values()), "read_committed")
         planned = [self._plan(source, target, committed[source], ends[target]) for source, target in sorted(known.items())]
         if all(one.position is None for one in planned):
@@ -190,7 +192,7 @@ class _Planner:
             found = None if seen is None else seen.groups.get(group)
         else:
             raise InvalidArgumentError(
-                "what the group has read is unknown",
+                "it is unknown what the group has read",
                 expected="the source, a mirror's folder, or the time up to which it has read",
             )
         if options.topics:
@@ -202,13 +204,13 @@ class _Planner:
 
     def _partitions_of_topics(self) -> dict[TopicPartition, int | None]:
         if not self._options.topics:
-            raise InvalidArgumentError("without committed offsets, the topics that the group has read must be named")
+            raise InvalidArgumentError("without committed offsets, name the topics that the group has read")
         found: dict[TopicPartition, int | None] = {}
         for topic in self._options.topics:
             try:
                 partitions = self._target.topic_now(self._prefix + topic).partitions
             except UnknownTopicOrPartitionError as error:
-                error.message += ", the name in the mirror of a topic that the group has read"
+                error.message += ", which is the name in the mirror of a topic that the group has read"
                 raise
             found.update((TopicPartition(topic, number), None) for number in partitions)
         return found
@@ -232,9 +234,9 @@ class _Planner:
         if known is not None and committed is not None:
             by_map, is_exact = known.target_of(committed)
             if committed > known.next_source_offset:
-                notes.append(f"{committed - known.next_source_offset} offsets that it has read are not in the mirror")
+                notes.append(f"{committed - known.next_source_offset} offsets that the group has read are not in the mirror")
             elif committed < known.start_offset:
-                notes.append(f"{known.start_offset - committed} offsets that it has not read are not in the mirror")
+                notes.append(f"{known.start_offset - committed} offsets that the group has not read are not in the mirror")
         last_read_ms = self._last_read_ms(source, target, committed, by_map)
         by_time = None
         if last_read_ms is not None and options.max_latency_ms is not None:
@@ -244,7 +246,7 @@ class _Planner:
         position = by_time if options.by == "time" or by_map is None else by_map
         again, again_is_exact = 0, True
         if position is None:
-            notes.append("no position to continue from: no map of it, or no time")
+            notes.append("no position is known: the partition has no offset map, and a time or MaxLatency is missing")
         else:
             if by_map is not None and position > by_map:
                 notes.append(f"the position by time would skip {position - by_map} offsets: MaxLatency is too small")
@@ -270,7 +272,9 @@ class _Planner:
     def _again(
         self, target: TopicPartition, position: int, known: PartitionMap | None, committed: int | None, ends: Ends
     ) -> tuple[int, bool]:
-        """Return the number of records at or after the position that were already read in the source, and whether it is exact."""
+        """Return the number of records at or after the position that were already read in the source, and whether that
+        number is exact.
+        """
         unread = least = None
         if known is not None and committed is not None:
             unread, least = known.behind(committed), known.target_of(committed).offset

@@ -3,10 +3,10 @@
 | file | |
 |---|---|
 | ``<topic>-<partition>.offsetmap`` | source offsets and target offsets (`offset_map`) |
-| ``mirror.json`` | the owner of the folder: the job, the clusters, the names of topics in the target |
-| ``groups.json`` | the groups' committed offsets in the source when they were last read |
+| ``mirror.json`` | the owner of the folder: the job, the clusters, the names of the topics in the target |
+| ``groups.json`` | the groups' committed offsets in the source, as last read |
 
-Both JSON files are replaced as a whole. A folder belongs to one mirror. Another source, target or job is refused, because the
+Both JSON files are replaced as a whole. A folder belongs to one mirror. A different source, target or job is refused, because the
 stored positions and maps do not apply to it.
 """
 
@@ -49,19 +49,21 @@ class SeenGroups:
 
 
 def claim_folder(folder: str | os.PathLike[str], identity: MirrorIdentity) -> None:
-    """Create the folder, or check that it is this mirror's. Raises InvalidArgumentError, CorruptCheckpointError, StorageError."""
+    """Create the folder, or check that it belongs to this mirror. Raises InvalidArgumentError, CorruptCheckpointError,
+    StorageError.
+    """
     path = Path(folder)
     known = read_identity(path)
     if known is None:
         make_folder(path)
         if write_new_json(path / MIRROR_FILE, VERSION, asdict(identity)):
             return
-        known = read_identity(path)  # Another mirror has created it meanwhile.
+        known = read_identity(path)  # Another mirror has created the file meanwhile.
         assert known is not None
     for name, value in asdict(known).items():
         if value != getattr(identity, name):
             raise InvalidArgumentError(
-                f"the folder belongs to another mirror: {name}",
+                f"the folder belongs to a different mirror: its {name} differs",
                 path=path / MIRROR_FILE,
                 found=getattr(identity, name),
                 expected=value,

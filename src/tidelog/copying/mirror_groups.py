@@ -1,15 +1,15 @@
-"""The source's consumer groups on the target: their offsets, by the offset maps.
+"""Sets the offsets of the source's consumer groups in the target, by the offset maps.
 
 | a group's committed offset in the source | its offset in the target |
 |---|---|
 | an offset that was mirrored | the offset of the same record in the target (`OffsetMap.target_of`) |
 | an offset that is not yet mirrored | the end of the mirrored records: no record is skipped, some may be read twice later |
-| in a topic that is not mirrored | none |
+| an offset in a topic that is not mirrored | none |
 
-Mirrors store their positions in groups as well: if all groups are requested, groups with a mirror's default name are left out.
+Mirrors also store their positions in groups. If all groups are requested, groups with a mirror's default name are left out.
 
-An offset in the target is never moved back. The offsets of a group with members in the target are not changed, because the group
-has already moved there.
+An offset in the target is never moved back. The offsets of a group that has members in the target are not changed, because
+the group has already moved there.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ JOB_PREFIX = "mirror-"
 
 
 def offsets_of_groups(source: Groups, groups: Iterable[str] | None) -> Mapping[str, Mapping[TopicPartition, int]]:
-    """Return the committed offsets of groups, None for all of the source's groups. Raises what reading and requests raise."""
+    """Return the committed offsets of `groups`, or of all the source's groups if it is None. Raises the errors of reading and
+    requests.
+    """
     return source.committed(_consumers(source.list()) if groups is None else dict.fromkeys(groups))
 
 
 def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int], maps: OffsetMap) -> None:
     """Set a group's offsets in the target to the copies of its positions in the source, if that moves them forward.
 
-    Nothing is set while the group has members there. Raises CorruptDataError for a damaged map, BrokerError,
+    Nothing is set while the group has members in the target. Raises CorruptDataError for a damaged map, BrokerError,
     BrokerUnreachableError.
     """
     if describe_group(target, group).state not in (EMPTY, DEAD):
@@ -57,7 +59,7 @@ def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int
         try:
             commit_offsets(target, group, new)
         except BrokerError as error:
-            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:  # If it is, the group has got members.
+            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:  # This code means that the group now has members.
                 raise
 
 

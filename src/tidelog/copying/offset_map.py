@@ -6,19 +6,19 @@ A folder has a file for each source partition (`offset_map_file`). The copier ap
 |---|---|---|---|
 | 1 | batches appended, offsets known | | the transaction is aborted; nothing is recorded |
 | 2 | | `stage(runs)`, synced | the target's committed position decides |
-| 3 | the transaction commits, the position with it | | the same |
-| 4 | | `confirm()` | |
+| 3 | the transaction commits, with the position | | the target's committed position decides |
+| 4 | | `confirm()` | the chunk counts |
 
-A writer begins with `settle`, after it has fenced older writers and read the committed position. From then on the older writers'
+A writer calls `settle` first, after it has fenced older writers and read the committed position. From then on, older writers'
 staged chunks are void. Readers ignore staged chunks unless they are given the committed position.
 
 | a source offset | its target offset | is exact |
 |---|---|---|
 | in a linear run | at the same distance from the run's beginning | yes |
 | between two runs, where nothing was copied (markers, aborted records, gaps) | the beginning of the later run | yes |
-| in a run with gaps, after its first record | the beginning of the run | no: at most the run's records lie before it |
+| in a run with gaps, after its first record | the beginning of the run | no: earlier records of the run may be read, too |
 | after the last run, up to the copying position | after the last run's records | yes |
-| after the copying position | the same | no: the records in between are missing in the target |
+| after the copying position | after the last run's records | no: the records in between are missing in the target |
 | before copying began | the beginning of the first run | no: those records are not in the target |
 
 Reading from the target offset, exact or not, skips none of the copied records at or after the source offset.
@@ -70,16 +70,16 @@ class PartitionMap:
         self.source = head.source
         self.target_topic = head.target_topic
         self.start_offset = head.start_offset
-        """Source offset where copying began."""
+        """The source offset at which copying began."""
         self.runs = runs
-        """The runs in order of source offsets; offsets in gaps between runs were not copied."""
+        """The runs in order of source offsets. Source offsets between two runs were not copied."""
         self.next_source_offset = next_source_offset
         """The source offset that copying has reached."""
         self._last_offsets = [run.last_source_offset for run in runs]
 
     @property
     def end_target_offset(self) -> int:
-        """Target offset after the last copied record; 0 if there is none."""
+        """The target offset after the last copied record; 0 if nothing was copied."""
         return self.runs[-1].next_target_offset if self.runs else 0
 
     def target_of(self, source_offset: int) -> TargetPosition:
@@ -97,7 +97,7 @@ class PartitionMap:
         return TargetPosition(run.target_offset, False)
 
     def behind(self, source_offset: int) -> int | None:
-        """Return a target offset before which all copies of earlier source records lie; None if unknown.
+        """Return a target offset above the copies of all records below `source_offset`; None if it is unknown.
 
         If `target_of` is exact, both return the same offset.
         """
@@ -123,12 +123,12 @@ class OffsetMap:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], settled: Mapping[TopicPartition, int] | None = None) -> OffsetMap:
-        """Open a folder of maps. `settled`: positions committed in the target, by source partition; staged chunks up to there
-        count, even if they are not confirmed. Raises NotFoundError.
+        """Open a folder of maps. `settled` has the positions committed in the target, by source partition: staged chunks below a
+        position count, even if they are not confirmed. Raises NotFoundError.
         """
         path = Path(folder)
         if not path.is_dir():
-            raise NotFoundError("no such folder of offset maps", path=path)
+            raise NotFoundError("the folder of offset maps does not exist", path=path)
         return cls(path, settled or {})
 
     def partitions(self) -> list[TopicPartition]:
@@ -136,21 +136,21 @@ class OffsetMap:
         try:
             names = [path.name.removesuffix(SUFFIX) for path in self._folder.iterdir() if path.name.endswith(SUFFIX)]
         except OSError as error:
-            raise StorageError(f"cannot list a folder: {error.strerror or error}", path=self._folder) from error
+            raise StorageError(f"cannot list the folder of offset maps: {error.strerror or error}", path=self._folder) from error
         split = (name.rpartition("-") for name in names)
         return sorted(TopicPartition(topic, int(number)) for topic, dash, number in split if dash and number.isdecimal())
 
     def partition(self, source: TopicPartition) -> PartitionMap:
         """Return the map of a source partition.
 
-        Raises NotFoundError, CorruptDataError, StorageError; InvalidArgumentError for a file of another partition.
+        Raises NotFoundError, CorruptDataError, StorageError; InvalidArgumentError if the file is of a different partition.
         """
         found = self._parts.get(source)
         if found is None:
             path = map_path(self._folder, source)
             state = read_state(path)
             if state is None:
-                raise NotFoundError(f"no offset map of {source.topic}-{source.partition}", path=path)
+                raise NotFoundError(f"there is no offset map for {source.topic}-{source.partition}", path=path)
             _check_source(state.head, source, path)
             runs, position = state.runs, state.next_source_offset
             if state.staged_position is not None and self._settled.get(source, -1) >= state.staged_position:
@@ -161,19 +161,21 @@ class OffsetMap:
         return found
 
     def target_of(self, topic: str, partition: int, source_offset: int) -> TargetPosition:
-        """Return (target offset, whether it is exact) for an offset of a source partition. Raises as `partition`."""
+        """Return the target offset for an offset of a source partition, and whether it is exact. Raises the errors of
+        `partition`.
+        """
         return self.partition(TopicPartition(topic, partition)).target_of(source_offset)
 
 
 class OffsetMapWriter:
-    """Appends to the map of one source partition; for one thread. `settle` comes first, then `stage` and `confirm` alternate."""
+    """Appends to the map of one source partition. Not thread-safe. Call `settle` first, then `stage` and `confirm` in turn."""
 
     def __init__(
         self, folder: str | os.PathLike[str], source: TopicPartition, target_topic: str, *, start_offset: int = 0
     ) -> None:
-        """Create or open a map. `start_offset` is where copying begins, for a new map.
+        """Create or open a map. In a new map, `start_offset` is the source offset at which copying begins.
 
-        Raises InvalidArgumentError if the map is of another partition or target topic, CorruptDataError, StorageError.
+        Raises InvalidArgumentError if the map is of a different partition or target topic, CorruptDataError, StorageError.
         """
         self._path = map_path(Path(folder), source)
         self._writer = secrets.randbits(64)
@@ -188,7 +190,7 @@ class OffsetMapWriter:
         _check_source(state.head, source, self._path)
         if state.head.target_topic != target_topic:
             raise InvalidArgumentError(
-                "an offset map belongs to another target topic",
+                "the offset map belongs to a different target topic",
                 path=self._path,
                 found=target_topic,
                 expected=state.head.target_topic,
@@ -210,7 +212,7 @@ class OffsetMapWriter:
 
     @property
     def end_target_offset(self) -> int:
-        """Target offset after the last confirmed record when the map was opened; 0 if there is none."""
+        """The target offset after the last confirmed record when the map was opened; 0 if there was none."""
         return self._state.runs[-1].next_target_offset if self._state.runs else 0
 
     @property
@@ -221,17 +223,17 @@ class OffsetMapWriter:
     def settle(self, committed: int | None) -> int:
         """Decide whether an earlier writer's staged chunk counts, and return the source offset to continue from.
 
-        `committed` is the target's committed position. It is None for a new job, or if the target has dropped the position; then
-        the map's position is used. If the target is ahead, the offsets in between are recorded as copied to unknown offsets.
-        Raises InvalidArgumentError if the target is behind a confirmed chunk, or has dropped the position needed for a staged
-        one.
+        `committed` is the target's committed position. If it is None (a new job, or the target has dropped the position), the
+        map's position is used. If the target's position is ahead of the map's, the offsets between them are recorded as copied to
+        unknown target offsets. Raises InvalidArgumentError if the target's position is below a confirmed chunk's, or if it is
+        missing but needed to settle a staged chunk.
         """
         state = self._state
         counts = False
         if state.staged_position is not None:
             if committed is None and state.runs:
                 raise InvalidArgumentError(
-                    "the target no longer knows how far an interrupted copy came: its last chunk may or may not be there",
+                    "the target has lost the position of an interrupted copy: it is unknown whether the last chunk was committed",
                     path=self._path,
                     expected=f"{self._next_source_offset} or {state.staged_position}",
                 )
@@ -239,7 +241,7 @@ class OffsetMapWriter:
         position = state.staged_position if counts and state.staged_position is not None else self._next_source_offset
         if committed is not None and committed < self._next_source_offset:
             raise InvalidArgumentError(
-                "the target's position is before the end that its offset map has confirmed",
+                "the target's committed position is below the position confirmed in the offset map",
                 path=self._path,
                 found=committed,
                 expected=self._next_source_offset,
@@ -247,21 +249,22 @@ class OffsetMapWriter:
         self._next_source_offset = max(position, committed or 0)
         with _storage_error(self._path):
             if os.fstat(self._fd).st_size > self._end_position:
-                os.ftruncate(self._fd, self._end_position)  # A chunk torn by a crash.
+                os.ftruncate(self._fd, self._end_position)  # Remove a chunk torn by a crash.
         self._append(open_chunk(self._writer, counts, self._next_source_offset))
         self._is_settled = True
         return self._next_source_offset
 
     def stage(self, runs: Iterable[MapRun], next_source_offset: int | None = None) -> None:
-        """Record a chunk that is about to be committed, and sync the file. `next_source_offset`: the position committed with it,
-        by default after the last run. Raises InvalidArgumentError if the chunk does not continue the map, StorageError.
+        """Record a chunk that is about to be committed, and sync the file. `next_source_offset` is the position committed with
+        it, by default the offset after the last run. Raises InvalidArgumentError if the chunk does not continue the map,
+        StorageError.
         """
         noted: list[MapRun] = []
         position = self._next_source_offset
         for run in runs:
             if run.source_offset < position or run.last_source_offset < run.source_offset:
                 raise InvalidArgumentError(
-                    "a run does not follow the one before it",
+                    "a run of the offset map overlaps the previous run",
                     path=self._path,
                     found=run,
                     expected=f"source offset {position} or later",
@@ -271,11 +274,14 @@ class OffsetMapWriter:
         if next_source_offset is not None:
             if next_source_offset < position:
                 raise InvalidArgumentError(
-                    "the position is before the end of its runs", path=self._path, found=next_source_offset, expected=position
+                    "the position to commit is below the end of the runs",
+                    path=self._path,
+                    found=next_source_offset,
+                    expected=position,
                 )
             position = next_source_offset
         if not self._is_settled or self._staged is not None:
-            raise InvalidArgumentError("settle, confirm or discard first", path=self._path)
+            raise InvalidArgumentError("the offset map is not ready: call settle, confirm or discard first", path=self._path)
         self._append(stage_chunk(self._writer, position, noted))
         self._staged = position
 
@@ -294,7 +300,7 @@ class OffsetMapWriter:
             self._staged = None
 
     def close(self) -> None:
-        """Close the file; a staged chunk stays undecided, as after a crash."""
+        """Close the file. A staged chunk remains undecided, as after a crash."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -322,10 +328,12 @@ class OffsetMapWriter:
 
 
 def _check_source(head: MapHead, source: TopicPartition, path: Path) -> None:
-    """Raise InvalidArgumentError for a map of another partition under this name: its offsets would be used for this one."""
+    """Raise InvalidArgumentError if the file with this name is the map of a different partition. Its offsets would be wrong
+    here.
+    """
     if head.source != source:
         raise InvalidArgumentError(
-            "the offset map belongs to another partition", path=path, found=f"{head.source.topic}-{head.source.partition}"
+            "the offset map belongs to a different partition", path=path, found=f"{head.source.topic}-{head.source.partition}"
         )
 
 

@@ -7,22 +7,22 @@
 | 0..3 | length of the bytes after the checksum, uint32 |
 | 4..7 | CRC-32C of those bytes |
 | 8 | kind |
-| 9..16 | writer: a random number, new at each opening |
+| 9..16 | writer: a random number, chosen each time the file is opened |
 | 17.. | content |
 
 | kind | content | meaning |
 |---|---|---|
 | 0 head | JSON: source topic and partition, target topic, `start_offset` | only the first chunk |
 | 1 open | int8 verdict, int64 position | a writer begins at the position; the staged chunk counts if the verdict is 1 |
-| 2 stage | int64 next source offset, then runs | a chunk was appended to the target, and will be committed |
+| 2 stage | int64 next source offset, then runs | a chunk has been appended to the target, and will be committed |
 | 3 confirm | | the staged chunk counts |
 | 4 discard | | the staged chunk does not count |
 
 A run is int64 source offset, last source offset; int32 target partition; int64 target offset; int32 record count; int64 largest
 timestamp.
 
-Chunks of any writer but the last one that opened are void: a zombie may continue staging, but its transaction is fenced and never
-commits. A staged chunk at the end is undecided: only the target knows whether it was committed.
+Only the chunks of the last writer that opened the file count. A zombie may continue staging, but its transaction is fenced and
+never commits. A staged chunk at the end is undecided: only the target knows whether it was committed.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _RUN = struct.Struct("<qqiqiq")
 
 
 class MapRun(NamedTuple):
-    """Consecutive records of a source partition that are in a target partition in the same order and without gaps.
+    """Consecutive records of a source partition whose copies are in a target partition, in the same order and without gaps.
 
-    If `record_count` equals the number of source offsets, the run is linear: all target offsets differ from the source offsets by
+    If `record_count` equals the number of source offsets, the run is linear: each target offset differs from its source offset by
     the same number.
     """
 
@@ -67,7 +67,7 @@ class MapRun(NamedTuple):
     target_offset: int
     record_count: int
     max_timestamp: int = NO_TIMESTAMP
-    """Epoch ms, from the source."""
+    """The largest timestamp of the source records, epoch ms."""
 
     @property
     def is_linear(self) -> bool:
@@ -79,7 +79,9 @@ class MapRun(NamedTuple):
 
 
 class MapHead(NamedTuple):
-    """The subject of a map. `start_offset`: copying began there; earlier records of the source are not in the target."""
+    """The partition and target topic of a map. Copying began at `start_offset`; earlier records of the source are not in the
+    target.
+    """
 
     source: TopicPartition
     target_topic: str
@@ -92,12 +94,12 @@ class MapState(NamedTuple):
     head: MapHead
     runs: list[MapRun]
     next_source_offset: int
-    """Copying has passed all source offsets below this one."""
+    """All source offsets below this one have been copied or skipped."""
     staged: list[MapRun]
     staged_position: int | None
-    """`next_source_offset` if the staged chunk counts; None without a staged chunk."""
+    """The value of `next_source_offset` if the staged chunk counts; None without a staged chunk."""
     end_position: int
-    """Byte after the last whole chunk."""
+    """The file position after the last whole chunk."""
 
 
 def map_path(folder: Path, source: TopicPartition) -> Path:
@@ -134,7 +136,7 @@ def chunk(kind: int, writer: int, content: bytes = b"") -> bytes:
 
 
 def read_state(path: Path) -> MapState | None:
-    """Read a map; None if there is none yet. Raises CorruptDataError, StorageError."""
+    """Read a map. Return None if the file does not exist yet. Raises CorruptDataError, StorageError."""
     try:
         data = read_whole(path)
     except FileNotFoundError:
@@ -173,7 +175,7 @@ def read_state(path: Path) -> MapState | None:
 
 
 def add_run(runs: list[MapRun], run: MapRun) -> None:
-    """Add a run; merge it with the last run if it continues that run."""
+    """Add a run to `runs`; merge it with the last run if it continues that run."""
     if runs:
         last = runs[-1]
         if run.record_count == UNKNOWN_COUNT:  # The target offsets are unknown, but they are after those of the previous run.
@@ -214,7 +216,7 @@ def _gap(runs: list[MapRun], start: int, end: int) -> MapRun:
 
 def _chunks(data: bytes, path: Path) -> Iterator[tuple[int, int, int, bytes]]:
     """Yield (end, kind, writer, content) of each whole chunk, up to a torn last chunk. Raises CorruptDataError if whole chunks
-    follow a torn one.
+    follow a torn chunk.
     """
     position = 0
     while position + _FRAME.size <= len(data):
@@ -228,7 +230,9 @@ def _chunks(data: bytes, path: Path) -> Iterator[tuple[int, int, int, bytes]]:
         if crc32c(body) != crc:
             if end == len(data):
                 return
-            raise CorruptDataError("checksum of a chunk of an offset map", path=path, position=position, expected=crc)
+            raise CorruptDataError(
+                "the checksum of a chunk of an offset map is wrong", path=path, position=position, expected=crc
+            )
         kind, writer = _START.unpack_from(body)
         yield end, kind, writer, body[_START.size :]
         position = end
@@ -242,5 +246,7 @@ def _read_head(content: bytes, path: Path) -> MapHead:
             source = TopicPartition(head["source_topic"], head["source_partition"])
             return MapHead(source, head["target_topic"], head["start_offset"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError("the header of an offset map", path=path, position=0) from error
-    raise CorruptDataError("version of an offset map", path=path, position=0, found=version, expected=VERSION)
+        raise CorruptDataError("the header of an offset map is invalid", path=path, position=0) from error
+    raise CorruptDataError(
+        "the version of an offset map is not supported", path=path, position=0, found=version, expected=VERSION
+    )

@@ -1,15 +1,15 @@
-"""A replay: its window and target, fixed at its first start and stored beside its offset map.
+"""A replay: its window and target, which are fixed when it is first started, and stored next to its offset map.
 
 `<map folder>/replay.json` has the request, the job's id, and each partition's offsets `[start, end)`:
 
-| in the request | becomes at the first start |
+| in the request | fixed at the first start as |
 |---|---|
 | times | epoch ms: `-3d` means the same three days when the replay is resumed |
 | the end | each partition's last stable offset: later appends are excluded, however early their timestamps |
 | the start | the first offset that must be read for the window |
 
-A replay that is started again with the same folder continues at the position in the target's transactions. An error is raised if
-the source has meanwhile lost records of the window that are not yet copied.
+A replay that is started again with the same folder continues at the position that the target's transactions committed. If the
+source has since lost records of the window that are not yet copied, an error is raised.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ VERSION = 1
 _WHAT = "the file of a replay"
 
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"}
-"""Settings of a target topic that a replay creates: all old records must be kept, with their timestamps."""
+"""Settings of a target topic that a replay creates. They keep all old records, with their timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """The request. Times in epoch ms, None for no bound; `source` a data folder or brokers, `target` brokers."""
+    """The request. Times are in epoch ms, None for no bound. `source` is a data folder or brokers, `target` is brokers."""
 
     source: str
     topic: str
@@ -58,10 +58,10 @@ class ReplayRequest:
     time: TimeRule = TimeRule.PRODUCER
 
     def __post_init__(self) -> None:
-        # Workers have their own working folders.
+        # Workers have different working directories.
         object.__setattr__(self, "source", settled(self.source))
         if not kind_of(self.target).is_cluster:
-            raise InvalidArgumentError("a replay can only write to brokers", found=self.target, expected="host:port")
+            raise InvalidArgumentError("the target of a replay must be brokers", found=self.target, expected="host:port")
         if self.start_ms is not None and self.end_ms is not None and self.end_ms < self.start_ms:
             raise InvalidArgumentError(
                 f"the window ends at {format_time(self.end_ms)}, before its start {format_time(self.start_ms)}"
@@ -80,7 +80,7 @@ class Replay:
     job_id: str
     request: ReplayRequest
     target_cluster: str | None
-    """The target's cluster id, if it has one."""
+    """The target's cluster id; None if it has none."""
     ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Partition → offsets `[start, end)`."""
 
@@ -91,15 +91,16 @@ class Replay:
 
 
 def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Replay, list[CopyTask]]:
-    """Begin or resume a replay: return the replay and the remaining copy tasks, the largest first.
+    """Begin or resume a replay. Return the replay and the remaining copy tasks, the largest first.
 
     A missing target topic is created, with the source's number of partitions, no retention, and CreateTime.
 
     Raises:
-        InvalidArgumentError: the folder has another replay's map; source and target are the same topic; the target's topic
-            has too few partitions; the target's address belongs to another cluster now.
-        OffsetOutOfRangeError: records that are not yet copied are gone. CorruptDataError, StorageError: the folder's files.
-        Also raises what `plan_copy` and the target's brokers raise.
+        InvalidArgumentError: the folder has the map of a different replay; source and target are the same topic; the
+            target's topic has too few partitions; the target's address now belongs to a different cluster.
+        OffsetOutOfRangeError: records that are not yet copied no longer exist.
+        CorruptDataError, StorageError: the folder's files.
+        Also raises the errors of `plan_copy` and of the target's brokers.
     """
     folder = Path(map_dir).absolute()
     replay = read_replay(folder)
@@ -107,7 +108,7 @@ def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Re
         target.topics()
         if replay is None:
             replay = _begin(request, target, folder)
-        # If two replays began at the same time, the first has written the file, and its file is used.
+        # If two replays begin at the same time, the first one writes the file, and both use it.
         _check_same(replay, request, target, folder)
         # Use the addresses and the connection's configuration of this request, not the stored ones.
         replay = replace(replay, request=replace(replay.request, source=request.source, target=request.target))
@@ -142,7 +143,7 @@ def read_replay(folder: Path) -> Replay | None:
 
 
 def _write(replay: Replay, folder: Path) -> bool:
-    """Write the file of a new replay; return False if another replay has begun there meanwhile."""
+    """Write the file of a new replay. Return False if another replay has written its file in this folder meanwhile."""
     asked = asdict(replay.request) | {"time": replay.request.time.value}
     content = {
         "job_id": replay.job_id,
@@ -156,7 +157,7 @@ def _write(replay: Replay, folder: Path) -> bool:
 
 def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
     if folder.exists() and any(folder.glob("*.offsetmap")):
-        raise InvalidArgumentError("the folder holds offset maps of another copy", path=folder)
+        raise InvalidArgumentError("the folder has the offset maps of a different copy", path=folder)
     with open_source(request.source) as source:
         shape = shapes_of(source, [request.topic])[request.topic]
         if _is_of(source, target) and request.topic == request.target_topic and _is_same_topic(source, request.topic, target):
@@ -183,7 +184,7 @@ def _is_of(source: Source, target: Cluster) -> bool:
 
 
 def _is_same_topic(source: Source, topic: str, target: Cluster) -> bool:
-    """Whether the source's topic is the same as the target's, and not an earlier topic of that name which was deleted."""
+    """Whether the source's topic and the target's are the same topic, not an earlier, deleted topic with the same name."""
     there = target.topics().get(topic)
     if source.cluster is not None or there is None:
         return source.cluster is not None
@@ -192,25 +193,28 @@ def _is_same_topic(source: Source, topic: str, target: Cluster) -> bool:
 
 
 def _range(part: PlannedPartition) -> tuple[int, int]:
-    """Return the offsets to be read. For a folder, the plan knows the earliest batch that can have records of the window."""
+    """Return the offsets to be read. For a data folder, the plan knows the first batch that may have records of the window."""
     if not part.splits:
         return part.end_offset, part.end_offset
     return max(part.start_offset, part.splits[0].first_offset), part.end_offset
 
 
 def _check_same(replay: Replay, request: ReplayRequest, target: Cluster, folder: Path) -> None:
-    """Raise InvalidArgumentError if the folder belongs to another replay. Addresses may change, clusters may not."""
+    """Raise InvalidArgumentError if the folder belongs to a different replay. Addresses may change, clusters may not."""
     same = replace(request, target=replay.request.target, source=replay.request.source)
     if kind_of(request.source) != kind_of(replay.request.source) or same != replay.request:
         raise InvalidArgumentError(
-            "the folder holds the map of another replay",
+            "the folder has the offset map of a different replay",
             path=folder / FILE_NAME,
             found=_words(replay.request),
             expected=_words(request),
         )
     if replay.target_cluster != target.cluster_id:
         raise InvalidArgumentError(
-            "the replay began in another cluster", path=request.target, found=target.cluster_id, expected=replay.target_cluster
+            "the replay was started with a different target cluster",
+            path=request.target,
+            found=target.cluster_id,
+            expected=replay.target_cluster,
         )
 
 
@@ -228,7 +232,7 @@ def _check_partitions(replay: Replay, target: Cluster) -> None:
     missing = sorted(set(replay.ranges) - set(has))
     if missing:
         raise InvalidArgumentError(
-            f"topic {replay.request.target_topic} of the target lacks partitions",
+            f"topic {replay.request.target_topic} of the target has too few partitions",
             found=len(has),
             expected=f"at least {missing[-1] + 1}",
         )
@@ -242,26 +246,26 @@ def _tasks(replay: Replay, folder: Path, positions: Mapping[TopicPartition, int]
         start, end = replay.ranges[source.partition]
         state = read_state(map_path(folder, source))
         confirmed = start if state is None else max(start, state.next_source_offset)
-        # The target may expire its groups' offsets after some days; the map remains.
+        # The target may expire its groups' offsets after some days. The map remains.
         position = max(confirmed, positions.get(source, start))
         if position < end:
             left[source.partition] = (position, end)
         elif confirmed < end:
-            # Killed between the last commit and its confirmation in the map: nothing is left to copy, but the map must be
+            # The copier was killed between the last commit and its confirmation: nothing is left to copy, but the map must be
             # settled.
             tasks.append(_task(replay, folder, source, ()))
     for part in _planned(request, left):
         position, end = left[part.source.partition]
         if part.log_start_offset > position:
             raise OffsetOutOfRangeError(
-                f"records of the replay are gone: the log of {part.source.topic}-{part.source.partition} starts at "
-                f"{part.log_start_offset}, and it was copied up to {position}",
+                f"records of the replay no longer exist: the log of {part.source.topic}-{part.source.partition} starts at "
+                f"{part.log_start_offset}, but only offsets below {position} were copied",
                 path=request.source,
             )
         if part.end_offset < end:
             raise OffsetOutOfRangeError(
-                f"records of the replay are gone: {part.source.topic}-{part.source.partition} could be read up to {end} when it "
-                f"began, and now up to {part.end_offset}",
+                f"records of the replay no longer exist: {part.source.topic}-{part.source.partition} ended at offset {end} when "
+                f"the replay began, and now ends at {part.end_offset}",
                 path=request.source,
             )
         tasks.append(_task(replay, folder, part.source, part.splits))

@@ -1,22 +1,23 @@
 """Turns the batches of a source into batches that a producer can send.
 
-A leader accepts only batches whose records count 0, 1, 2..., with CreateTime and without a delete horizon. So:
+From a producer, a leader accepts only batches whose relative offsets are 0, 1, 2..., with CreateTime and without a delete
+horizon. Therefore:
 
 | a batch of the source | becomes |
 |---|---|
 | v2, whole, without gaps, CreateTime | the same bytes; the header's offset, leader epoch, producer and transaction are reset |
 | the same with LogAppendTime | `TimeRule.PRODUCER`: the same bytes; the header gets CreateTime and the largest CreateTime |
-| | rebuilt, if the producer gave a record no timestamp: it gets the log's |
+| | rebuilt, if a record has no producer's timestamp: the record gets the append time |
 | | `TimeRule.LOG`: rebuilt |
 | cut by a bound of time or offset; with gaps (compaction); with a delete horizon | rebuilt from the requested rows |
 | v0, v1 | rebuilt as v2 |
 | control; of an aborted transaction; empty; wholly outside | nothing |
 
-If a copy shifts times, only the headers of whole batches change, because the records' times are relative to them. Codecs are
+If a copy shifts times, only the headers of whole batches change, because records' times are relative to the header's. Codecs are
 kept. `column_rebuilding` rebuilds batches. The checksum of every batch is checked first.
 
-Each copied batch has the source offsets of its records (`runs`, without gaps) and the source offset at which an interrupted copy
-resumes (`next_offset`): everything below it was returned.
+Each copied batch has the source offsets of its records (`runs`, without gaps), and the source offset at which an interrupted copy
+resumes (`next_offset`). All requested records below `next_offset` have been returned.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class CopyRules:
     shift_ms: int = 0
     """Added to every timestamp."""
     spread: Spread | None = None
-    """The partitions of the target, if they are others than the source's."""
+    """How records are spread over the target's partitions; None to keep each record's partition number."""
 
 
 class CopiedBatch(NamedTuple):
@@ -57,12 +58,12 @@ class CopiedBatch(NamedTuple):
     """The source offsets of the batch's records; the counts of the runs add up to the record count."""
     record_count: int
     max_timestamp: int
-    """Epoch ms as written, -1 for none."""
+    """The largest timestamp as written, epoch ms, -1 for none."""
     next_offset: int
-    """Every requested record below it is in this batch or an earlier one; -1 if a later batch must say."""
+    """Every requested record below this offset is in this batch or an earlier one; -1 if only a later batch can say."""
     is_rebuilt: bool
     partition: int | None = None
-    """The target partition, if a partition's records are spread over several."""
+    """The target partition, if a source partition's records are spread over several."""
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class CopyCounts:
     """The number of rebuilt batches: their bytes differ from the source's."""
     size_bytes: int = 0
     without_timestamp: int = 0
-    """Records without a timestamp that were left out because of a time bound."""
+    """The number of records that a time bound left out because they have no timestamp."""
 
 
 def copied_or_skipped(
@@ -83,8 +84,8 @@ def copied_or_skipped(
 ) -> Iterator[CopiedBatch | None]:
     """Yield the copied batches of one partition's splits, in order, from `start_offset` on.
 
-    None is yielded after each batch of the source, so that the caller gets control although gigabytes may lie between two
-    requested batches. `splits` are from a read_committed plan. `counts` is updated.
+    Also yields None after each batch of the source. The caller thus gets control even if gigabytes lie between two requested
+    batches. `splits` are from a read_committed plan. `counts` is updated.
 
     Raises:
         SegmentChangedError, OffsetOutOfRangeError: the source lost planned records. CorruptDataError: damaged batches.
@@ -100,7 +101,7 @@ def copied_or_skipped(
 
 
 class _SplitCopier:
-    """The copy of one split."""
+    """Copies one split."""
 
     def __init__(self, split: Split, rules: CopyRules, counts: CopyCounts) -> None:
         self._split = split
@@ -174,7 +175,7 @@ class _SplitCopier:
         if shift_ms or is_append_time:
             times = time_array(self._probe.create_times(), header.record_count)
             if times.null_count and (is_append_time or times.null_count < header.record_count):
-                return None  # Records without the producer's timestamp get the log's, or are not shifted with the others.
+                return None  # Records without a producer's timestamp get the append time, or are not shifted with the others.
             if shift_ms and not times.null_count:
                 times = shifted(times, shift_ms)
                 base_timestamp += shift_ms

@@ -1,12 +1,12 @@
-"""Copies into a topic with another number of partitions: each record goes where the chosen partitioner sends its key.
+"""Copies into a topic with a different number of partitions. The chosen partitioner maps each record's key to a partition.
 
 | partitioner | is the default of | keys | without a key |
 |---|---|---|---|
-| murmur2 | Kafka's Java producers | murmur2 | in turn |
-| crc32 | librdkafka: confluent-kafka, kcat | CRC-32; empty ones are like none | in turn |
+| murmur2 | Kafka's Java producers | murmur2 | round robin |
+| crc32 | librdkafka: confluent-kafka, kcat | CRC-32; an empty key counts as no key | round robin |
 
-All records of a source partition with the same key stay in order, as they come from one copier. Records without a key change
-their partition from one group of rebuilt batches to the next.
+Records of a source partition with the same key stay in order, because one copier writes them. Records without a key go to one
+partition per group of rebuilt batches, and to the next partition with the next group.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ class Spread(NamedTuple):
     partitioner: Partitioner = "murmur2"
 
     def places(self, keys: BinaryColumn, rows: int) -> pa.Array:
-        """Return each row's partition (int32), null if its key does not choose one."""
+        """Return each row's partition (int32), null for a row without a key."""
         chosen = PARTITIONERS[self.partitioner](keys, self.partitions)
         places = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(chosen)], 0)
         return pc.replace_with_mask(places, pc.less(places, 0), pa.scalar(None, pa.int32()))
 
     def rows(self, keys: BinaryColumn, rows: int, turn: int) -> Iterator[tuple[int, pa.Int32Array]]:
-        """Yield each partition that gets rows, with the numbers of these; `turn` chooses the one for rows without a key."""
+        """Yield each partition that gets rows, with the numbers of those rows. `turn` selects the partition for rows
+        without a key.
+        """
         return rows_by_place(pc.fill_null(self.places(keys, rows), turn % self.partitions))

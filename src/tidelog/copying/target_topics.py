@@ -1,14 +1,14 @@
-"""Topics of a mirror's target: missing ones are created like the source's, and partitions are added if the source has more.
+"""Creates a mirror's missing target topics with the source's settings, and adds partitions if the source has more.
 
 | of a source topic | the target's |
 |---|---|
-| number of partitions | the same; an existing topic gets missing ones, and keeps additional ones |
+| number of partitions | the same; an existing topic gets missing partitions, and keeps additional ones |
 | replication factor | the target's default, or the caller's |
-| the topic's own properties | the same, except `LEFT_OUT` |
+| properties set on the topic | the same, except `LEFT_OUT` |
 | defaults of the source's brokers | the same for the properties in `DECISIVE`: the records' format, and how long they are kept |
 | unknown properties (a folder of Kafka, brokers before 0.11) | `message.timestamp.type` of the last batch |
 
-An existing topic keeps its configuration, whatever the source's is.
+An existing topic keeps its configuration, even if the source's differs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LEFT_OUT = frozenset(
         # Copies are in v2; an older format would have no transactions.
         "message.format.version",
         "message.downconversion.enable",
-        # The source's records may be old: a limit would refuse them.
+        # The source's records may be old, and a limit would refuse them.
         "message.timestamp.difference.max.ms",
         "message.timestamp.before.max.ms",
         "message.timestamp.after.max.ms",
@@ -80,7 +80,8 @@ _CREATE_NEWEST = 7
 _PARTITIONS_NEWEST = 3
 _CONFIGS_NEWEST = 4
 _LOOKED_BACK = 1_000
-"""How many offsets are searched for the last batch, which shows the timestamp type; markers do not."""
+"""How many offsets before the end are searched for the last data batch, which shows the timestamp type. Markers do not show it.
+"""
 
 _NO_DEFAULT_VERSION = 4
 """Before this version CreateTopics requires a replication factor (KIP-464, Kafka 2.4)."""
@@ -100,12 +101,14 @@ class TopicChange:
 
     topic: str
     had_partitions: int
-    """0 if the topic is new."""
+    """The number of partitions before; 0 if the topic is new."""
     partitions: int
 
 
 def shapes_of(source: Source, topics: Iterable[str]) -> dict[str, TopicShape]:
-    """Return the shapes of those of the source's topics that are known. Raises as `shapes_of_cluster`, `shapes_of_folder`."""
+    """Return the shapes of the given topics that the source knows. Raises the errors of `shapes_of_cluster` and
+    `shapes_of_folder`.
+    """
     if source.cluster is not None:
         return shapes_of_cluster(source.cluster, topics)
     if source.log_dir is not None:
@@ -171,7 +174,7 @@ def ensure_topics(
 def _is_carried(config: DescribeConfigsResourceResult) -> bool:
     if config.name in LEFT_OUT or config.is_sensitive:
         return False
-    if config.config_source == -1:  # v0 only says whether it is a default.
+    if config.config_source == -1:  # v0 only says whether a value is a default.
         return not config.is_default
     return config.config_source == _TOPIC_SOURCE or (config.name in DECISIVE and config.config_source != _DEFAULT_SOURCE)
 
@@ -203,7 +206,9 @@ def _configs_of(timestamp_type: int) -> dict[str, str]:
 def _create(cluster: Cluster, missing: Mapping[str, TopicShape], replication_factor: int | None) -> None:
     def make(version: int) -> Message:
         if replication_factor is None and version < _NO_DEFAULT_VERSION:
-            raise InvalidArgumentError("brokers before Kafka 2.4 need a replication factor for a topic", path=str(cluster))
+            raise InvalidArgumentError(
+                "brokers before Kafka 2.4 cannot choose a replication factor for a topic: give one", path=str(cluster)
+            )
         return CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -245,8 +250,8 @@ def _ask_controller(
     what: str,
     is_fine: ErrorCode | None,
 ) -> None:
-    """Send the request to one broker after the other until one performs it. Under KRaft any broker forwards it; with ZooKeeper
-    only the controller accepts it.
+    """Send the request to one broker after another until a broker performs it. With KRaft any broker forwards the request; with
+    ZooKeeper only the controller accepts it.
     """
     timer = RetryTimer(cluster.timeout_ms)
     while True:
@@ -265,7 +270,7 @@ def _ask_controller(
             name, code, detail = refused[0]
             if code != ErrorCode.NOT_CONTROLLER:
                 raise error_for(code, f"{what} {name!r}", cluster, detail)
-            refusal = BrokerError(f"{what} {name!r}: no controller", error_code=code, path=str(cluster))
+            refusal = BrokerError(f"{what} {name!r}: no broker is the controller", error_code=code, path=str(cluster))
         cluster.refresh(None)
         timer.wait(refusal or BrokerError(f"{what}: no broker is known", path=str(cluster)))
 

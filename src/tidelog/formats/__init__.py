@@ -1,4 +1,4 @@
-"""The formats of a log's files, and reading of files that another process may be changing.
+"""The formats of a log's files, and how to read files that another process may be changing.
 
-This package lists no folders: `reader` lists any folder, `storage` the folder that it owns.
+This package lists no folders: `reader` lists any folder, `storage` lists the folder that it owns.
 """

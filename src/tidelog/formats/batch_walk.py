@@ -1,8 +1,9 @@
-"""Walks from batch to batch through a ``.log``, in chunks read by `pread`. Memory use is one chunk, whatever the file contains.
+"""Walks from batch to batch through a ``.log``, in chunks read by `pread`. Memory is needed for one chunk only, even if the file
+is damaged.
 
 Each header is checked against its neighbours, because v2's checksum does not cover the base offset: offsets grow, start at
-the segment's base or above, and end below the next segment's. With `check_crc` each batch is read and its checksum verified;
-without, large batches are skipped.
+the segment's base or above, and end below the next segment's. With `crc` each batch is read and its checksum verified.
+Without `crc`, only the headers of large batches are read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tidelog.records.kernel import crc32c
 
 
 class Readable(Protocol):
-    """An open ``.log``, in any folder or in the folder of this process."""
+    """An open ``.log``, in the folder that this process owns or in any other folder."""
 
     @property
     def path(self) -> FilePath: ...
@@ -30,7 +31,7 @@ class Readable(Protocol):
 
 
 FIRST_READ_BYTES = 8 * 1024
-"""Most look-ups walk one index interval, which is 4 KiB unless configured."""
+"""The size of the first read. Most look-ups walk one index interval, which is 4 KiB by default."""
 MAX_READ_BYTES = 512 * 1024
 HOP_READ_BYTES = 4096
 _LENGTH = Struct(">i")
@@ -38,7 +39,8 @@ _read_v2 = Struct(">qi4xb6xi8xq").unpack_from
 """Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
 _V2_BYTES = 43
 CRC_START = {0: 16, 1: 16, 2: 21}
-"""Where the bytes covered by a batch's checksum begin, by format. The checksum is in the four bytes before."""
+"""For each format, the position in a batch from which on its checksum covers the bytes. The checksum is in the four bytes before.
+"""
 
 
 def walk(
@@ -54,7 +56,7 @@ def walk(
     """Yield the headers of the batches in [position, end_position); `position` must be where a batch starts.
 
     Raises CorruptBatchError for an impossible header, checksum or offset, and for a batch that crosses `end_position` unless
-    `stop_at_partial`; SegmentChangedError if the file became shorter than `end_position`.
+    `stop_at_partial`; SegmentChangedError if the file is now shorter than `end_position`.
     """
     chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
     while position < end_position:
@@ -66,7 +68,7 @@ def walk(
         if room < MIN_HEADER_BYTES or MIN_LENGTH <= _LENGTH.unpack_from(chunk, index + 8)[0] > room - LOG_OVERHEAD:
             if stop_at_partial:
                 return
-            raise CorruptBatchError("a batch is cut off by the end of its segment", path=file.path, position=position)
+            raise CorruptBatchError("a batch is truncated by the end of its segment", path=file.path, position=position)
         header = read_header(chunk, index, position, file.path)
         first_offset = header.base_offset if header.magic == 2 else header.last_offset
         if first_offset < min_offset:
@@ -101,7 +103,7 @@ def walk(
 def iter_times(file: Readable, position: int, end_position: int, min_offset: int) -> Iterator[tuple[int, int, int]]:
     """Yield, for each batch in [position, end_position), its end, the next offset, and its largest timestamp (ms, -1 for none).
 
-    For callers that need nothing else of many batches: checksums are not verified, and of large batches only these fields are
+    For callers that need only these fields of many batches. Checksums are not verified; of large batches only these fields are
     read. Raises CorruptBatchError, also if no batch ends at `end_position`, and SegmentChangedError.
     """
     chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
@@ -127,7 +129,9 @@ def iter_times(file: Readable, position: int, end_position: int, min_offset: int
 
 
 def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
-    """Verify a batch's checksum without holding the batch, so that a huge damaged length costs time but no memory."""
+    """Verify a batch's checksum in pieces, without reading the whole batch into memory. A huge damaged length thus costs time but
+    no memory.
+    """
     (crc,) = checksums_at(file, header.position, header.magic, (header.end_position,))
     if crc != header.crc:
         raise CorruptBatchError(
@@ -140,7 +144,9 @@ def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
 
 
 def checksums_at(file: Readable, position: int, magic: int, ends: Iterable[int]) -> Iterator[int]:
-    """Yield the checksum that the batch at `position` would have if it ended at each of `ends`, which ascend."""
+    """For each position in `ends`, yield the checksum that the batch at `position` would have if it ended there. `ends` must
+    ascend.
+    """
     crc = 0
     position += CRC_START[magic]
     for end in ends:
@@ -152,7 +158,7 @@ def checksums_at(file: Readable, position: int, magic: int, ends: Iterable[int])
 
 
 def _next_read_bytes(read_bytes: int, skipped: int, *, hop: bool) -> int:
-    """Return the size of the next read: larger while batches are small, only a header while they are large."""
+    """Return the size of the next read: it grows while batches are small; while they are large, only a header is read."""
     if hop and skipped > HOP_READ_BYTES:
         return HOP_READ_BYTES
     return min(read_bytes * 2, MAX_READ_BYTES)
@@ -162,7 +168,7 @@ def _read(file: Readable, position: int, length: int) -> bytes:
     data = file.read(position, length)
     if len(data) < length:
         raise SegmentChangedError(
-            "a segment became shorter while it was read",
+            "a segment was truncated while it was being read",
             path=file.path,
             position=position,
             found=f"{len(data)} bytes",

@@ -1,4 +1,4 @@
-"""Checkpoint files: the small text files that Kafka keeps offsets in (spec §7).
+"""Checkpoint files: the small text files in which Kafka keeps offsets (spec §7).
 
 ::
 
@@ -7,8 +7,8 @@
     flights 0 1200           topic partition offset, in any order
     flights 1 900
 
-An empty file, or one with a single line, has no entries. Anything else that does not parse is a CorruptCheckpointError. The
-caller decides whether that is fatal: Kafka continues as if the file were empty, and so does `log_dir`.
+An empty file, or one with a single line, has no entries. Any other file that cannot be parsed raises CorruptCheckpointError.
+The caller decides whether that is fatal. Kafka continues as if the file were empty, and so does `log_dir`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _SHOWN_CHARACTERS = 60
 
 
 def read_lines(path: FilePath) -> list[list[str]]:
-    """Return the fields of each entry, none if there is no file. Raises CorruptCheckpointError, StorageError."""
+    """Return the fields of each entry; empty if there is no file. Raises CorruptCheckpointError, StorageError."""
     try:
         text = read_whole(path).decode()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
-        raise CorruptCheckpointError("a checkpoint is not UTF-8", path=path, position=error.start) from None
+        raise CorruptCheckpointError("the checkpoint is not UTF-8", path=path, position=error.start) from None
     except OSError as error:
         raise StorageError(f"cannot read a checkpoint: {error.strerror}", path=path) from error
     lines = text.splitlines()
@@ -44,18 +44,20 @@ def read_lines(path: FilePath) -> list[list[str]]:
         return []
     version = parse_number(lines[0], path, 1)
     if version != VERSION:
-        raise CorruptCheckpointError("a checkpoint's version", path=path, found=version, expected=VERSION)
+        raise CorruptCheckpointError("the checkpoint has an unknown version", path=path, found=version, expected=VERSION)
     if len(lines) == 1:
         return []
     expected = parse_number(lines[1], path, 2)
     entries = [line.split() for line in lines[2:] if line.strip()]
     if len(entries) != expected:
-        raise CorruptCheckpointError("a checkpoint's number of entries", path=path, found=len(entries), expected=expected)
+        raise CorruptCheckpointError(
+            "the checkpoint's number of entries is wrong", path=path, found=len(entries), expected=expected
+        )
     return entries
 
 
 def write_lines(path: Path, entries: Iterable[str]) -> None:
-    """Replace the file's entries: writes a temporary file, syncs it and renames it. Raises StorageError."""
+    """Replace the file's entries: write a temporary file, sync it and rename it. Raises StorageError."""
     replace_file(path, encode_lines(entries))
 
 
@@ -66,9 +68,10 @@ def encode_lines(entries: Iterable[str]) -> bytes:
 
 
 def replace_file(path: Path, data: bytes | bytearray | memoryview, *, syncs: bool = True) -> None:
-    """Write `data` to ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees the old or the new file whole.
+    """Write `data` to ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees either the whole old file or the
+    whole new one.
 
-    Without `syncs` the caller must sync the file and its folder before anything relies on it.
+    Without `syncs` the caller must sync the file and its folder before anything relies on them.
     """
     temporary = Path(f"{path}.tmp")
     try:
@@ -105,7 +108,7 @@ def sync_file(path: Path) -> None:
 
 
 def parse_number(text: str, path: FilePath, line: int) -> int:
-    """Read an int64 of a text file. Raises CorruptCheckpointError, which names the line."""
+    """Parse an int64 in a text file. Raises CorruptCheckpointError, which names the line."""
     if not _NUMBER.fullmatch(text.strip()) or not -(2**63) <= int(text) < 2**63:
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
         raise CorruptCheckpointError(f"line {line} is not a 64-bit number", path=path, found=repr(shown))
@@ -117,7 +120,9 @@ def read_offset_checkpoint(path: FilePath) -> dict[TopicPartition, int]:
     offsets = {}
     for line, fields in enumerate(read_lines(path), start=3):
         if len(fields) != 3:
-            raise CorruptCheckpointError(f"line {line} of a checkpoint", path=path, found=len(fields), expected="3 fields")
+            raise CorruptCheckpointError(
+                f"line {line} of the checkpoint has the wrong number of fields", path=path, found=len(fields), expected="3 fields"
+            )
         topic, partition, offset = fields
         offsets[TopicPartition(topic, parse_number(partition, path, line))] = parse_number(offset, path, line)
     return offsets

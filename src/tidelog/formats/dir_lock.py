@@ -1,11 +1,11 @@
 """The lock on a data folder: `.lock`, the file that Kafka itself locks while it runs (spec §7).
 
-A process that writes into a data folder holds the lock; readers ignore it. Kafka takes a POSIX record lock on the whole file,
-and Tidelog makes the same call, so each respects the other. The file stays after the lock is released, as in Kafka.
+A process that writes to a data folder holds the lock; readers ignore it. Kafka takes a POSIX record lock on the whole file, and
+Tidelog makes the same call, so each respects the other's lock. The file remains after the lock is released, as in Kafka.
 
-A thread may be stuck on a disk that does not respond, and write when it responds again. Kafka's shutdown waits for its threads
-before it releases the lock, however long that takes. Tidelog's gives up after a time, so such threads hold the lock, too
-(`DirLock.shared`): no other process gets the folder until the last of them has ended, or the process has.
+A thread may be stuck on a disk that does not respond, and write when the disk responds again. Kafka's shutdown waits for its
+threads before it releases the lock, however long that takes. Tidelog's shutdown gives up after a time. So such threads hold the
+lock, too (`DirLock.shared`): no other process gets the folder until the last such thread, or the whole process, has ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _held_guard = threading.Lock()
 def is_locked(directory: FilePath) -> bool:
     """Return whether a running process owns a data folder. Takes no lock and needs no write permission."""
     if not isinstance(directory, Path):
-        return False  # Not of this machine.
+        return False  # A folder elsewhere.
     path = directory / LOCK_FILE
     with _held_guard:
         if os.path.realpath(path) in _held:
@@ -50,7 +50,7 @@ def is_locked(directory: FilePath) -> bool:
 
 
 class DirLock:
-    """An exclusive lock on a data folder, as a context manager. Raises StorageError if someone else holds it."""
+    """An exclusive lock on a data folder, as a context manager. Raises StorageError if the lock is held elsewhere."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / LOCK_FILE
@@ -61,7 +61,7 @@ class DirLock:
 
     def __enter__(self) -> DirLock:
         key = os.path.realpath(self.path)
-        # POSIX locks belong to the process: this set prevents two owners within it.
+        # POSIX locks belong to the process. This set prevents two owners within the process.
         with _held_guard:
             if key in _held:
                 raise self._taken()
@@ -76,8 +76,8 @@ class DirLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the lock inside the `with` block, even if its owner releases it meanwhile: for other threads that write. Raises
-        StorageError if the lock was released before.
+        """Hold the lock inside the `with` block, even if the owner releases it meanwhile. For other threads that write. Raises
+        StorageError if the lock has already been released.
         """
         with _held_guard:
             if not self._holders:
@@ -102,7 +102,7 @@ class DirLock:
                 os.close(fd)
 
     def remove_if_new(self) -> None:
-        """Remove the file if this lock created it, for holders that leave no trace."""
+        """Remove the lock file if this lock created it. For holders that must leave no trace."""
         if self._fd >= 0 and self._is_new:
             self.path.unlink(missing_ok=True)
 
@@ -114,7 +114,7 @@ class DirLock:
             raise StorageError(f"cannot open the folder's lock: {error.strerror}", path=self.path) from error
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # EAGAIN and EACCES: POSIX allows either for "taken"
+        except (BlockingIOError, PermissionError):  # EAGAIN and EACCES: POSIX allows either for a lock that is held.
             os.close(fd)
             raise self._taken() from None
         except OSError as error:

@@ -1,21 +1,22 @@
-"""A file's stamp: it changes whenever the content changes, and is found without reading the file.
+"""A file's stamp: it changes whenever the content changes, and can be read without reading the file.
 
 | part | it changes when |
 |---|---|
-| inode | the file is replaced, or is a copy |
+| inode | the file is replaced, or copied |
 | size | the file grows or is truncated |
 | modification time | the file is written to. Programs can set it: `cp -p`, `rsync -t`, `touch -r` |
-| change time | the file is written to, truncated, renamed or touched. Only the system sets it, always to the present |
+| change time | the file is written to, truncated, renamed or touched. Only the system sets it, to the current time |
 
-If all four are equal, so is the content. The reverse is not true: a rename or a copy changes the stamp but not the content.
-Callers then compare the content.
+If two stamps are equal in all four parts, the content is equal. The reverse is not true: a rename or a copy changes the stamp but
+not the content. If the stamps differ, callers compare the content.
 
 File times have a resolution of a few milliseconds, the tick: two writes within one tick get the same time. A stamp is only
-reliable once its tick is over (`settled_stamp`): later writes then change it.
+reliable once its tick is over (`settled_stamp`): only then does every later write change the stamp.
 
-Not detected: changes below the file system (bit rot, writes to the raw device), a system clock that is set back to exactly the
-same nanosecond, and further writes to a memory mapping that was changed before the stamp was taken. On a network file system
-the times are the server's. If its clock is ahead of ours, a stamp never settles, and the content is compared each time.
+A stamp does not detect changes below the file system (bit rot, writes to the raw device), a system clock that is set back to
+exactly the same nanosecond, and further writes to a memory mapping that was changed before the stamp was taken. On a network file
+system the times are the server's. If the server's clock is ahead of ours, a stamp never settles, and the content is compared each
+time.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ TICK_NS = 10_000_000
 """The longest tick of any kernel configuration."""
 
 COARSE_NS = 2_000_000_000
-"""Times in whole seconds come from a file system without fractions; the coarsest has a resolution of two seconds."""
+"""The tick of file systems that store times in whole seconds. The coarsest has a resolution of two seconds."""
 
 WAIT_NS = 2 * TICK_NS
-"""How long `settled_stamp` waits at most for the end of a tick."""
+"""The longest time that `settled_stamp` waits for the end of a tick."""
 
 _IS_LINUX: bool = os.uname().sysname == "Linux"
 _LINUX_CLOCK_REALTIME_COARSE = 5
 
 
 class FileStamp(NamedTuple):
-    """A file's stamp. Times are ns since the epoch."""
+    """A file's stamp. Times are in nanoseconds since the epoch."""
 
     inode: int
     size_bytes: int
@@ -52,13 +53,13 @@ class FileStamp(NamedTuple):
 
 
 UNKNOWN = FileStamp(0, 0, 0, 0)
-"""Equals no file's stamp: the file that was read is unknown."""
+"""Equals no file's stamp. It means that the file that was read is unknown."""
 
 
 def settled_stamp(stamp_of: Callable[[], FileStamp]) -> FileStamp:
-    """Return the stamp once any later change is certain to alter it; UNKNOWN if that takes too long.
+    """Return the stamp once any later change is certain to alter it, UNKNOWN if that takes too long.
 
-    Waits for the end of a tick, some milliseconds, if the file was changed a moment ago.
+    If the file was changed a moment ago, this waits some milliseconds for the end of the tick.
     """
     give_up_ns = time.monotonic_ns() + WAIT_NS
     while True:
@@ -73,7 +74,7 @@ def settled_stamp(stamp_of: Callable[[], FileStamp]) -> FileStamp:
 
 
 def _file_clock_ns() -> int:
-    """Return a lower bound of the times that file changes get from now on."""
+    """Return a lower bound for the times of all file changes from now on."""
     if _IS_LINUX:
         return time.clock_gettime_ns(_LINUX_CLOCK_REALTIME_COARSE)
     return time.time_ns() - TICK_NS

@@ -1,12 +1,13 @@
-"""Files that another process may be writing, renaming or removing. They are opened on the first read, and read only by `pread`.
+"""Reads files that another process may be writing, renaming or removing. Files are opened on the first read, and read only by
+`pread`.
 
 Files are never mapped: reading a mapping past a truncation kills the process, while `pread` returns fewer bytes.
 
 A file is identified by its inode. Kafka renames a segment to ``….deleted`` a minute before removing it, and gives a compacted
-segment the old name. So a file that is gone or replaced is looked for under `fallbacks` (by default ``<path>.deleted``), and
-accepted only if it has the same inode. Otherwise: SegmentChangedError.
+segment the old name. So a file that is missing or replaced is looked for under `fallbacks` (by default ``<path>.deleted``), and
+accepted only if it has the same inode. Otherwise SegmentChangedError is raised.
 
-For `formats/`, `reader/` and the rooms that read through them. Except for `read`, one thread at a time may use an object.
+For `formats/`, `reader/` and the rooms that read through them. Objects are not thread-safe, except for `read`.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from tidelog.formats.paths.local_handle import open_handle
 logger = logging.getLogger("tidelog.log")
 
 WHOLE_BYTES = 64 * 1024
-"""How much `read_whole` reads at a time."""
+"""The number of bytes that `read_whole` reads at a time."""
 
 Tell = Callable[[FilePath, str], None]
 
 
 class FileIdentity(NamedTuple):
-    """A file's identity, whatever its name."""
+    """A file's identity, which does not depend on its name."""
 
     device: int
     inode: int
@@ -58,7 +59,7 @@ class Notices:
 def read_whole(path: FilePath) -> bytes:
     """Return all bytes of a regular file that fits in memory. Raises OSError."""
     handle = open_handle(path)
-    chunks: list[bytes] = []  # Adding to bytes would copy them all for each chunk.
+    chunks: list[bytes] = []  # Appending to `bytes` would copy all of them for each chunk.
     position = 0
     try:
         while chunk := handle.read(position, WHOLE_BYTES):
@@ -70,12 +71,12 @@ def read_whole(path: FilePath) -> bytes:
 
 
 Fallbacks: TypeAlias = "Sequence[FilePath] | Callable[[], Sequence[FilePath]]"
-"""Other names that a file may have."""
+"""Other names under which a file may be found."""
 
 
 class ReadOnlyFile:
-    """One file, opened at its first read. `identity` is the file's earlier identity; None accepts the file that is opened
-    first, and then only that file.
+    """One file, opened at its first read. `identity` is the file's known identity. If it is None, the first file that is opened
+    is accepted, and from then on only that file.
     """
 
     def __init__(self, path: FilePath, identity: FileIdentity | None = None, fallbacks: Fallbacks | None = None) -> None:
@@ -95,7 +96,7 @@ class ReadOnlyFile:
         self.close()
 
     def locate(self) -> FilePath | None:
-        """Return the file's current name, None if it is none of the known ones."""
+        """Return the file's current path, None if the file is at none of the known paths."""
         self.open()
         for candidate in self._candidates():
             try:
@@ -106,7 +107,7 @@ class ReadOnlyFile:
         return None
 
     def open(self) -> Handle:
-        """Open the file now. Raises SegmentChangedError if it is gone or replaced, StorageError if it cannot be opened."""
+        """Open the file now. Raises SegmentChangedError if it is missing or replaced, StorageError if it cannot be opened."""
         if self._handle is not None:
             return self._handle
         replaced = False
@@ -126,10 +127,10 @@ class ReadOnlyFile:
                 continue
             self._handle, self.identity = handle, identity
             return handle
-        raise SegmentChangedError("a file was replaced by another" if replaced else "a file is gone", path=self.path)
+        raise SegmentChangedError("a file was replaced" if replaced else "a file no longer exists", path=self.path)
 
     def _candidates(self) -> Iterator[FilePath]:
-        yield self.path  # Nearly always the file is there, and the other names need not be made.
+        yield self.path  # Nearly always the file is found at once, and the other names are not needed.
         others = self.fallbacks
         if others is None:
             yield with_ending(self.path, DELETED_SUFFIX)
@@ -137,7 +138,9 @@ class ReadOnlyFile:
             yield from others() if callable(others) else others
 
     def descriptor(self) -> int:
-        """Return the open file's descriptor, for a kernel that reads by itself; -1 if it has none. Valid until `close`."""
+        """Return the open file's descriptor, for a kernel that reads the file itself; -1 if there is no descriptor. Valid
+        until `close`.
+        """
         return self.open().fd
 
     def size_bytes(self) -> int:
@@ -177,15 +180,15 @@ class ReadOnlyFile:
         return count
 
     def is_constant(self) -> bool:
-        """Return whether the content never changes, as that of an object that is known by its ETag."""
+        """Return whether the content never changes, as in an object that is identified by its ETag."""
         return self.open().is_constant
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Tell that parts are about to be read, ascending, and in that order. Nothing need be done about it."""
+        """Announce that the byte ranges `ranges` are about to be read, in this order, which ascends. This is only a hint."""
         self.open().will_read(ranges)
 
     def close(self) -> None:
-        """Close the file. A later read opens it again and requires the same identity."""
+        """Close the file. A later read opens it again, and requires the same identity."""
         handle, self._handle = getattr(self, "_handle", None), None
         if handle is not None:
             handle.close()

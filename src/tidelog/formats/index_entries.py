@@ -5,7 +5,7 @@ is its capacity, and zeros follow the entries. When Kafka truncates, it only mov
 between the last valid entry and the zeros. Therefore
 
 * in a file, the zero tail is found by bisection (a few reads of one entry) and left out;
-* the content of an entry is a hint, which the segment checks against the batch it points to.
+* the content of an entry is only a hint: the segment compares it with the batch that it points to.
 
 In memory (`create`, `from_bytes`) the same class enforces the append rules of a segment that is being written.
 """
@@ -23,14 +23,14 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class IndexEntries:
-    """Entries of `entry_bytes` each, whose meaning subclasses define."""
+    """A sequence of entries of `entry_bytes` each. Subclasses define what an entry means."""
 
     entry_bytes: ClassVar[int]
 
     twin: Any = None
-    """A copy in memory, kept by callers that read the file repeatedly."""
+    """A copy of the entries in memory, for callers that read the file repeatedly; None without one."""
     look_ups = 0
-    """How many times `index_cache` has looked something up in the file."""
+    """The number of look-ups that `index_cache` has made in the file."""
 
     def __init__(self, base_offset: int, *, file: ReadOnlyFile | None, data: bytearray, max_index_bytes: int) -> None:
         self.base_offset = base_offset
@@ -46,7 +46,7 @@ class IndexEntries:
 
     @classmethod
     def open(cls, path: FilePath | ReadOnlyFile, base_offset: int) -> Self:
-        """Open an index file for look-ups. Nothing but a few entries is read, now or later.
+        """Open an index file for look-ups. Each look-up reads only a few entries.
 
         Raises SegmentChangedError if there is no such file.
         """
@@ -56,35 +56,37 @@ class IndexEntries:
 
     @classmethod
     def create(cls, base_offset: int, max_index_bytes: int) -> Self:
-        """Begin an empty index in memory that holds at most `max_index_bytes`, rounded down to whole entries."""
+        """Create an empty index in memory for at most `max_index_bytes`, rounded down to whole entries."""
         if max_index_bytes < cls.entry_bytes:
-            raise InvalidArgumentError("an index is too small for one entry", found=max_index_bytes, expected=cls.entry_bytes)
+            raise InvalidArgumentError(
+                "the maximum size of an index is too small for one entry", found=max_index_bytes, expected=cls.entry_bytes
+            )
         return cls(base_offset, file=None, data=bytearray(), max_index_bytes=max_index_bytes)
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes | bytearray) -> Self:
-        """Return an index in memory with the bytes of one that was closed cleanly: every slot is an entry, and the index
-        is full (spec §2.2).
+        """Return an index in memory with the content of a file that was closed cleanly: every slot is an entry, and the index is
+        full (spec §2.2).
         """
         return cls(base_offset, file=None, data=bytearray(data), max_index_bytes=len(data))
 
     @property
     def path(self) -> FilePath | None:
-        """The file that is read; None in memory."""
+        """The path of the index file; None for an index in memory."""
         return None if self._file is None else self._file.path
 
     @property
     def bytes_read(self) -> int:
-        """Bytes read from the file so far."""
+        """The number of bytes read from the file so far."""
         return 0 if self._file is None else self._file.bytes_read
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the entries, without a preallocated tail."""
+        """The size of the entries in bytes, without a preallocated tail."""
         return self.entries * self.entry_bytes
 
     def to_bytes(self) -> bytes:
-        """Return the entries as the file of a closed index holds them."""
+        """Return the entries' bytes, as in the file of a closed index."""
         return self._read(0, self.size_bytes)
 
     def entries_from(self, slot: int) -> bytes:
@@ -98,7 +100,7 @@ class IndexEntries:
             self._file.close()
 
     def resize(self, new_size_bytes: int) -> bool:
-        """Change the capacity of an index in memory; return False if it is unchanged."""
+        """Change the capacity of an index in memory. Return False if the capacity is unchanged."""
         new_max = new_size_bytes // self.entry_bytes
         if new_max == self.max_entries:
             return False
@@ -120,7 +122,7 @@ class IndexEntries:
         relative = offset - self.base_offset
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
             raise OffsetOverflowError(
-                f"offset {offset} does not fit the segment of base {self.base_offset}",
+                f"offset {offset} overflows the segment with base offset {self.base_offset}",
                 found=relative,
                 expected=f"0..{MAX_RELATIVE_OFFSET}",
                 path=self.path,
@@ -129,7 +131,7 @@ class IndexEntries:
 
     def _require_memory(self) -> None:
         if self._file is not None:
-            raise InvalidArgumentError("an index opened for reading cannot be appended to", path=self.path)
+            raise InvalidArgumentError("cannot append to an index that is open for reading", path=self.path)
 
     def _append(self, raw: bytes) -> None:
         self._data += raw
@@ -139,14 +141,14 @@ class IndexEntries:
     def keep(self, entries: int) -> None:
         """Keep the first `entries` entries of an index in memory, and remove the others."""
         if self._file is not None:
-            raise InvalidArgumentError("an index opened for reading cannot be truncated", path=self.path)
+            raise InvalidArgumentError("cannot truncate an index that is open for reading", path=self.path)
         del self._data[entries * self.entry_bytes :]
         self._forget_columns()
         self.entries = entries
         self.length_bytes = len(self._data)
 
     def _forget_columns(self) -> None:
-        """Drop what a subclass has derived from the entries in memory, because some are removed."""
+        """Drop what a subclass has derived from the entries in memory. Called when entries are removed."""
 
     def _unpack(self, entry: struct.Struct, slot: int) -> tuple[Any, ...]:
         """Return the fields of an existing slot."""
@@ -156,7 +158,7 @@ class IndexEntries:
 
     def _raw(self, slot: int) -> bytes:
         if not 0 <= slot < self.entries:
-            raise InvalidArgumentError(f"no entry {slot} in an index of {self.entries}", path=self.path)
+            raise InvalidArgumentError(f"an index of {self.entries} entries has no entry {slot}", path=self.path)
         return self._read(slot * self.entry_bytes, self.entry_bytes)
 
     def _read(self, position: int, length: int) -> bytes:
@@ -164,14 +166,14 @@ class IndexEntries:
             return bytes(self._data[position : position + length])
         data = self._file.read(position, length)
         if len(data) < length:
-            raise SegmentChangedError("an index became shorter while it was read", path=self.path, position=position)
+            raise SegmentChangedError("an index was truncated while it was being read", path=self.path, position=position)
         return data
 
     def _count_entries(self) -> int:
-        """Return the number of slots before the zero tail: the last slot first, then by bisection.
+        """Return the number of slots before the zero tail. Looks at the last slot first, then bisects.
 
-        A valid entry of zeros in slot 0 (timestamp 0 at the base) counts if another entry follows: slot 0 is probed only if slot
-        1 is zero.
+        A valid entry of zeros in slot 0 (timestamp 0 at the base) counts if another entry follows, because slot 0 is probed only
+        if slot 1 is zero.
         """
         slots = self.length_bytes // self.entry_bytes
         zero = bytes(self.entry_bytes)
@@ -187,7 +189,7 @@ class IndexEntries:
         return low
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError if the file's length is broken; subclasses look at entries too (spec §2.7)."""
+        """Raise CorruptIndexError if the file's length is invalid. Subclasses also check entries (spec §2.7)."""
         if self.length_bytes % self.entry_bytes:
             raise CorruptIndexError(
                 "an index has an invalid length",

@@ -23,19 +23,21 @@ from tidelog.formats.paths.file_path import FilePath
 
 
 def read_json(path: FilePath, version: int, what: str) -> dict[str, Any] | None:
-    """Return the object in a file, None if there is no file; `what` names it in errors.
+    """Return the object in a file, None if there is no file. `what` names the file in errors.
 
-    Raises CorruptCheckpointError for anything but an object of that version, StorageError.
+    Raises CorruptCheckpointError if the content is not an object of that version, StorageError.
     """
     content = read_object(path, what)
     if content is not None and content.get("version") != version:
         found = repr(content["version"]) if "version" in content else "none"
-        raise CorruptCheckpointError(f"{what}: its version", path=path, found=found, expected=version)
+        raise CorruptCheckpointError(f"{what} has an unknown version", path=path, found=found, expected=version)
     return content
 
 
 def read_object(path: FilePath, what: str) -> dict[str, Any] | None:
-    """Return the object in a file of any version. Raises CorruptCheckpointError for anything but an object, StorageError."""
+    """Return the object in a file of any version, None if there is no file. Raises CorruptCheckpointError if the content is not
+    an object, StorageError.
+    """
     try:
         content = json.loads(read_whole(path))
     except FileNotFoundError:
@@ -43,9 +45,9 @@ def read_object(path: FilePath, what: str) -> dict[str, Any] | None:
     except OSError as error:
         raise StorageError(f"cannot read {what}: {error.strerror or error}", path=path) from error
     except (ValueError, RecursionError) as error:  # RecursionError: a thousand nested brackets.
-        raise CorruptCheckpointError(f"{what}: not JSON: {error}", path=path) from None
+        raise CorruptCheckpointError(f"{what} is not JSON: {error}", path=path) from None
     if not isinstance(content, dict):
-        raise CorruptCheckpointError(f"{what}: not an object", path=path, found=type(content).__name__)
+        raise CorruptCheckpointError(f"{what} is not a JSON object", path=path, found=type(content).__name__)
     return content
 
 
@@ -55,9 +57,9 @@ def write_json(path: Path, version: int, content: Mapping[str, Any], *, indent: 
 
 
 def write_new_json(path: Path, version: int, content: Mapping[str, Any], *, indent: int | None = 2) -> bool:
-    """Create a file atomically; return False if it exists already, and leave it unchanged.
+    """Create a file atomically. If it already exists, leave it unchanged and return False.
 
-    Of several concurrent writers exactly one gets True. Raises StorageError.
+    Exactly one of several concurrent writers gets True. Raises StorageError.
     """
     # Each writer uses its own name, so that none removes another's unfinished file.
     temporary = Path(f"{path}.{secrets.token_hex(4)}.tmp")
@@ -94,12 +96,12 @@ def _encoded(version: int, content: Mapping[str, Any], indent: int | None) -> by
     text = json.dumps({"version": version, **content}, indent=indent, ensure_ascii=False)
     try:
         return f"{text}\n".encode()
-    except UnicodeEncodeError:  # A path that is not UTF-8 contains lone surrogates in Python. JSON can express them in ASCII.
+    except UnicodeEncodeError:  # A path that is not UTF-8 contains lone surrogates in Python, which JSON can write in ASCII.
         return f"{json.dumps({'version': version, **content}, indent=indent)}\n".encode()
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for such files, if it does not exist. Raises StorageError."""
+    """Create the folder `path` if it does not exist. Raises StorageError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -112,4 +114,4 @@ def understanding(path: FilePath, what: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:  # OverflowError: Infinity for a number.
-        raise CorruptCheckpointError(f"{what}: unexpected content: {error!r}", path=path) from error
+        raise CorruptCheckpointError(f"{what} has unexpected content: {error!r}", path=path) from error

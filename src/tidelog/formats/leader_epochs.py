@@ -1,7 +1,7 @@
 """Leader epochs: the start offset of each leader's records (KIP-101; spec §14), stored in ``leader-epoch-checkpoint``.
 
-A checkpoint file (see `checkpoints`) of lines ``epoch start_offset``, both ascending. The newest epoch covers everything
-to the log end. The rules here are plain functions on a list; only `write` touches the file.
+The file is a checkpoint (see `checkpoints`) with lines ``epoch start_offset``, both ascending. The newest epoch extends to the
+log end. The rules here are plain functions on a list; only `read` and `write` use the file.
 """
 
 from __future__ import annotations
@@ -36,15 +36,20 @@ class LeaderEpochs:
 
     @classmethod
     def read(cls, path: FilePath) -> LeaderEpochs:
-        """Read a checkpoint; no epochs if there is no file. Raises CorruptCheckpointError."""
+        """Read a checkpoint; without a file there are no epochs. Raises CorruptCheckpointError."""
         entries = []
         for line, fields in enumerate(read_lines(path), start=3):
             if len(fields) != 2:
-                raise CorruptCheckpointError(f"line {line} of a checkpoint", path=path, found=len(fields), expected="2 fields")
+                raise CorruptCheckpointError(
+                    f"line {line} of the checkpoint has the wrong number of fields",
+                    path=path,
+                    found=len(fields),
+                    expected="2 fields",
+                )
             epoch, start_offset = (parse_number(field, path, line) for field in fields)
             if epoch < 0 or start_offset < 0:
                 raise CorruptCheckpointError(
-                    f"line {line}: a leader epoch", path=path, found=f"{epoch} {start_offset}", expected=">= 0"
+                    f"line {line}: invalid leader epoch", path=path, found=f"{epoch} {start_offset}", expected=">= 0"
                 )
             entries.append(EpochEntry(epoch, start_offset))
         return cls(entries)
@@ -68,13 +73,14 @@ class LeaderEpochs:
         return self.entries[0] if self.entries else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; return False if that was known.
+        """Record that `epoch` begins at `start_offset`. Return False if this was already recorded.
 
-        Contradicting entries are dropped from the tail: entries of the same or a later epoch, or that start at or after it.
+        Entries that contradict this are dropped from the tail: entries of the same or a later epoch, and entries that start at or
+        after `start_offset`.
         Raises InvalidArgumentError for negative values.
         """
         if epoch < 0 or start_offset < 0:
-            raise InvalidArgumentError("a leader epoch", found=f"{epoch} at {start_offset}", expected=">= 0")
+            raise InvalidArgumentError("invalid leader epoch", found=f"{epoch} at {start_offset}", expected=">= 0")
         latest = self.latest
         if latest is not None and epoch == latest.epoch and start_offset >= latest.start_offset:
             return False
@@ -84,7 +90,7 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if that is unknown (spec §14)."""
+        """Return (epoch, end offset) of the last epoch at or below `epoch`; (-1, -1) if it is unknown (spec §14)."""
         latest = self.latest
         if epoch == UNDEFINED_EPOCH or latest is None:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -97,7 +103,7 @@ class LeaderEpochs:
         return found, self.entries[above].start_offset
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Return the epoch in which `offset` was written, None below the first."""
+        """Return the epoch in which `offset` was written, None if the offset is below the first epoch."""
         above = bisect.bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[above - 1].epoch if above else None
 
@@ -107,11 +113,11 @@ class LeaderEpochs:
             self.entries = [entry for entry in self.entries if entry.start_offset < end_offset]
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop the epochs that end at or before `start_offset`; the epoch that covers it then starts there."""
+        """Drop the epochs that end at or before `start_offset`. The epoch that contains this offset then starts at it."""
         below = [entry for entry in self.entries if entry.start_offset <= start_offset]
         if start_offset >= 0 and below:
             self.entries = [EpochEntry(below[-1].epoch, start_offset), *self.entries[len(below) :]]
 
     def clear(self) -> None:
-        """Forget every epoch."""
+        """Remove every epoch."""
         self.entries = []

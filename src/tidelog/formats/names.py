@@ -5,14 +5,14 @@
 ``%020d.log .index .timeindex``         a segment, named by its base offset
 ``%020d.txnindex``                      aborted transactions of a segment, if there are any
 ``%020d.snapshot``                      producer state; the name is the next offset to be applied
-``%020d.timemap``                       Tidelog's own: times of a segment, block by block; Kafka leaves it alone
-``segments.summary``                    Tidelog's own: what a search must know of each segment
-``….deleted``                           waits for its removal (renamed at once, removed a minute later)
-``….cleaned`` ``….swap``                the cleaner's work: unfinished, and finished but not yet in place
-``<topic>.<uuid>-delete -stray -future``  a partition folder being deleted, unclaimed, or being moved here
+``%020d.timemap``                       Tidelog's own: times of a segment, block by block; Kafka ignores it
+``segments.summary``                    Tidelog's own: the facts that a search needs about each segment
+``….deleted``                           awaiting removal (renamed at once, removed a minute later)
+``….cleaned`` ``….swap``                the cleaner's output: unfinished; finished but not yet in place
+``<topic>.<uuid>-delete -stray -future``  a partition folder that is being deleted, unclaimed, or being moved here
 ======================================  ==============================================================
 
-Plain functions on text; nothing here touches a file.
+These are plain functions on text. None of them uses a file.
 """
 
 from __future__ import annotations
@@ -61,34 +61,34 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 def offset_from_file_name(name: str) -> int:
-    """Return the offset that a file name starts with, the text before its first dot.
+    """Return the offset at the start of a file name, before its first dot.
 
-    Raises InvalidArgumentError if that is not an int64.
+    Raises InvalidArgumentError if the text there is not an int64.
     """
     text = name.split(".", 1)[0]
     if not _OFFSET.fullmatch(text) or not -MAX_OFFSET - 1 <= int(text) <= MAX_OFFSET:
-        raise InvalidArgumentError("no offset in a file's name", found=repr(name), expected="digits before the first dot")
+        raise InvalidArgumentError("the file name has no offset", found=repr(name), expected="digits before the first dot")
     return int(text)
 
 
 def base_offset_of_log(path: FilePath, ending: str = LOG_SUFFIX) -> int:
     """Return the base offset in the name of a segment's file. `ending` is what follows the offset.
 
-    Raises CorruptDataError for a name that Kafka does not write. Kafka pads to 20 digits and always opens the padded name: a file
-    with another name would be read by some programs only, or stand beside the segment whose offset it claims.
+    Raises CorruptDataError for a name that Kafka does not write. Kafka pads to 20 digits and always opens the padded name. Only
+    some programs would read a file with a different name, and a segment with the padded name may exist next to it.
     """
     text = path.name.removesuffix(ending)
     if len(text) == _DIGITS and text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET:
         return int(text)
     expected = f"an offset of {_DIGITS} digits before {ending!r}"
-    raise CorruptDataError("not the name of a segment", path=path, found=path.name, expected=expected)
+    raise CorruptDataError("the file name is not that of a segment", path=path, found=path.name, expected=expected)
 
 
 def is_log_file(name: str) -> bool:
     """Return whether a file's name is that of a log's segment, which consists of digits. `server.log` and `controller.log` are
     not segments.
 
-    Names with another number of digits also count: they are damaged, and `base_offset_of_log` reports them.
+    Names with a different number of digits also count: they are damaged, and `base_offset_of_log` reports them.
     """
     return _LOG_FILE.fullmatch(name) is not None
 
@@ -100,7 +100,7 @@ def is_suffixed_dir(name: str) -> bool:
 
 @lru_cache(maxsize=8192)  # Called several times for each of thousands of folders at startup.
 def parse_topic_partition_name(name: str | None) -> TopicPartition:
-    """Read topic and partition from a partition folder's name.
+    """Return the topic and partition in the name of a partition's folder.
 
     The part after the last dot of a ``-delete``, ``-stray`` or ``-future`` folder is removed first. Raises
     InvalidArgumentError for an empty name, one without ``-``, an empty topic, or a partition that is not a number.
@@ -113,7 +113,7 @@ def parse_topic_partition_name(name: str | None) -> TopicPartition:
             raise _bad_dir_name(name)
         text = name[: name.rindex(".")]
     topic, _, partition = text.rpartition("-")
-    # int() would take underscores, blanks and other alphabets' digits, none of which Kafka writes.
+    # int() would accept underscores, blanks and digits of other scripts, which Kafka never writes.
     if not topic or not re.fullmatch(r"[0-9]{1,10}", partition) or int(partition) > 2**31 - 1:
         raise _bad_dir_name(name)
     return TopicPartition(topic, int(partition))
@@ -143,4 +143,4 @@ def _capped_dir_name(topic: str, partition: int, suffix: str, mark: str = "") ->
 
 
 def _bad_dir_name(name: str | None) -> InvalidArgumentError:
-    return InvalidArgumentError("not the name of a partition's folder", found=repr(name), expected="<topic>-<partition>")
+    return InvalidArgumentError("the name is not that of a partition's folder", found=repr(name), expected="<topic>-<partition>")

@@ -1,11 +1,11 @@
 """Reads that do not wait for the disk, for a thread that serves many clients.
 
-Within `with non_blocking():` a read on the same thread returns what the page cache holds, or raises `NotCachedError`. The caller
-then has another thread read the bytes (`prefetch`) and starts its work again: nothing was changed.
+Within `with non_blocking():` a read on the same thread returns bytes from the page cache, or raises `NotCachedError`. The caller
+then has another thread read the bytes (`prefetch`), and repeats its work, which must not have changed anything.
 
-| | |
+| file system | a read uses |
 |---|---|
-| Linux, ext4, xfs, btrfs... | `preadv` with RWF_NOWAIT |
+| ext4, xfs, btrfs... on Linux | `preadv` with RWF_NOWAIT |
 | other file systems and systems | an ordinary read, which waits |
 """
 
@@ -18,20 +18,22 @@ import threading
 _SCRATCH_BYTES = 64 * 1024
 _WARM_BYTES = 1024 * 1024
 READAHEAD_BYTES = 256 * 1024
-"""The minimum to prefetch: a reader that continues will need it."""
+"""The minimum number of bytes to prefetch. A reader that continues will need the bytes after its own."""
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
 
 
 class NotCachedError(Exception):
-    """The bytes [position, position + length) of a file are not all in memory. Owns a descriptor until `prefetch` or `close`."""
+    """Raised if the bytes [position, position + length) of a file are not all in memory. Owns a descriptor until `prefetch`
+    or `close`.
+    """
 
     is_progress = False
-    """Whether each `prefetch` makes progress: then the error may be raised any number of times."""
+    """Whether each `prefetch` makes progress. If so, this error may be raised any number of times for one piece of work."""
     _fd = -1
 
     def __init__(self, fd: int, position: int, length: int) -> None:
-        super().__init__("not in memory")
+        super().__init__("the bytes are not in memory")
         self.position = position
         self.length = length
         self._fd = os.dup(fd)
@@ -101,14 +103,14 @@ class non_blocking:  # noqa: N801 - it reads as a phrase where it stands
 
 
 class blocking(non_blocking):  # noqa: N801
-    """A context in which reads may wait, even within `non_blocking`."""
+    """A context in which reads may wait, even inside `non_blocking`."""
 
     __slots__ = ()
     _is_non_blocking = False
 
 
 def is_non_blocking() -> bool:
-    """Whether this thread is within `non_blocking`."""
+    """Whether this thread is inside `non_blocking`."""
     return _modes.here.is_non_blocking
 
 
@@ -123,9 +125,10 @@ def pread(fd: int, length: int, position: int) -> bytes:
 
 
 def _read_cached(fd: int, buffer: memoryview, position: int) -> int:
-    """Fill `buffer` from the page cache; return the number of bytes, smaller only at the end of the file.
+    """Fill `buffer` from the page cache. Return the number of bytes, which is smaller than the buffer only at the end of the
+    file.
 
-    Raises OSError, NotCachedError. Waits on file systems that cannot tell what is cached.
+    Raises OSError, NotCachedError. Waits for the disk if the file system cannot tell what is cached.
     """
     length = len(buffer)
     try:

@@ -5,9 +5,10 @@
  4     int32   position in the ``.log`` of a batch
 =====  ======  =======================================================
 
-Entries are sparse (one per ``index.interval.bytes``) and strictly increasing. The offset is the last one of the batch at the
-position; Kafka ≤ 1.1 wrote the first, and a follower of Kafka ≤ 3.9.0 wrote one entry for several batches appended at once, the
-offset of the last and the position of the first. In every case all batches before the position end below the entry's offset.
+Entries are sparse (one per ``index.interval.bytes``) and strictly increasing. The offset is the last offset of the
+batch at the position. Kafka ≤ 1.1 wrote the batch's first offset. A follower of Kafka ≤ 3.9.0 wrote one entry for several batches
+appended at once, with the last batch's offset and the first batch's position. In every case all batches before the position end
+below the entry's offset.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class OffsetIndex(IndexEntries):
         return self.base_offset if self.entries == 0 else self.entry(self.entries - 1).offset
 
     def entry(self, slot: int) -> OffsetPosition:
-        """Return an entry. Raises InvalidArgumentError beyond the last one."""
+        """Return an entry. Raises InvalidArgumentError if the slot has no entry."""
         relative, position = _ENTRY.unpack(self._raw(slot))
         return OffsetPosition(self.base_offset + relative, position)
 
@@ -82,7 +83,10 @@ class OffsetIndex(IndexEntries):
         relative = offset - self.base_offset
         if self.entries and relative <= _ENTRY.unpack_from(self._data, len(self._data) - 8)[0]:
             raise InvalidOffsetError(
-                "an offset index can only grow", path=self.path, found=offset, expected=f"more than {self.last_offset}"
+                "an offset index accepts only increasing offsets",
+                path=self.path,
+                found=offset,
+                expected=f"more than {self.last_offset}",
             )
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
             self.relative_offset(offset)
@@ -94,9 +98,9 @@ class OffsetIndex(IndexEntries):
         self.keep(slot if slot >= 0 and self.entry(slot).offset == offset else slot + 1)
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError if the last offset is below the base or the length is broken (spec §2.7).
+        """Raise CorruptIndexError if the last offset is below the base offset or the length is invalid (spec §2.7).
 
-        Unlike Kafka, also raise it if the last entry is below the first.
+        Unlike Kafka, also raise it if the last entry's offset is below the first entry's.
         """
         if self.entries:
             first, last = self.entry(0).offset, self.last_offset
@@ -118,7 +122,9 @@ class OffsetIndex(IndexEntries):
         return bisect_right(range(self.entries), offset - self.base_offset, key=self._relative) - 1
 
     def _columns(self) -> tuple[array[int], array[int]]:
-        """Return the relative offsets and the positions of all entries in memory, as arrays that are searched without Python."""
+        """Return the relative offsets and the positions of all entries in memory, as arrays that can be searched without
+        Python code.
+        """
         columns = self._known_columns
         if columns is None:
             columns = self._known_columns = (array("i"), array("i"))

@@ -33,22 +33,24 @@ def read_topic_id(path: FilePath) -> uuid.UUID | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise CorruptCheckpointError("metadata is not UTF-8", path=path, position=error.start) from None
+        raise CorruptCheckpointError("partition.metadata is not UTF-8", path=path, position=error.start) from None
     except OSError as error:
-        raise StorageError(f"cannot read metadata: {error.strerror}", path=path) from error
+        raise StorageError(f"cannot read partition.metadata: {error.strerror}", path=path) from error
     values = []
     for line, (key, content) in enumerate(zip(("version", "topic_id"), [*text.splitlines(), "", ""], strict=False), start=1):
         parts = re.split(r":\s+", content)
         if len(parts) != 2 or parts[0] != key:
-            raise CorruptCheckpointError(f"line {line} of the metadata", path=path, found=repr(content), expected=f"{key}: …")
+            raise CorruptCheckpointError(
+                f"line {line} of partition.metadata is invalid", path=path, found=repr(content), expected=f"{key}: …"
+            )
         values.append(parts[1])
     version = parse_number(values[0], path, 1)
     if version < 0:
-        raise CorruptCheckpointError("the metadata's version", path=path, found=version, expected=">= 0")
+        raise CorruptCheckpointError("the version of partition.metadata is invalid", path=path, found=version, expected=">= 0")
     topic_id = parse_topic_id(values[1])
     if topic_id is None:
         raise CorruptCheckpointError(
-            "line 2: a topic id", path=path, found=repr(values[1]), expected="16 bytes in base64, not all zero"
+            "line 2: invalid topic id", path=path, found=repr(values[1]), expected="16 bytes in base64, not all zero"
         )
     return topic_id
 
@@ -63,9 +65,9 @@ def encode_topic_id(topic_id: uuid.UUID) -> bytes:
     return f"version: {VERSION}\ntopic_id: {format_topic_id(topic_id)}".encode()
 
 
-@lru_cache(maxsize=1024)  # All partitions of a topic have the same.
+@lru_cache(maxsize=1024)  # All partitions of a topic have the same id.
 def parse_topic_id(text: str) -> uuid.UUID | None:
-    """Read an id as Kafka writes it; None for anything else, and for the zero id, which names no topic."""
+    """Parse an id as Kafka writes it. Return None for any other text, and for the zero id, which is no topic's."""
     try:
         raw = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

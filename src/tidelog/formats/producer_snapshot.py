@@ -12,10 +12,10 @@
           int32    last offset minus first offset of the last batch
           int64    timestamp of the last batch, ms
           int32    epoch of the transaction's coordinator, -1 before the first marker
-          int64    first offset of the transaction that is open, -1 if none is
+          int64    first offset of the open transaction, -1 if none is open
 ========  =======  ==================================================================
 
-The file's name is the next offset. If a snapshot is damaged, the loader uses the next lower one.
+The file's name is the next offset. If a snapshot is damaged, the loader uses the one with the next lower offset.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 _CRC_START = 6
 HEADER_BYTES = _HEADER.size
 pack_entry = _ENTRY.pack
-"""Takes the fields of a `ProducerEntry`, returns its bytes."""
+"""Returns an entry's bytes from the fields of a `ProducerEntry`."""
 ENTRY_BYTES = _ENTRY.size
 
 
 class ProducerEntry(NamedTuple):
-    """A producer's state; -1 stands for none."""
+    """A producer's state; -1 means that a field has no value."""
 
     producer_id: int
     producer_epoch: int
@@ -53,21 +53,21 @@ class ProducerEntry(NamedTuple):
 
 
 def parse_snapshot(data: bytes, path: FilePath | None = None) -> list[ProducerEntry]:
-    """Read a snapshot's bytes. Raises CorruptSnapshotError for a wrong length, version or checksum."""
+    """Return the entries in a snapshot's bytes. Raises CorruptSnapshotError for a wrong length, version or checksum."""
     if len(data) < HEADER_BYTES:
         raise CorruptSnapshotError(
-            "a snapshot is cut short", path=path, found=f"{len(data)} bytes", expected=f">= {HEADER_BYTES}"
+            "a snapshot is truncated", path=path, found=f"{len(data)} bytes", expected=f">= {HEADER_BYTES}"
         )
     version, crc, count = _HEADER.unpack_from(data)
     if version != VERSION:
-        raise CorruptSnapshotError("a snapshot's version", path=path, position=0, found=version, expected=VERSION)
+        raise CorruptSnapshotError("a snapshot has an unknown version", path=path, position=0, found=version, expected=VERSION)
     actual = crc32c(memoryview(data)[_CRC_START:])
     if crc != actual:
         raise CorruptSnapshotError(
-            "a snapshot's checksum", path=path, position=2, found=f"{crc:#010x}", expected=f"{actual:#010x}"
+            "a snapshot's checksum does not match", path=path, position=2, found=f"{crc:#010x}", expected=f"{actual:#010x}"
         )
     if count < 0 or len(data) != HEADER_BYTES + count * ENTRY_BYTES:
-        raise CorruptSnapshotError("a snapshot's number of entries", path=path, position=6, found=count)
+        raise CorruptSnapshotError("a snapshot's number of entries does not fit its length", path=path, position=6, found=count)
     return [ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[HEADER_BYTES:])]
 
 
@@ -77,12 +77,12 @@ def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def join_snapshot(packed: Sequence[bytes]) -> bytes:
-    """Return the bytes of a snapshot from entries that `pack_entry` has encoded."""
+    """Return the bytes of a snapshot with entries that `pack_entry` has encoded."""
     body = struct.pack(">i", len(packed)) + b"".join(packed)
     return struct.pack(">hI", VERSION, crc32c(body)) + body
 
 
 def read_snapshot(path: FilePath) -> list[ProducerEntry]:
-    """Read a snapshot file. Raises CorruptSnapshotError, SegmentChangedError if it is gone."""
+    """Read a snapshot file. Raises CorruptSnapshotError, SegmentChangedError if the file no longer exists."""
     with ReadOnlyFile(path) as file:
         return parse_snapshot(file.read(0, file.size_bytes()), path)

@@ -2,11 +2,11 @@
 
 =====  ======  ==========================================================================
  0     int64   T: the largest timestamp in the segment so far, epoch milliseconds
- 8     int32   offset of the batch that first reached T, relative to the segment's base
+ 8     int32   offset of the first batch with timestamp T, relative to the segment's base
 =====  ======  ==========================================================================
 
-T increases strictly, the offset never decreases. An entry (T, o) says that no batch up to and including the one with o has a
-record later than T. So a search for a timestamp may start at the last entry whose T is at most that timestamp. The last entry,
+T increases strictly, the offset never decreases. An entry (T, o) says that no batch up to and including the one with offset o has
+a record later than T. So a search for a timestamp may start at the last entry whose T is at most that timestamp. The last entry,
 written at the roll or the close, is the largest timestamp of the whole segment. o is the batch's last offset; for uncompressed v0
 and v1 messages, older releases wrote the message's own offset (§16 has the table).
 """
@@ -49,7 +49,7 @@ class TimeIndex(IndexEntries):
         return TimestampOffset(-1, self.base_offset) if self.entries == 0 else self.entry(self.entries - 1)
 
     def entry(self, slot: int) -> TimestampOffset:
-        """Return an entry. Raises InvalidArgumentError beyond the last one."""
+        """Return an entry. Raises InvalidArgumentError if the slot has no entry."""
         timestamp, relative = _ENTRY.unpack(self._raw(slot))
         return TimestampOffset(timestamp, self.base_offset + relative)
 
@@ -69,10 +69,10 @@ class TimeIndex(IndexEntries):
         return bisect_right(range(self.entries), timestamp, key=self._timestamp) - 1
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
-        """Add an entry if `timestamp` is above the last one's; repeating the last entry is not an error.
+        """Add an entry if `timestamp` is above the last entry's. Repeating the last entry is not an error.
 
         Raises IndexFullError (except for the entry of a roll or a close, `skip_full_check`), InvalidOffsetError for an offset
-        below the last one, InvalidArgumentError for a timestamp below the last one, OffsetOverflowError.
+        below the last entry's, InvalidArgumentError for a timestamp below the last entry's, OffsetOverflowError.
         """
         if not skip_full_check and self.entries >= self.max_entries - 1:
             raise IndexFullError(f"a time index of {self.max_entries} entries is full", path=self.path)
@@ -82,14 +82,17 @@ class TimeIndex(IndexEntries):
         if self.entries:
             last_timestamp, last_relative = _ENTRY.unpack_from(self._data, len(self._data) - 12)
             if relative < last_relative:
-                expected = f"at least {self.base_offset + last_relative}"
+                expected = f"{self.base_offset + last_relative} or more"
                 raise InvalidOffsetError(
-                    "offsets in a time index cannot go back", path=self.path, found=offset, expected=expected
+                    "a time index does not accept decreasing offsets", path=self.path, found=offset, expected=expected
                 )
             if timestamp < last_timestamp:
-                expected = f"at least {show_timestamp(last_timestamp)}"
+                expected = f"{show_timestamp(last_timestamp)} or later"
                 raise InvalidArgumentError(
-                    "times in a time index cannot go back", path=self.path, found=show_timestamp(timestamp), expected=expected
+                    "a time index does not accept decreasing timestamps",
+                    path=self.path,
+                    found=show_timestamp(timestamp),
+                    expected=expected,
                 )
         if timestamp > last_timestamp:
             if not 0 <= relative <= MAX_RELATIVE_OFFSET:
@@ -107,7 +110,9 @@ class TimeIndex(IndexEntries):
         return bisect_left(range(self.entries), offset - self.base_offset, key=self._relative)
 
     def _columns(self) -> tuple[array[int], array[int]]:
-        """Return the timestamps and relative offsets of all entries in memory, as arrays that are searched without Python."""
+        """Return the timestamps and relative offsets of all entries in memory, as arrays that can be searched without
+        Python code.
+        """
         columns = self._known_columns
         if columns is None:
             columns = self._known_columns = (array("q"), array("i"))
@@ -130,8 +135,8 @@ class TimeIndex(IndexEntries):
         return relative
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError if the last entry is below the first, the last offset is below the base or the length
-        is broken.
+        """Raise CorruptIndexError if the last timestamp is below the first, the last offset is below the base offset, or the
+        length is invalid.
         """
         if self.entries:
             first, last = self.entry(0), self.last_entry

@@ -1,10 +1,10 @@
 """The time map of a segment: the time bounds of the records in each of its blocks.
 
-Kafka's time index bounds a search from below: "nothing up to here is later than T". An exact range needs both ends of every
-region. A time map has them, for blocks of whole batches, each at least 64 KiB long (the last one may be shorter). A few late
-records stretch a block's bounds over hours in which it has no other records. So the map also has the block's holes, the widest
-intervals within its bounds that contain no record. Time maps are Tidelog's own files. They are derived from the log and can be
-rebuilt at any time: `time_map_builder` builds them, `time_map_file` stores them.
+Kafka's time index bounds a search from one side only: "nothing up to here is later than T". For an exact range, both time bounds
+of every region are needed. A time map has both bounds, for blocks of whole batches, each at least 64 KiB long (the last may be
+shorter). A few late records stretch a block's bounds over hours in which the block has no other records. So the map also has the
+block's holes, the widest intervals within its bounds that contain no record. Time maps are Tidelog's own files. They are derived
+from the log and can be rebuilt at any time: `time_map_builder` builds them, `time_map_file` stores them.
 
 All numbers are big-endian. First a header::
 
@@ -13,12 +13,12 @@ All numbers are big-endian. First a header::
     8       int32   version, 2
     12      int32   block bytes: a block ends with the batch that brings it to that size
     16      int64   base offset of the segment
-    24      int64   covered bytes: the end of the last block; what follows in the log is not described
-    32      int64   next offset: the one after the last batch
+    24      int64   covered bytes: the end of the last block; the map does not describe the log after it
+    32      int64   next offset: the offset after the last batch
     40      int64   offset field of the last batch
     48      uint32  CRC field of the last batch
     52      int32   number of blocks, at least 1
-    56      int32   number of holes in all of them
+    56      int32   number of holes in all blocks
     60      uint64  inode of the log when it was read; this and the next three are its stamp (`file_stamp`)
     68      int64   its size
     76      int64   its modification time, ns
@@ -28,24 +28,24 @@ then columns, each with one number per block::
 
     int64   position of the block in the log; the first is 0
     int64   first offset in the block (read from inside the message if the first batch is a compressed v0 or v1 message)
-    int64   smallest timestamp of the block's records, ms; 2^63-1 if none has one
-    int64   largest timestamp; -2^63 if none has one
+    int64   smallest timestamp of the block's records, ms; 2^63-1 if no record has a timestamp
+    int64   largest timestamp; -2^63 if no record has a timestamp
     int32   distance from the position to the block's last batch
     uint32  digest of the block's batches: CRC-32C over each one's base offset, size and CRC field
-    int32   records, those of control batches excluded
-    int32   of these, records without timestamp, which are in neither bound
+    int32   number of records, excluding control batches
+    int32   number of records without timestamp, which do not affect the bounds
     int32   the number of holes up to and including this block
 
 then two columns with one number per hole, ordered by block and ascending::
 
     int64   the last timestamp before the hole
-    int64   the first one after it
+    int64   the first timestamp after the hole
 
 and a uint32 at the end, CRC-32C over everything before it. Version 1 had no stamp, and had the CRC field of a block's first batch
 instead of the digest. Such maps do not show whether the log has changed since, so they are not used.
 
-Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); control batches do
-not count; a block has no record outside its bounds, and none in its holes. This module is pure: values and bytes, no files.
+Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); control batches do not count; a
+block has no record outside its bounds, and none in its holes. This module has no I/O: it maps values to bytes and back.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _BLOCK_BYTES, _HOLE_BYTES = (sum(array(code).itemsize for code in codes) for cod
 class TimeMap:
     """A segment's time map, complete and with a valid checksum. `time_map_file` checks whether it belongs to the segment.
 
-    Maps with the same content are equal, whatever file they were read from.
+    Maps with the same content are equal, even if they were read from different files.
     """
 
     block_bytes: int
@@ -116,7 +116,7 @@ class TimeMap:
         return self.positions[block + 1] if block + 1 < self.blocks else self.covered_bytes
 
     def end_offset(self, block: int) -> int:
-        """Return an offset above all of a block's offsets, at most the first one of the next block."""
+        """Return an offset that is above all of a block's offsets and at most the next block's first offset."""
         return self.first_offsets[block + 1] if block + 1 < self.blocks else self.next_offset
 
     def blocks_between(self, start_offset: int, end_offset: int) -> range:
@@ -127,7 +127,7 @@ class TimeMap:
         return range(first, max(first, bisect_left(self.first_offsets, end_offset)))
 
     def blocks_in_time(self, blocks: range, start_ms: int | None, end_ms: int | None) -> list[int]:
-        """Return those of `blocks` that may hold a timestamp in `[start_ms, end_ms)`, None for no bound."""
+        """Return the elements of `blocks` that may have a timestamp in `[start_ms, end_ms)`; None means no bound."""
         lowest = MIN_INT64 if start_ms is None else start_ms
         highest = MAX_INT64 if end_ms is None else end_ms - 1
         smallest = self.min_timestamps[blocks.start : blocks.stop]
@@ -164,7 +164,7 @@ class TimeMap:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: PathLike = None) -> TimeMap:
-        """Read a file's content. Raises CorruptIndexError for anything but a whole map of a known version."""
+        """Return the map in a file's content. Raises CorruptIndexError unless it is a whole map of the current version."""
         expected_bytes = size_bytes(data, path)
         if len(data) != expected_bytes:
             raise CorruptIndexError(
@@ -188,7 +188,9 @@ class TimeMap:
                 columns.append(_big_endian(column))
         time_map = cls(block_bytes, *fields, *columns, stamp=FileStamp(inode, size, modified_ns, changed_ns))
         if time_map.hole_ends[-1] != holes:
-            raise CorruptIndexError("a time map's holes", path=path, found=holes, expected=time_map.hole_ends[-1])
+            raise CorruptIndexError(
+                "a time map's number of holes is wrong", path=path, found=holes, expected=time_map.hole_ends[-1]
+            )
         return time_map
 
     def columns(self) -> tuple[array[int], ...]:
@@ -211,18 +213,20 @@ class TimeMap:
 def size_bytes(header: bytes, path: PathLike = None) -> int:
     """Return the length of the file that begins with `header`. Raises CorruptIndexError if it is not a time map."""
     if len(header) < HEADER.size:
-        raise CorruptIndexError("a time map is cut off", path=path, found=f"{len(header)} bytes")
+        raise CorruptIndexError("a time map is truncated", path=path, found=f"{len(header)} bytes")
     magic, version = _BEGINNING.unpack_from(header)
     if magic != _MAGIC:
-        raise CorruptIndexError("not a time map", path=path, found=magic)
+        raise CorruptIndexError("the file is not a time map", path=path, found=magic)
     if version < VERSION:
-        what = "a time map of an older format: run `tidelog index rebuild`"
+        what = "the time map has an older format: run `tidelog index rebuild`"
         raise CorruptIndexError(what, path=path, found=f"version {version}", expected=VERSION)
     if version > VERSION:
-        raise CorruptIndexError("a time map's version", path=path, found=version, expected=VERSION)
+        raise CorruptIndexError("the time map has an unknown version", path=path, found=version, expected=VERSION)
     *_, blocks, holes, _, _, _, _ = HEADER.unpack_from(header)
     if blocks < 1 or holes < 0:
-        raise CorruptIndexError("a time map's size", path=path, found=f"{blocks} blocks, {holes} holes")
+        raise CorruptIndexError(
+            "a time map's number of blocks or holes is invalid", path=path, found=f"{blocks} blocks, {holes} holes"
+        )
     return HEADER.size + int(blocks) * _BLOCK_BYTES + int(holes) * _HOLE_BYTES + _CHECKSUM.size
 
 

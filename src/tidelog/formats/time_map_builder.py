@@ -3,14 +3,14 @@ times.
 
 | batch | its times come from |
 |---|---|
-| control records | none: it is skipped |
+| control batch | nothing: the batch is skipped |
 | LogAppendTime, v2 | the header: every record has the append time |
 | all others | the records; the header's largest timestamp is not trusted |
 
 The kernel maps uncompressed v2 batches, many per call. Compressed batches and those of old formats are mapped one by one.
 
 A map of part of a segment can be continued from its last block (`grown_from`). The result is byte for byte the map of the whole
-segment. Damage is an error and gives no map. `time_map_file` calls this.
+segment. If a batch is damaged, an error is raised and no map is built. `time_map_file` uses this module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.records.kernel import BATCH_FAULTS, SegmentScan, digest_batches
 from tidelog.records.scanner import scan_batch
 
 CHUNK_BYTES = 1024 * 1024
-"""Bytes of one read. They are read, checked and parsed while in the processor's cache."""
+"""The number of bytes in one read. They stay in the processor's cache while they are read, checked and parsed."""
 
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
 """A batch that claims to be larger is checked in pieces before it is read whole, so that damage costs no memory."""
@@ -116,14 +116,16 @@ class TimeMapBuilder:
                 first_offset = rows.column("offset")[0]
         if not state[_NEXT_OFFSET] <= first_offset <= header.last_offset < MAX_OFFSET:
             raise CorruptBatchError(
-                "a batch's offset does not fit its place",
+                "a batch's offset is below the end of the previous batch",
                 path=path,
                 position=header.position,
                 found=first_offset,
                 expected=f">= {state[_NEXT_OFFSET]}",
             )
         if state[_RECORDS] + count > _INT32_MAX:
-            raise CorruptBatchError("more records than a block can have", path=path, position=header.position, found=count)
+            raise CorruptBatchError(
+                "a block has more records than a time map can count", path=path, position=header.position, found=count
+            )
         if state[_BLOCK] < 0:
             state[_BLOCK], state[_FIRST_OFFSET] = state[_POSITION], first_offset
         state[_LAST_BATCH] = state[_POSITION] - state[_BLOCK]
@@ -145,7 +147,7 @@ class TimeMapBuilder:
         self._state[_BLOCK:] = _NO_BLOCK
 
     def build(self, stamp: FileStamp = UNKNOWN) -> TimeMap | None:
-        """Return the map of the batches so far, None without any. The builder can continue afterwards.
+        """Return the map of the batches so far, None if there are none. The builder can continue afterwards.
 
         `stamp` is the file's stamp during the whole read (`file_stamp`).
         """
@@ -180,7 +182,7 @@ def add_batches(builder: TimeMapBuilder, file: ReadOnlyFile, end_position: int) 
     """Add the batches from the builder's position up to `end_position`, which must be the end of a batch.
 
     May be called again with a later end, to map a long segment in pieces. Raises CorruptBatchError,
-    InvalidRecordError, DecompressionError for damage, SegmentChangedError for a file that became shorter, StorageError.
+    InvalidRecordError, DecompressionError for damage, SegmentChangedError for a file that was truncated, StorageError.
     """
     scan = SegmentScan(builder.base_offset, _NO_INDEX_INTERVAL_BYTES)
     for chunk in _chunks(scan, file, builder.position, end_position):
@@ -188,7 +190,9 @@ def add_batches(builder: TimeMapBuilder, file: ReadOnlyFile, end_position: int) 
 
 
 def _chunks(scan: SegmentScan, file: ReadOnlyFile, position: int, end_position: int) -> Iterator[memoryview]:
-    """Yield the log from `position` on in pieces of complete, verified batches. A piece is valid until the next one."""
+    """Yield the log from `position` on in pieces of complete, verified batches. A piece is valid only until the next piece is
+    yielded.
+    """
     buffer = bytearray(max(0, min(CHUNK_BYTES, end_position - position)))
     wanted = len(buffer)
     while position < end_position:
@@ -199,7 +203,7 @@ def _chunks(scan: SegmentScan, file: ReadOnlyFile, position: int, end_position: 
         count = file.read_into(position, chunk)
         if count < wanted:
             raise SegmentChangedError(
-                "a segment became shorter while it was read", path=file.path, position=position, found=f"{count} bytes"
+                "a segment was truncated while it was being read", path=file.path, position=position, found=f"{count} bytes"
             )
         sound = scan.scan(chunk, position)
         if scan.fault:
@@ -210,7 +214,7 @@ def _chunks(scan: SegmentScan, file: ReadOnlyFile, position: int, end_position: 
         position += sound
         needed = scan.needed_bytes
         if needed > end_position - position or (is_last and sound < wanted):
-            raise CorruptBatchError("a batch is cut off by the end of its segment", path=file.path, position=position)
+            raise CorruptBatchError("a batch is truncated by the end of its segment", path=file.path, position=position)
         if needed > LARGE_BATCH_BYTES:
             check_crc_by_pieces(file, read_header(file.read(position, HEADER_BYTES), 0, position, file.path))
         wanted = max(CHUNK_BYTES, needed)

@@ -8,8 +8,8 @@
 26     int64   last stable offset when the marker was appended
 =====  ======  ==================================================================================
 
-Entries are appended without padding; their last offsets grow strictly. The file exists only if a transaction was aborted. It is
-not sufficient for read_committed: transactions that are open, or were aborted after its end, come from the producer state.
+Entries are appended without padding; their last offsets grow strictly. The file exists only if a transaction was aborted. It does
+not suffice for read_committed: transactions that are open, or were aborted after the file's end, come from the producer state.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class AbortedTxn(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> AbortedTxn:
-        """Read one entry. Raises CorruptIndexError for another length or version."""
+        """Return the entry in `data`. Raises CorruptIndexError for a wrong length or version."""
         if len(data) != ENTRY_BYTES:
             raise CorruptIndexError(
-                "the size of an aborted transaction's entry", found=f"{len(data)} bytes", expected=ENTRY_BYTES
+                "an entry of a transaction index has a wrong size", found=f"{len(data)} bytes", expected=ENTRY_BYTES
             )
         version, *fields = _ENTRY.unpack(data)
         if version != VERSION:
-            raise CorruptIndexError("the version of an aborted transaction's entry", found=version, expected=VERSION)
+            raise CorruptIndexError("an entry of a transaction index has an unknown version", found=version, expected=VERSION)
         return cls(*fields)
 
 
 class CollectedTxns(NamedTuple):
-    """One index's aborted transactions for a fetch; `is_complete` if no later segment's index is needed."""
+    """The aborted transactions in one index for a fetch. `is_complete` is True if no later segment's index is needed."""
 
     aborted: list[AbortedTxn]
     is_complete: bool
@@ -69,7 +69,9 @@ class TxnIndex:
 
     @classmethod
     def open(cls, path: FilePath | ReadOnlyFile, base_offset: int) -> TxnIndex:
-        """Read a file. Raises CorruptIndexError for a broken length, version or order, SegmentChangedError if it is gone."""
+        """Read a file. Raises CorruptIndexError for an invalid length, version or order, SegmentChangedError if the file
+        no longer exists.
+        """
         file = path if isinstance(path, ReadOnlyFile) else ReadOnlyFile(path)
         with file:
             data = file.read(0, file.size_bytes())
@@ -96,10 +98,10 @@ class TxnIndex:
         return self.aborted[-1].last_offset if self.aborted else None
 
     def append(self, txn: AbortedTxn) -> None:
-        """Add an entry. Raises InvalidArgumentError unless its last offset is above the last one's."""
+        """Add an entry. Raises InvalidArgumentError unless its last offset is above the previous entry's."""
         if self.aborted and txn.last_offset <= self.aborted[-1].last_offset:
             raise InvalidArgumentError(
-                "a transaction index can only grow",
+                "a transaction index accepts only increasing offsets",
                 path=self.path,
                 found=txn.last_offset,
                 expected=f"more than {self.aborted[-1].last_offset}",
@@ -107,9 +109,7 @@ class TxnIndex:
         self.aborted.append(txn)
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> CollectedTxns:
-        """Return the aborted transactions that concern a fetch of [fetch_offset, upper_bound_offset), by Kafka's rule
-        (spec §5.4).
-        """
+        """Return the aborted transactions that a fetch of [fetch_offset, upper_bound_offset) needs, by Kafka's rule (§5.4)."""
         aborted = []
         for txn in self.aborted:
             if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound_offset:
@@ -119,7 +119,7 @@ class TxnIndex:
         return CollectedTxns(aborted, False)
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the entries from the first whose last offset is at or above `offset`."""
+        """Remove the entries whose last offset is at or above `offset`."""
         self.aborted = [txn for txn in self.aborted if txn.last_offset < offset]
 
     def reset(self) -> None:
@@ -127,7 +127,7 @@ class TxnIndex:
         self.aborted = []
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError if a marker is below the segment's base (spec §2.7)."""
+        """Raise CorruptIndexError if a marker's offset is below the segment's base offset (spec §2.7)."""
         for txn in self.aborted:
             if txn.last_offset < self.base_offset:
                 raise CorruptIndexError(

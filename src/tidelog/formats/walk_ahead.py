@@ -1,9 +1,9 @@
 """A second walk through the batch headers of a segment, on another thread, starting in the middle.
 
-Only the offset index says where a batch in the middle begins, and it may be wrong. So the second walk's result counts only if the
-first walk arrives exactly at its start, and with no later offset. Then it is what the first walk would have found. The first walk
-does not wait: it takes the finished part of the second walk's result, and continues after it. Both use the walk kernel, which
-runs without the GIL.
+Only the offset index says where a batch in the middle begins, and the index may be wrong. So the second walk's result counts only
+if the first walk arrives exactly at the second walk's start, and with no later offset. Then the result is what the first walk
+would have found. The first walk does not wait: it takes the finished part of the result, and continues after it. Both walks use
+the walk kernel, which runs without the GIL.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _OFFSET_BYTES = 8
 
 
 class WalkAhead:
-    """A walk from `start` to `end` of at most `max_batches` batches. It begins at once, and ends there or when `stop` is
-    called.
+    """A walk from `start` to `end`, over at most `max_batches` batches. It begins at once, and ends at these limits or when
+    `stop` is called.
     """
 
     def __init__(self, fd: int, start: int, end: int, max_batches: int) -> None:
@@ -33,19 +33,19 @@ class WalkAhead:
         self._base_offset = -1
         self._found: list[tuple[array[int], array[int], int]] = []
         """Per chunk: the batches' ends, the largest timestamps since `start`, and the offset after the last batch."""
-        # Its own executor, because nobody waits for its end.
+        # A separate executor, because nothing waits for the walk to end.
         self._fd = os.dup(fd)
         threading.Thread(target=self._run, name="walk-ahead", daemon=True).start()
 
     def stop(self) -> None:
-        """Make the walk end soon. Idempotent."""
+        """Request the end of the walk, without waiting for it. Idempotent."""
         self._is_stopped = True
 
     def take(self, position: int, next_offset: int, latest: int) -> tuple[array[int], array[int], int] | None:
         """End the walk; return its batches' ends, the largest timestamp up to each, and the offset after the last batch.
 
-        None if it does not continue the first walk, which has reached `position`, `next_offset`, and the largest timestamp
-        `latest` (ms).
+        Return None if this walk does not continue the first walk, which has reached `position`, `next_offset`, and the largest
+        timestamp `latest` (ms).
         """
         self.stop()
         found = list(self._found)
@@ -62,7 +62,7 @@ class WalkAhead:
         try:
             self._walk()
         except OSError:
-            return  # The first walk will get there and report it.
+            return  # The first walk will arrive there and report the damage.
         finally:
             os.close(self._fd)
 

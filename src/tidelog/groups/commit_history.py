@@ -1,7 +1,7 @@
-"""The groups' commits that are still in ``__consumer_offsets``; `lag` computes rates from them.
+"""The groups' commits that are still in ``__consumer_offsets``. `lag` computes rates from them.
 
-The log is compacted, so it contains past commits only if the cleaner has not reached them yet. The cleaner never touches the
-active segment, 100 MiB of commits by default.
+The log is compacted, so it contains past commits only if the cleaner has not removed them yet. The cleaner never touches the
+active segment, by default 100 MiB of commits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CommitHistory:
         self._since_ms = since_ms
 
     def read(self, key: bytes | None, value: bytes | None) -> None:
-        """Add a record. Records other than offset commits are skipped. Raises ProtocolError for a malformed one."""
+        """Add a record. Records other than offset commits are skipped. Raises ProtocolError for a malformed record."""
         if key is None or version_of(key) not in _OFFSET_KEYS:
             return
         place = decode_versioned(OffsetCommitKey, key)

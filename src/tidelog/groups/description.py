@@ -1,4 +1,4 @@
-"""A group's description as plain tuples, the same whether it comes from a coordinator or from the log."""
+"""A group's description as plain tuples. It has the same form from a coordinator and from the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EMPTY = "Empty"
 STABLE = "Stable"
 UNKNOWN = "Unknown"
 DEAD = "Dead"
-"""The state of a deleted group, and the one reported for a group that does not exist."""
+"""The state of a deleted group. It is also reported for a group that does not exist."""
 
 
 class GroupListing(NamedTuple):
@@ -77,7 +77,7 @@ def dead(group: str) -> GroupDescription:
 def describe(
     group: str, state: str, protocol_type: str, protocol: str | None, members: Iterable[tuple[WireMember, Bytes]]
 ) -> GroupDescription:
-    """Return a group's description; each member is given with the bytes of its assignment."""
+    """Return a group's description. `members` has each member with the bytes of its assignment."""
     is_consumers = protocol_type == PROTOCOL_TYPE
     found = tuple(
         GroupMember(
@@ -89,7 +89,7 @@ def describe(
 
 
 def describe_stored(group: str, stored: StoredGroup, name_of: Callable[[uuid.UUID], str]) -> GroupDescription:
-    """Return a group's last written state. `name_of` returns a topic's name by its id."""
+    """Return the description of a group in its last written state. `name_of` returns the name of the topic with an id."""
     if stored.modern is not None:
         members = tuple(_modern_member(member, name_of) for member in stored.modern.members)
         return GroupDescription(group, state_of(stored), stored.modern.type, "", None, members, stored.modern.type)

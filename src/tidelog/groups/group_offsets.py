@@ -1,15 +1,16 @@
 """A group's committed offsets, and those pending in open transactions.
 
-A partition's committed offset is the last record for it in ``__consumer_offsets``. A transaction's offsets count once it commits,
-but count by their place in the log: an offset that the group committed after they were written is newer and wins.
+A partition's committed offset is the last record for it in ``__consumer_offsets``. A transaction's offsets take effect
+when it commits, but are ordered by where they were written in the log. An offset that the group committed after that is newer and
+wins.
 
 | an offset expires | if |
 |---|---|
-| at its own expiration time | it was committed with one (before Kafka 2.1) |
+| at its own expiration time | it was committed with an expiration time (before Kafka 2.1) |
 | `offsets.retention.minutes` after the group became empty | the group has a protocol and no members |
 | ... after it was committed | no member ever joined, or the group is stable and no longer subscribes to the topic (KIP-211) |
-| when its topic is deleted | |
-| when its group is deleted | |
+| when its topic is deleted | always |
+| when its group is deleted | always |
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NO_EXPIRY = -1
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group continues reading a partition. Times in epoch ms."""
+    """The offset at which a group continues reading a partition. Times are in epoch ms."""
 
     offset: int
     leader_epoch: int
@@ -34,11 +35,11 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int = NO_EXPIRY
     """The offset's own expiration time, -1 if the broker's retention applies."""
     record_offset: int = -1
-    """The place of the commit in the log: the offset of its batch."""
+    """Where the commit is in the log: the offset of its batch."""
 
 
 class GroupOffsets:
-    """The committed and pending offsets of one group, in memory. The caller has already written them to the log."""
+    """The committed and pending offsets of one group, in memory. Callers write offsets to the log before they add them here."""
 
     __slots__ = ("_committed", "_pending")
 
@@ -57,7 +58,7 @@ class GroupOffsets:
         return None if of_topic is None else of_topic.get(partition)
 
     def by_topic(self) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Return all committed offsets: a live view, which the caller must not modify."""
+        """Return a live view of all committed offsets, which the caller must not modify."""
         return self._committed
 
     def all(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
@@ -136,12 +137,12 @@ class GroupOffsets:
         return [key for key, one in found if (key in pending if one is None else one.record_offset < end_offset)]
 
     def are_all(self, keys: Collection[TopicPartition]) -> bool:
-        """Whether only partitions in `keys` have committed or pending offsets. All of `keys` must be known."""
+        """Whether no partition outside `keys` has a committed or pending offset. All of `keys` must have one."""
         committed = sum(self.get(*key) is not None for key in keys)
         return committed == sum(map(len, self._committed.values())) and self._pending_keys() <= set(keys)
 
     def partitions(self, topic: str | None = None) -> Iterator[TopicPartition]:
-        """Return all partitions, or those of a topic, with a committed or pending offset; a partition may be returned twice."""
+        """Yield all partitions, or all partitions of a topic, with a committed or pending offset. A partition may be repeated."""
         committed = [
             (name, list(self._committed.get(name, ()))) for name in (list(self._committed) if topic is None else [topic])
         ]
@@ -150,7 +151,8 @@ class GroupOffsets:
         return chain((TopicPartition(name, partition) for name, partitions in committed for partition in partitions), about_to)
 
     def expired(self, now_ms: int, retention_ms: int, *, since_ms: Callable[[CommittedOffset], int]) -> list[TopicPartition]:
-        """Return the expired offsets: `retention_ms` after `since_ms`, or at their own expiration time.
+        """Return the partitions whose offsets have expired: `retention_ms` after `since_ms`, or at the offset's own expiration
+        time.
 
         Partitions with a pending offset do not expire, because the pending offset would be lost as well.
         """
@@ -168,7 +170,7 @@ class GroupOffsets:
         return [key for key in old if key not in pending]
 
     def _pending_keys(self) -> set[TopicPartition]:
-        """Return the partitions of all pending offsets, so that callers need not search each transaction for each partition."""
+        """Return the partitions that have a pending offset in any transaction."""
         return set().union(*self._pending.values())
 
 

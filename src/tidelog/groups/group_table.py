@@ -6,17 +6,17 @@ A partition's batches are applied in order, as Kafka 3.9.1's coordinator loads t
 | record | effect |
 |---|---|
 | an offset, outside of transactions | is committed and replaces the previous one |
-| ... without a value | removes the committed offset; pending offsets stay and are committed with their transaction |
+| ... without a value | removes the committed offset; pending offsets remain and are committed with their transaction |
 | an offset in a transaction | is pending until its producer's transaction ends; the last one counts |
-| ... without a value | removes the pending offset; the committed one stays |
-| COMMIT | commits the pending offsets, unless a committed one is later in the log |
+| ... without a value | removes the pending offset; the committed offset remains |
+| COMMIT | commits the pending offsets, except where a committed offset is later in the log |
 | ABORT, or any other control record | drops the pending offsets |
 | a group | sets its generation and members; without a value, removes them but not its offsets |
 | groups of the newer protocols | are collected for folders (`modern_groups`); a coordinator of classic groups skips them |
 
-All records of a batch have the same place: `record_offset` is the offset of the batch's first record. Producer epochs are
-ignored. Kafka 4 differs in one rule: a record without a value outside of transactions also drops earlier pending offsets. For a
-log written by Tidelog's broker both rules give the same result, because it deletes such an offset in the transaction, too.
+All records of a batch have the same `record_offset`: the offset of the batch's first record. Producer epochs are ignored. Kafka 4
+differs in one rule: a record without a value outside of transactions also drops earlier pending offsets. For a log written by
+Tidelog's broker both rules give the same result, because the broker deletes such an offset in the transaction, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _read_offset_key = decoder(OffsetCommitKey, OFFSET_KEY_VERSION, exact=False)
 _read_group_key = decoder(GroupMetadataKey, GROUP_KEY_VERSION, exact=False)
 
 Observer = Callable[[bytes, bytes | None], object]
-"""Receives a key and a value."""
+"""A function that receives a key and a value."""
 
 
 class _Stored(NamedTuple):
@@ -71,21 +71,23 @@ class StoredGroup:
 class GroupTable:
     """Builds the table of groups from one partition: call `read` with its batches, then `groups`.
 
-    With `only`, all other groups are skipped. `observe` is called with the key and value of each offset when it takes effect or
-    is deleted, in that order; for a transaction's offsets, that is at its COMMIT.
+    With `only`, all other groups are skipped. `observe` is called with the key and value of each offset, in the order in which
+    they take effect or are deleted. A transaction's offsets take effect at its COMMIT.
     """
 
     def __init__(self, only: str | None = None, observe: Observer | None = None) -> None:
         self._only = None if only is None else group_prefix(only)
         self._observe = observe
-        # By the key after its version. Values are decoded only at the end, because nearly all of them are superseded by then.
+        # Keyed by the key's bytes after its version. Values are decoded only at the end, because most are superseded by then.
         self._groups: dict[bytes, _Stored] = {}
         self._committed: dict[bytes, _Stored] = {}
         self._pending: dict[int, dict[bytes, _Stored]] = {}
         self._modern = ModernRecords()
 
     def read(self, batches: Iterable[StateBatch]) -> None:
-        """Apply the partition's batches, or the next ones. Raises ProtocolError for a record without a key."""
+        """Apply batches of the partition, in log order. May be called repeatedly. Raises ProtocolError for a record
+        without a key.
+        """
         committed, observe, only = self._committed, self._observe, self._only
         for batch in batches:
             if batch.marker is not None:
@@ -97,7 +99,7 @@ class GroupTable:
             for _, _, key, value in batch.records:
                 if key is None:
                     raise ProtocolError(
-                        "a record of __consumer_offsets has no key", found=f"in the batch of offset {base_offset}"
+                        "a record of __consumer_offsets has no key", found=f"a record in the batch at offset {base_offset}"
                     )
                 version, identity = key[:2], key[2:]
                 if version in _OFFSET_KEYS:
@@ -157,8 +159,8 @@ class GroupTable:
         return groups
 
     def all_groups(self) -> dict[str, StoredGroup]:
-        """Return the groups of every type by name. Raises what `groups` raises; unreadable records of the newer types are counted
-        in `unread`.
+        """Return the groups of every type by name. Raises the errors of `groups`. Unreadable records of the newer types are
+        counted in `unread`.
         """
         groups = self.groups()
         classic = {_read_group_key(identity).group: stored.record_offset for identity, stored in self._groups.items()}
@@ -168,8 +170,8 @@ class GroupTable:
         return groups
 
     def consumer_records(self) -> dict[str, Records]:
-        """Return the records of each consumer group (KIP-848), as `ModernRecords` does, unless a classic group of its name is
-        newer.
+        """Return the records of each consumer group (KIP-848), like `ModernRecords`, unless a newer classic group has the same
+        name.
         """
         classic = {_read_group_key(identity).group: stored.record_offset for identity, stored in self._groups.items()}
         return {
@@ -201,7 +203,7 @@ def group_prefix(group: str) -> bytes:
 
 
 def group_of(key: bytes | None) -> str | None:
-    """Return the group of a record, None if it does not belong to a classic group. Raises ProtocolError."""
+    """Return the group of a record, None if the record does not belong to a classic group. Raises ProtocolError."""
     if key is None or key[:2] not in (*_OFFSET_KEYS, _GROUP_KEY):
         return None
     return _read_group_key(key[2:]).group

@@ -1,17 +1,17 @@
-"""The formulas for a group's lag, for callers that have the facts: a client, a data folder's reader, a broker.
+"""The formulas for a group's lag. The caller provides the facts: a client, a data folder's reader, or a broker.
 
-| | is | unknown (None) |
+| value | definition | unknown (None) if |
 |---|---|---|
-| lag | offsets from the group's position to the end that it may read, as in Kafka's tools | without a committed offset |
+| lag | offsets from the group's position to the end that it may read, as in Kafka's tools | there is no committed offset |
 | lag in time | now minus the next record's timestamp; 0 without a next record | that record has no timestamp |
 | group's rate | offsets per second by which its commits advanced | fewer than two commits are known, or they are too close |
-| topic's rate | offsets per second appended since the first of those commits | the topic's records have no timestamps |
-| time to the end | lag / (group's rate - topic's rate); *never* unless the group is the faster one | a rate is unknown |
+| topic's rate | offsets per second appended since the first such commit | the topic's records have no timestamps |
+| time to the end | lag / (group's rate - topic's rate); *never* unless the group is faster | a rate is unknown |
 | time until retention | see `Retention` | |
 
-The **next record** is the first one at or after the committed offset that a consumer receives. Offsets removed by compaction,
-control records and, with read_committed, aborted records are skipped; with read_committed the first open transaction is the end.
-A record with a future timestamp has a negative age, which is reported unchanged.
+The **next record** is the first record at or after the committed offset that a consumer receives. Offsets removed by compaction,
+control records and, with read_committed, aborted records are skipped. With read_committed the log ends at the first open
+transaction. A record with a future timestamp has a negative age, which is reported unchanged.
 
 The group's **position** is its committed offset, or the log start if that is higher: records below it are lost.
 """
@@ -50,7 +50,8 @@ class Searched(NamedTuple):
 def search(
     records: memoryview, position: int, end_offset: int, aborted: Sequence[tuple[int, int]] = (), *, path: str
 ) -> Searched:
-    """Find the first record in `[position, end_offset)` that a consumer receives, in whole batches as a fetch returns them.
+    """Find the first record in `[position, end_offset)` that a consumer receives. `records` are whole batches, as in a fetch
+    response.
 
     `aborted` are the fetch's aborted transactions (first offset, producer id); empty with read_uncommitted. Raises
     CorruptDataError.
@@ -65,7 +66,7 @@ def search(
 
 
 def first_in(header: BatchHeader, batch: memoryview, position: int, end_offset: int, *, path: str) -> NextRecord | None:
-    """Return a batch's first record in `[position, end_offset)`, None without one. Raises CorruptDataError."""
+    """Return a batch's first record in `[position, end_offset)`, None if there is none. Raises CorruptDataError."""
     for record in iter_records(header, batch, path=path, bounds=Bounds(None, None, position, end_offset)):
         return NextRecord(record.offset, record.timestamp)
     return None
@@ -86,10 +87,10 @@ class GroupRate(NamedTuple):
 
 
 def group_rate(commits: Sequence[Commit], now_ms: int, window_ms: int) -> GroupRate | None:
-    """Return a group's rate in a partition from its commits in the last `window_ms`, oldest first; None if they are too few.
+    """Return a group's rate in a partition from its commits in the last `window_ms`, oldest first; None if there are too few.
 
-    Without a commit in the window the rate is 0. A commit of a lower offset, as after a reset, starts the count again. The time
-    span ends at the last commit, or now if the group has been silent for longer than usual.
+    Without a commit in the window the rate is 0. A commit of a lower offset, as after a reset, restarts the count. The time span
+    ends at the last commit, or now if the group has not committed for longer than usual.
     """
     if not commits:
         return GroupRate(0.0, now_ms - window_ms)
@@ -112,8 +113,9 @@ def topic_rate(
 ) -> float | None:
     """Return the offsets per second by which a partition has grown since `since_ms`.
 
-    `then` is the first record at or after that time, None without one; `log_start` is the first remaining record. If both are the
-    same record, the partition is younger than `since_ms` or has lost older records, and the time span starts at that record.
+    `then` is the first record at or after that time, None if there is none; `log_start` is the first remaining record. If both
+    are the same record, the partition is younger than `since_ms` or has lost older records. The time span then starts at that
+    record.
     """
     if then is None:
         return 0.0
@@ -126,7 +128,7 @@ def topic_rate(
 
 
 class CatchUp(enum.Enum):
-    """Whether a group will reach the end of the log."""
+    """Whether a group will reach the end of the log at the current rates."""
 
     AT_END = "at the end"
     IN = "in"
@@ -135,7 +137,7 @@ class CatchUp(enum.Enum):
 
 
 class TimeToEnd(NamedTuple):
-    """The time until a group reaches the end at the current rates; `time_ms` is set only if it will."""
+    """The time until a group reaches the end at the current rates. `time_ms` is None if it will not, or if a rate is unknown."""
 
     catch_up: CatchUp
     time_ms: int | None = None
@@ -146,7 +148,7 @@ def time_to_end(lag: int, group_per_second: float | None, topic_per_second: floa
     if lag == 0:
         return TimeToEnd(CatchUp.AT_END, 0)
     if group_per_second == 0:
-        return TimeToEnd(CatchUp.NEVER)  # This does not depend on the topic's rate.
+        return TimeToEnd(CatchUp.NEVER)  # It does not advance, so the topic's rate does not matter.
     if group_per_second is None or topic_per_second is None:
         return TimeToEnd(CatchUp.UNKNOWN)
     gained = group_per_second - topic_per_second
@@ -154,7 +156,7 @@ def time_to_end(lag: int, group_per_second: float | None, topic_per_second: floa
 
 
 class Precision(enum.Enum):
-    """How precisely the time at which retention deletes the first unread record is known."""
+    """How precisely it is known when retention deletes the first unread record."""
 
     EXACT = "exact"
     EARLIEST = "at the earliest"
@@ -164,7 +166,7 @@ class Precision(enum.Enum):
 
 
 class Retention(NamedTuple):
-    """The time of the deletion in epoch ms; the current time if the deletion is overdue."""
+    """When retention deletes the first unread record, in epoch ms; the current time if the deletion is overdue."""
 
     precision: Precision
     goes_ms: int | None = None
@@ -178,10 +180,10 @@ UNKNOWN_RETENTION = Retention(Precision.UNKNOWN)
 def retention_at_the_earliest(
     config: LogConfig, record: NextRecord | None, now_ms: int, *, bytes_behind: int | None, bytes_per_second: float | None
 ) -> Retention:
-    """Return the earliest time at which retention may delete a record. The record's segment is not known to callers.
+    """Return the earliest time at which retention may delete a record, for callers that do not know the record's segment.
 
     A segment is deleted by time when its largest timestamp, which is the record's or a later one, is old enough. It is deleted by
-    size when at least retention.bytes follow it; at most `bytes_behind` follow the record, growing by `bytes_per_second`.
+    size when at least retention.bytes follow it. At most `bytes_behind` follow the record; they grow by `bytes_per_second`.
     """
     if record is None:
         return NOTHING_UNREAD
@@ -222,10 +224,11 @@ class PartitionLag:
     metadata: str = ""
     """The metadata committed with the offset."""
     delivered: int = 0
-    """For a share group, whose start offset counts as the committed one: records after it that need no further delivery."""
+    """For a share group, whose start offset counts as its committed offset: the number of records after it that need no further
+    delivery."""
     log_start_offset: int
     end_offset: int
-    """The end that the group may read: the high watermark; with read_committed the last stable offset."""
+    """The end of the records that the group may read: the high watermark; with read_committed the last stable offset."""
     high_watermark: int
     next_record: NextRecord | None = None
     group_per_second: float | None = None
@@ -243,12 +246,14 @@ class PartitionLag:
 
     @property
     def lost(self) -> int:
-        """The number of offsets between the committed one and the log start: deleted before they were read."""
+        """The number of offsets from the committed offset to the log start. Their records were deleted before they were read."""
         return 0 if self.committed_offset is None else max(0, self.log_start_offset - self.committed_offset)
 
     @property
     def is_beyond_end(self) -> bool:
-        """Whether the committed offset is beyond the log's end: the topic was recreated, or the log lost its end."""
+        """Whether the committed offset is above the log end, because the topic was recreated, or the log has lost records
+        at its end.
+        """
         return self.committed_offset is not None and self.committed_offset > self.high_watermark
 
     @property
@@ -269,5 +274,5 @@ class PartitionLag:
         lag = self.lag
         if lag is None:
             return TimeToEnd(CatchUp.UNKNOWN)
-        # Without a next record the group is at the end, whatever the lag counts.
+        # Without a next record the group is at the end, even if the lag is above 0.
         return time_to_end(0 if self.next_record is None else lag, self.group_per_second, self.topic_per_second)

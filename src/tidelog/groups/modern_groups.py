@@ -9,9 +9,9 @@ exists from its first record until its last one is deleted. The log does not con
 | all | Empty | it has no members |
 | consumer | Assigning | the group's epoch is newer than that of its target assignment |
 | consumer | Reconciling | a member has not reached that epoch yet, or has partitions to revoke or to wait for |
-| all | Stable | else |
+| all | Stable | otherwise |
 
-A streams group's other states depend on its topology, which is not read, so the state of one with members is unknown.
+A streams group's other states depend on its topology, which is not read. So the state of a streams group with members is unknown.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _COORDINATED: _Kinds = {
     7: (CONSUMER, consumer_group.ConsumerGroupTargetAssignmentMemberKey, consumer_group.ConsumerGroupTargetAssignmentMemberValue),
     16: (CONSUMER, consumer_group.ConsumerGroupRegularExpressionKey, consumer_group.ConsumerGroupRegularExpressionValue),
 }
-"""Records that only a coordinator needs. Descriptions of groups do not use them."""
+"""The records that only a coordinator needs. They are not used to describe groups."""
 _READ = _GROUPS | _MEMBERS | _TARGETS | _ASSIGNMENTS | _COORDINATED
 
 PASSED_OVER = frozenset({9, 12, 13, 15, 18, 20, 21, 22, 23})
@@ -105,7 +105,7 @@ class ModernGroup(NamedTuple):
 
 
 class ModernRecords:
-    """Collects the records of one partition in order. They are decoded only in `groups`."""
+    """Collects the records of one partition in order. Only `groups` and `consumer_records` decode them."""
 
     def __init__(self) -> None:
         self._values: dict[int, dict[bytes, bytes]] = {number: {} for number in _READ}
@@ -114,7 +114,7 @@ class ModernRecords:
         """The number of unreadable records, by description."""
 
     def read(self, version: int, identity: bytes, value: bytes | None, record_offset: int) -> None:
-        """Add a record; `identity` is its key after the version."""
+        """Add a record. `identity` is the part of its key after the version."""
         values = self._values.get(version)
         if values is None:
             if version not in PASSED_OVER:
@@ -129,7 +129,7 @@ class ModernRecords:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record of such a group was added."""
+        """Whether no record of such a group has been added."""
         return not self.unread and not any(self._values.values())
 
     def groups(self) -> dict[str, ModernGroup]:
@@ -160,8 +160,8 @@ class ModernRecords:
         return groups
 
     def consumer_records(self) -> dict[str, tuple[int, Records]]:
-        """Return the current records of each consumer group, by its name, in an order in which a coordinator can apply them,
-        with the offset of the group's own record. Raises ProtocolError for a record that cannot be read.
+        """Return, for each consumer group by name, the offset of the group's own record, and its current records in an order in
+        which a coordinator can apply them. Raises ProtocolError for a record that cannot be read.
         """
         found: dict[str, tuple[int, Records]] = {}
         for version in _CONSUMER_ORDER:

@@ -48,8 +48,8 @@ def offset_entries(
 ) -> list[Entry]:
     """Return the records for the offsets of one commit.
 
-    A broker with many groups spends most of its time on commits, so the bytes are assembled directly here; they equal those of
-    `offset_entry`. `version` is the newest that all coordinators in the cluster can read.
+    A broker with many groups spends most of its time on commits, so the bytes are assembled directly here. They equal those of
+    `offset_entry`. `version` is the newest value version that all coordinators in the cluster can read.
     """
     group = _string(group_id)
     topics: dict[str, bytes | None] = {}
@@ -68,7 +68,7 @@ def offset_entries(
 
 
 def _string(text: str) -> bytes | None:
-    """Return a length-prefixed string; None for one that the codec must reject."""
+    """Return a length-prefixed string; None if the codec must reject the string."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -77,7 +77,9 @@ def _string(text: str) -> bytes | None:
 
 
 def offset_entry(group_id: str, key: TopicPartition, committed: CommittedOffset, version: int = OFFSET_VALUE_VERSION) -> Entry:
-    """Return the record of a committed offset, in that version unless its expiration time needs another."""
+    """Return the record of a committed offset, in `version` unless the offset has an expiration time, which needs a different
+    version.
+    """
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,

@@ -7,12 +7,12 @@ from operator import mul
 from struct import Struct
 
 MAX_CACHED = 249
-"""The longest name, in characters, whose hash is cached. Real names are shorter, but a client may send thousands of names of 32
-KB.
+"""The length in characters of the longest name whose hash is cached. Real names are shorter, but a client may send thousands of
+names of 32 KB.
 """
 
 _LANES = 257
-"""Code units hashed at a time, chosen so that the sum of their products fits in a lane."""
+"""The number of code units hashed at a time, chosen so that the sum of their products fits in a lane."""
 
 _POWERS = [pow(31, _LANES - 1 - lane, 1 << 32) for lane in range(_LANES)]
 _NEXT_ROW = pow(31, _LANES, 1 << 32)
@@ -35,11 +35,11 @@ def _remembered(text: str) -> int:
 
 
 def _hash_by_rows(units: bytes) -> int:
-    """Return what `java_hash` returns, for a long string: half a millisecond for 32 KB, compared with ten for a loop over its
+    """Return the same as `java_hash`, for a long string. 32 KB take half a millisecond, compared with ten for a loop over the
     units.
 
     The units form rows of `_LANES`, padded with zeros in front. Each row is one number with 64 bits per unit, so all columns are
-    hashed together; their hashes are combined at the end.
+    hashed together. The columns' hashes are combined at the end.
     """
     count = len(units) // 2
     before = -count % _LANES

@@ -5,7 +5,7 @@
 | the exactly-once sink | ``tidelog-sink-<transactional id>`` | ``{"query": ..., "epoch": ...}`` |
 | a mirror, a replay | the job's id | ``next offset of <source topic>-<partition>`` |
 
-They are recognized by the metadata and not by the group's name, because jobs and consumer groups may have any name.
+Such groups are recognized by the metadata and not by their name, because jobs and consumer groups may have any name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NEXT_OFFSET = re.compile(r"next offset of \S+-\d+")
 
 
 def source_position(topic: str, partition: int) -> str:
-    """Return the metadata of a copy's position, which names the source partition of the committed offset."""
+    """Return the metadata for a copy's position. It names the source partition of the committed offset."""
     return f"next offset of {topic}-{partition}"
 
 

@@ -4,10 +4,10 @@
 |---|---|
 | a snapshot | replaces the state |
 | ... without a value | removes the state |
-| an update | changes the state: the start offset unless it is -1, and the named batches |
+| an update | changes the start offset, unless it is -1, and the state of the batches that it lists |
 | an update without a snapshot | has no effect, as in Kafka's share coordinator |
 
-Records before the start offset are done. Later ones may be done, too: acknowledged or archived.
+Records before the start offset are done. Later records may be done, too: acknowledged or archived.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ShareProgress(NamedTuple):
     """A share group's progress in a partition."""
 
     start_offset: int
-    """The first record that may still be delivered."""
+    """The offset of the first record that may still be delivered."""
     next_offset: int
-    """The first record that still has to be delivered according to the log; at or after the start offset."""
+    """The offset of the first record that, according to the log, must still be delivered; at or after the start offset."""
     delivered: int
     """The number of records after the start offset that are done."""
 
@@ -73,7 +73,7 @@ class _State:
 
 
 def _painted(ranges: list[tuple[int, int, int]], first: int, last: int, state: int) -> list[tuple[int, int, int]]:
-    """Return the ranges after a new one overwrites what it overlaps."""
+    """Return the ranges with a new range added, which overwrites the parts that it overlaps."""
     kept = []
     for one_first, one_last, one_state in ranges:
         if one_first < first:
@@ -93,7 +93,7 @@ class ShareStates:
         """The number of unreadable records, by description."""
 
     def read(self, batches: Iterable[StateBatch]) -> None:
-        """Read a partition's batches, or the next ones."""
+        """Read batches of a partition, in log order. May be called repeatedly."""
         for batch in batches:
             for record in batch.records if batch.marker is None else ():
                 try:
@@ -122,7 +122,7 @@ class ShareStates:
             states[place].updates.append(decode_versioned(ShareUpdateValue, value))
 
     def progress(self) -> Progress:
-        """Return the groups' progress."""
+        """Return the progress of all groups."""
         return {group: _results(states) for group, states in self._states.items()}
 
 

@@ -1,7 +1,7 @@
-"""Ids for topics without one: in ZooKeeper clusters below protocol version 2.8, topics have only names (KIP-516).
+"""Ids for topics that have no id: in ZooKeeper clusters below protocol version 2.8, topics have only names (KIP-516).
 
-An image keys topics by id. So a topic without one gets an id that is unique within this process. It has its own type and never
-leaves the process: clients, other brokers and files get none (`known_topic_id`).
+An image keys topics by id. So a topic without an id gets one that is unique within this process. Such an id has its own type and
+never leaves the process: clients, other brokers and files get no id (`known_topic_id`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ record of `control_records`, whose key is its type. A snapshot is a file of batc
     data      values                 at most 1000 per batch
     control   SnapshotFooter         without it the snapshot is incomplete
 
-It replaces all records of the log below the offset in its name, ``<end offset>-<epoch>.checkpoint``.
+A snapshot replaces all records of the log below the offset in its name, ``<end offset>-<epoch>.checkpoint``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TYPES = {cls: control_type for control_type, cls in CONTROL_RECORDS.items()}
 
 
 def build_batch(values: Sequence[bytes], base_offset: int, epoch: int, timestamp: int) -> bytes:
-    """Return a batch of metadata records, `values` in order; `timestamp` in epoch ms."""
+    """Return a batch with the metadata records `values`, in order. `timestamp` is in epoch ms."""
     records = [Record(base_offset + i, timestamp, CREATE_TIME, None, value) for i, value in enumerate(values)]
     return bytes(build_batch_v2(records, leader_epoch=epoch))
 
@@ -45,9 +45,9 @@ def build_control_batch(message: Message, base_offset: int, epoch: int, timestam
 
 
 def build_snapshot(values: Iterable[bytes], epoch: int, timestamp: int, control: Sequence[Message] = ()) -> Iterator[bytes]:
-    """Yield the batches of a snapshot. `timestamp`, in epoch ms, is that of the newest record that it includes.
+    """Yield the batches of a snapshot. `timestamp`, in epoch ms, is that of the newest record in the snapshot.
 
-    `control`: KRaftVersion and Voters, in a quorum whose voters can change.
+    `control` has KRaftVersion and Voters if the quorum's voters can change.
     """
     offset = 0
     for message in (SnapshotHeaderRecord(0, timestamp), *control):
@@ -77,7 +77,7 @@ class ValueReader:
 
 
 def control_message(header: BatchHeader, buffer: Bytes) -> tuple[ControlType, Message | None]:
-    """Return the type and message of a control batch, None for a type not in `control_records`.
+    """Return the type and message of a control batch. The message is None if `control_records` does not have the type.
 
     Raises InvalidRecordError, ProtocolError for invalid bytes.
     """
@@ -87,5 +87,5 @@ def control_message(header: BatchHeader, buffer: Bytes) -> tuple[ControlType, Me
     if cls is None or record.value is None:
         return control_type, None
     version = int.from_bytes(record.value[:2], "big")
-    # A newer version begins as the newest known one does.
+    # A newer version begins with the fields of the newest known version.
     return control_type, decoder(cls, min(version, cls.VERSIONS[-1]), exact=False)(record.value)

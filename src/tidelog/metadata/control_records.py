@@ -1,7 +1,7 @@
 """Control records of the Raft layer (KIP-595, KIP-630, KIP-853): leader changes, the header and footer of snapshots, voters.
 
-Their batches have the control bit. A record's key is its type (`records.control`), its value one of these. The field `version`
-repeats the version of the value's encoding.
+Their batches have the control bit. A record's key is its type (`records.control`); its value is one of these messages. The field
+`version` repeats the version of the value's encoding.
 """
 
 from __future__ import annotations
@@ -46,4 +46,4 @@ CONTROL_RECORDS: dict[ControlType, type[Message]] = {
     ControlType.KRAFT_VERSION: KRaftVersionRecord,
     ControlType.KRAFT_VOTERS: VotersRecord,
 }
-"""The message in a control record's value, by type."""
+"""The message class of a control record's value, by the record's type."""

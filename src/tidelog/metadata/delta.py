@@ -1,14 +1,14 @@
 """The changes that metadata records make to an image, which a broker that follows the log must act on.
 
 `MetadataDelta.replay` applies a record to its image and notes the change. `difference` compares an image with the snapshot that
-replaces it. A delta contains ids; the states are in the image, complete once the last record is replayed. So a change costs the
-memory of its ids, and a partition that changed ten times is listed once.
+replaces it. A delta contains only ids; the states are in the image, and are complete once the last record has been replayed. So a
+change needs memory only for its ids, and a partition that changed ten times is listed once.
 
 | part | what |
 |---|---|
 | `deleted_topics` | names by topic id. If a name got a new id, the topic with the old id is deleted |
 | `created_topics` | names by topic id. A topic that was created and then deleted is in neither part |
-| `partitions` | numbers of the changed partitions by topic id: all those of a created topic, none of a deleted one |
+| `partitions` | numbers of the changed partitions by topic id: all partitions of a created topic, none of a deleted topic |
 | `configs` | keys of `MetadataImage.configs` |
 | `brokers`, `controllers` | ids of nodes that registered, unregistered, or whose registration changed |
 | `features` | names |
@@ -65,7 +65,7 @@ class MetadataDelta:
                 yield topic, topic.partitions[number]
 
     def replay(self, record: Message | UnknownRecord) -> None:
-        """Apply a record to the image. Raises what `MetadataImage.replay` raises, and then notes nothing.
+        """Apply a record to the image, and note the change. Raises the errors of `MetadataImage.replay`, and then notes nothing.
 
         Every unknown record raises UnsupportedVersionError, because a broker cannot act on it.
         """
@@ -132,12 +132,12 @@ _PARTS = (
 )
 
 _BEFORE: dict[type[Message], Any] = {
-    # The topic that had this name under another id is gone, and so are its partitions.
+    # The topic that had this name under a different id is deleted, and so are its partitions.
     r.TopicRecord: lambda delta, record: delta._delete(delta.image.topics.get(record.name)),
     r.RemoveTopicRecord: MetadataDelta._remove,
     r.ClearElrRecord: MetadataDelta._clear_elr,
 }
-"""For each type of record: the function that notes what the record removes, before the image drops it."""
+"""For each type of record, the function that notes what the record removes. It is called before the image is changed."""
 
 _AFTER: dict[type[Message], Any] = {
     r.TopicRecord: MetadataDelta._create,
@@ -161,7 +161,8 @@ _AFTER: dict[type[Message], Any] = {
     r.DelegationTokenRecord: _marks("tokens"),
     r.RemoveDelegationTokenRecord: _marks("tokens"),
 }
-"""How each record is noted after the image has applied it. Other records change nothing that a broker acts on."""
+"""For each type of record, the function that notes the change after the image has applied the record. Other records change
+nothing that a broker acts on."""
 
 _state = attrgetter(*(field.name for field in r.PartitionRecord.FIELDS))
 
@@ -169,9 +170,9 @@ _state = attrgetter(*(field.name for field in r.PartitionRecord.FIELDS))
 def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
     """Return the difference between `old` and `new`, the image of a later snapshot that replaces it, as a delta of `new`.
 
-    Topics only lose partitions when they are deleted, so a partition that is missing in `new` is not reported. Linear in the size
-    of both, about 1 ms for 1,000 partitions; neither may change meanwhile. Raises UnsupportedVersionError if `new` has unknown
-    records.
+    Topics only lose partitions when they are deleted, so a partition that is missing in `new` is not reported. Takes time linear
+    in the size of both, about 1 ms for 1,000 partitions. Neither image may change meanwhile. Raises UnsupportedVersionError if
+    `new` has unknown records.
     """
     for unknown in new.unknown:
         raise _unknown(unknown)
@@ -207,4 +208,4 @@ def _different(old: dict[Any, Any], new: dict[Any, Any]) -> set[Any]:
 
 
 def _unknown(record: UnknownRecord) -> UnsupportedVersionError:
-    return UnsupportedVersionError(f"{record.name} has a version of a newer Kafka", found=record.version)
+    return UnsupportedVersionError(f"the version of {record.name} is from a newer Kafka", found=record.version)

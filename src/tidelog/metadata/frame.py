@@ -1,4 +1,4 @@
-"""The frame of a metadata record's value: which record it is, and its version (KIP-631).
+"""The frame of a metadata record's value: the record's type and version (KIP-631).
 
 ::
 
@@ -7,8 +7,8 @@
     uvarint  version of the record
     bytes    the record
 
-Newer releases may add records and versions. `decode_record` returns those as `UnknownRecord`, and `image` decides whether they
-can be ignored. Bytes after a known record are skipped, as in Kafka.
+Newer releases may add records and versions. `decode_record` returns such a record as `UnknownRecord`, and `image` decides whether
+it can be ignored. Bytes after a known record are skipped, as in Kafka.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FRAME_VERSION = 1
 
 
 class UnknownRecord(NamedTuple):
-    """A record, or a version of one, that the tables do not have: its key, version and complete value."""
+    """A record whose type or version is unknown: its key, version and complete value."""
 
     api_key: int
     version: int
@@ -41,7 +41,7 @@ class UnknownRecord(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A value's frame. The record begins at `position`."""
+    """The frame of a value. The record itself begins at `position`."""
 
     api_key: int
     version: int
@@ -50,13 +50,13 @@ class Frame(NamedTuple):
 
 _HEADS: dict[tuple[type[Message], int], bytes] = {}
 _TEXTS: dict[type[Struct], tuple[tuple[str, str, Any], ...]] = {}
-"""Fields that have strings in them: name, kind, and kind or type of elements."""
+"""The fields of each type that contain strings: name, kind, and kind or type of the elements."""
 _READERS: dict[Bytes, Callable[..., Any]] = {}
-"""Compiled readers by the three bytes of a frame: almost all records have such a short one."""
+"""Compiled readers, by the three bytes of a frame. Almost all records have a frame of three bytes."""
 
 
 def encode_record(record: Message, version: int) -> bytes:
-    """Encode a record. Raises InvalidArgumentError for what the version cannot express."""
+    """Encode a record. Raises InvalidArgumentError for values that the version cannot encode."""
     cls = type(record)
     head = _HEADS.get((cls, version))
     if head is None:
@@ -65,7 +65,7 @@ def encode_record(record: Message, version: int) -> bytes:
 
 
 def check_record(record: Message, version: int) -> None:
-    """Raise InvalidArgumentError for a record whose strings the version cannot express.
+    """Raise InvalidArgumentError for a record whose strings the version cannot encode.
 
     This is the check of `encode_record`, but far faster for nearly all records.
     """
@@ -117,7 +117,12 @@ def read_frame(value: Bytes) -> Frame:
     """Read the three numbers before a record. Raises ProtocolError."""
     frame_version, position = _read_uvarint(value, 0)
     if frame_version != FRAME_VERSION:
-        raise ProtocolError("the frame of a metadata record", position=0, found=f"version {frame_version}", expected="version 1")
+        raise ProtocolError(
+            "the frame of a metadata record has an unknown version",
+            position=0,
+            found=f"version {frame_version}",
+            expected="version 1",
+        )
     api_key, position = _read_uvarint(value, position)
     version, position = _read_uvarint(value, position)
     return Frame(api_key, version, position)

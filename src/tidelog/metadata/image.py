@@ -4,11 +4,11 @@
 |---|---|---|
 | `features` | name | level; ``metadata.version`` is one |
 | `topics` | name | `TopicImage`: id and partitions |
-| `configs` | (resource type, resource name) | settings by name; "" names all brokers |
-| `next_producer_id` | | ids below it have been assigned |
+| `configs` | (resource type, resource name) | settings by name; the resource name "" means all brokers |
+| `next_producer_id` | | all producer ids below it have been assigned |
 | `quotas` | (entity, key) | value |
 | `scram`, `acls`, `tokens`, `brokers`, `controllers` | their ids | their records |
-| `unknown` | | values of unknown records, in their order |
+| `unknown` | | values of unknown records, in log order |
 
 A record that contradicts the image (such as a partition of a topic that does not exist) raises InvalidRecordError and changes
 nothing. An unknown version of a record about topics or settings raises UnsupportedVersionError. All other unknown records are
@@ -81,7 +81,7 @@ class MetadataImage:
         return dict(self.configs.get((r.TOPIC_RESOURCE, name), {}))
 
     def broker_config(self, node_id: int) -> dict[str, str]:
-        """Return a broker's dynamic settings. Those for this broker take precedence over those for all brokers."""
+        """Return a broker's dynamic settings. Settings for this broker take precedence over settings for all brokers."""
         return {
             **self.configs.get((r.BROKER_RESOURCE, ""), {}),
             **self.configs.get((r.BROKER_RESOURCE, str(node_id)), {}),
@@ -109,7 +109,7 @@ class MetadataImage:
         """
         if isinstance(record, UnknownRecord):
             if record.api_key in _ESSENTIAL:
-                raise UnsupportedVersionError(f"{record.name} has a version of a newer Kafka", found=record.version)
+                raise UnsupportedVersionError(f"the version of {record.name} is from a newer Kafka", found=record.version)
             self.unknown.append(record)
             return
         apply = _APPLY.get(type(record))
@@ -119,13 +119,13 @@ class MetadataImage:
     def _topic(self, record: Any) -> TopicImage:
         topic = self.topics_by_id.get(record.topic_id)
         if topic is None:
-            raise InvalidRecordError(f"{type(record).__name__} of an unknown topic", found=record.topic_id)
+            raise InvalidRecordError(f"{type(record).__name__} is for an unknown topic", found=record.topic_id)
         return topic
 
     def _registration(self, record: Any, broker_id: int) -> r.RegisterBrokerRecord:
         broker = self.brokers.get(broker_id)
         if broker is None:
-            raise InvalidRecordError(f"{type(record).__name__} of an unknown broker", found=broker_id)
+            raise InvalidRecordError(f"{type(record).__name__} is for an unknown broker", found=broker_id)
         return broker
 
     def _set_feature(self, record: r.FeatureLevelRecord) -> None:
@@ -137,10 +137,12 @@ class MetadataImage:
     def _add_topic(self, record: r.TopicRecord) -> None:
         known = self.topics_by_id.get(record.topic_id)
         if known is not None and known.name != record.name:
-            raise InvalidRecordError(f"TopicRecord gives {record.topic_id} another name", found=record.name, expected=known.name)
+            raise InvalidRecordError(
+                f"TopicRecord gives topic id {record.topic_id} a different name", found=record.name, expected=known.name
+            )
         before = self.topics.get(record.name)
         if before is not None and before.topic_id != record.topic_id:
-            # Kafka's brokers take the newest id of a name, too.
+            # Kafka's brokers also use the newest id of a name.
             del self.topics_by_id[before.topic_id]
         topic = TopicImage(record.name, record.topic_id)
         self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
@@ -151,7 +153,7 @@ class MetadataImage:
     def _change_partition(self, record: r.PartitionChangeRecord) -> None:
         partition = self._topic(record).partitions.get(record.partition_id)
         if partition is None:
-            raise InvalidRecordError("PartitionChangeRecord of an unknown partition", found=record.partition_id)
+            raise InvalidRecordError("PartitionChangeRecord is for an unknown partition", found=record.partition_id)
         for name in _CHANGED_LISTS:
             value = getattr(record, name)
             if value is not None:
@@ -179,7 +181,7 @@ class MetadataImage:
             del self.configs[key]
 
     def _set_quota(self, record: r.ClientQuotaRecord) -> None:
-        # Records name the parts in any order.
+        # Records may list the parts of an entity in any order.
         parts = sorted(((entity.entity_type, entity.entity_name) for entity in record.entity), key=itemgetter(0), reverse=True)
         key = (tuple(parts), record.key)
         if record.remove:
@@ -219,7 +221,7 @@ class MetadataImage:
     # --- as records again
 
     def to_records(self) -> Iterator[Message | UnknownRecord]:
-        """Yield the records of a snapshot. Replayed into an empty image, they build an equal one."""
+        """Yield the records of a snapshot. Replayed into an empty image, these records build an image equal to this one."""
         level = self.features.get(METADATA_VERSION)
         if level is not None:
             yield r.FeatureLevelRecord(METADATA_VERSION, level)
@@ -245,7 +247,7 @@ class MetadataImage:
         yield from self.unknown
 
     def to_values(self) -> Iterator[bytes]:
-        """Yield the records of `to_records`, encoded in the versions that the level of ``metadata.version`` allows."""
+        """Yield the records of `to_records`, encoded in the versions for the level of ``metadata.version``."""
         level = self.metadata_version
         for record in self.to_records():
             if isinstance(record, UnknownRecord):
@@ -289,20 +291,20 @@ _APPLY: dict[type[Message], Any] = {
     r.ZkMigrationStateRecord: MetadataImage._set_zk_migration,
     r.ClearElrRecord: MetadataImage._clear_elr,
 }
-"""The change made by each type of record. Types that are missing here change nothing (NoOp), or are handled by `Replay`
+"""The function that applies each type of record. Types that are missing here change nothing (NoOp), or are handled by `Replay`
 (transactions).
 """
 
 
 class Replays(Protocol):
-    """An image, or a delta of one."""
+    """An image, or the delta of an image."""
 
     def replay(self, record: Message | UnknownRecord) -> None:
         """Apply a record."""
 
 
 class Replay:
-    """Takes records in log order, and applies those of a metadata transaction together (KIP-868)."""
+    """Takes records in log order, and applies the records of a metadata transaction together (KIP-868)."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -310,13 +312,13 @@ class Replay:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether the log ends within a transaction. Its changes do not apply, and the next leader aborts it."""
+        """Whether the log ends within a transaction. The transaction's changes do not apply, and the next leader aborts it."""
         return self._pending is not None
 
     def add(self, record: Message | UnknownRecord, delta: Replays | None = None) -> None:
-        """Take the next record. Raises what `MetadataImage.replay` raises.
+        """Take the next record. Raises the errors of `MetadataImage.replay`.
 
-        `delta` (`delta.MetadataDelta`), if given, replays the records that apply, and notes their changes.
+        If `delta` (a `delta.MetadataDelta`) is given, it replays the records that apply, and notes their changes.
         """
         target: Replays = self.image if delta is None else delta
         kind = type(record)

@@ -7,7 +7,7 @@
 Ids and bytes are base64, ids URL-safe and without padding; a tagged field with its default value is omitted. Unknown
 records are shown with key, version and value.
 
-Records of ``__remote_log_metadata`` have the same form. Their states are shown by name, as by Kafka's DumpLogSegments.
+Records of ``__remote_log_metadata`` have the same form. Their states are shown by name, as in Kafka's DumpLogSegments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidelog.wire.json_form import Json, camel, show_bytes, show_fields
 
 
 def show_value(value: Bytes) -> Json:
-    """Return a metadata record's value as JSON, an unknown one with its bytes. Raises ProtocolError."""
+    """Return a metadata record's value as JSON; an unknown record with its bytes. Raises ProtocolError."""
     record = decode_record(value)
     if isinstance(record, UnknownRecord):
         return {"type": f"UNKNOWN_{record.api_key}", "version": record.version, "data": {"value": show_bytes(record.value)}}
@@ -33,7 +33,7 @@ def show_value(value: Bytes) -> Json:
 
 
 def show_known_value(value: Bytes, decode: Callable[[Bytes], Message | UnknownRecord] = decode_record) -> Json:
-    """Return what `show_value` returns. Raises ProtocolError also for an unknown record, or an unknown version of one."""
+    """Return what `show_value` returns. Also raises ProtocolError if the record's type or version is unknown."""
     record = decode(value)
     if isinstance(record, UnknownRecord):
         raise ProtocolError("a metadata record has an unknown type or version", found=f"{record.name}, version {record.version}")

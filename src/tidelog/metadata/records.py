@@ -1,6 +1,6 @@
 """The records of ``__cluster_metadata`` (KIP-631): one class each, with Kafka's names, keys, versions and tags.
 
-`frame` has the records' frame, `image` their effect. These are all the records of Kafka 3.9.1 to 4.4.0.
+`frame` has the frame around each record, `image` has each record's effect. These are all the records of Kafka 3.9.1 to 4.4.0.
 
 | key | record | key | record |
 |---|---|---|---|
@@ -253,4 +253,4 @@ class UnregisterControllerRecord(Message, key=29, versions="0", flexible="0+"):
 RECORD_TYPES: dict[int, type[Message]] = {
     cls.API_KEY: cls for cls in list(vars().values()) if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message
 }
-"""Every record by its key."""
+"""Every record type by its key."""

@@ -1,7 +1,7 @@
 """The records of ``__remote_log_metadata``, the topic that says which segments are in remote storage (KIP-405).
 
-A value has the frame of a metadata record (`frame`): its key says which record it is. These are all records of Kafka 3.9.1 to
-4.4.0. A segment's id is unique; offsets include both ends. Times are epoch milliseconds.
+A value has the frame of a metadata record (`frame`); the frame's key is the record's type. These are all the records of Kafka
+3.9.1 to 4.4.0. A segment's id is unique. Offset ranges include both ends. Times are epoch milliseconds.
 
 | key | record | written |
 |---|---|---|
@@ -25,7 +25,7 @@ from tidelog.wire.fields import Message, Struct, array, boolean, data, int8, int
 
 
 class SegmentState(IntEnum):
-    """Where a remote segment is in its life. Only a finished copy is read."""
+    """The state of a remote segment. Only a segment whose copy is finished is read."""
 
     COPY_SEGMENT_STARTED = 0
     COPY_SEGMENT_FINISHED = 1
@@ -39,7 +39,7 @@ class SegmentState(IntEnum):
 
 
 class PartitionDeleteState(IntEnum):
-    """How far the deletion of a partition's remote segments is."""
+    """The progress of the deletion of a partition's remote segments."""
 
     DELETE_PARTITION_MARKED = 0
     DELETE_PARTITION_STARTED = 1
@@ -135,7 +135,7 @@ REMOTE_LOG_RECORDS: Final[dict[int, type[Message]]] = {
         RemoteLogSegmentMetadataSnapshotRecord,
     )
 }
-"""Every record by its key."""
+"""Every record type by its key."""
 
 STATES: Final[dict[str, type[IntEnum]]] = {
     "remote_log_segment_state": SegmentState,
@@ -154,5 +154,5 @@ def decode_remote_log_record(value: Bytes) -> Message | UnknownRecord:
     for name, states in STATES.items():
         number = getattr(record, name, 0)
         if number not in list(states):
-            raise ProtocolError(f"{cls.__name__} with an unknown state", found=number, expected=f"0 to {max(states)}")
+            raise ProtocolError(f"{cls.__name__} has an unknown state", found=number, expected=f"0 to {max(states)}")
     return record

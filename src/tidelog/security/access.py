@@ -31,11 +31,11 @@ class SaslClient(Protocol):
         """Return the first message."""
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """Return the answer to a challenge, None after the last one. Raises AuthenticationError."""
+        """Return the response to a challenge, None after the last challenge. Raises AuthenticationError."""
 
 
 class Access:
-    """A configuration in use. Use it on one thread, that of its cluster."""
+    """The TLS context and SASL credentials of one cluster. Use it only on the thread that uses the cluster."""
 
     def __init__(self, config: ClientConfig = IN_PLAIN_TEXT) -> None:
         self.config = config
@@ -44,7 +44,7 @@ class Access:
         self._token_until_s = 0.0
 
     def sasl_client(self) -> SaslClient | None:
-        """Return a new exchange, None without authentication. Raises AuthenticationError if no token is available."""
+        """Return a new SASL exchange, None if the protocol is not SASL. Raises AuthenticationError if no token is available."""
         sasl = self.config.sasl
         if sasl is None:
             return None
@@ -77,7 +77,7 @@ def _from_callback(oauth: OAuthSettings) -> Secret:
     try:
         found = oauth.callback(oauth.callback_config)
     except Exception as error:
-        raise AuthenticationError(f"oauth_cb failed: {type(error).__name__}") from error
+        raise AuthenticationError(f"the function oauth_cb failed: {type(error).__name__}") from error
     token = found[0] if isinstance(found, tuple) and found else found
     if not isinstance(token, str) or not token:
         raise InvalidArgumentError("oauth_cb must return a token, or a token and its expiry time", found=type(found).__name__)

@@ -2,10 +2,10 @@
 
 | part | |
 |---|---|
-| resource type, name, pattern | `LITERAL`: this name, or all of the type for `*`; `PREFIXED`: all names that begin with it |
-| principal | `User:alice`; `User:*` means everybody |
+| resource type, name, pattern | `LITERAL`: this name, or any name for `*`; `PREFIXED`: all names that begin with this name |
+| principal | `User:alice`; `User:*` means every user |
 | host | an address, or `*` |
-| operation | one, or `ALL` |
+| operation | one operation, or `ALL` |
 | permission | `ALLOW` or `DENY` |
 
 The numbers are those of Kafka's protocol and metadata records.
@@ -35,7 +35,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name in an entry or a filter matches resource names."""
+    """Says how the name in an entry or a filter matches resource names."""
 
     UNKNOWN = 0
     ANY = 1
@@ -118,7 +118,7 @@ ALL_OPERATIONS: Final = {kind: operation_bits(operations) for kind, operations i
 
 
 class Acl(NamedTuple):
-    """One entry. It may contain numbers of a newer Kafka; such an entry matches nothing."""
+    """One entry. It may contain numbers that a newer Kafka defines; such an entry matches nothing."""
 
     resource_type: int
     resource_name: str
@@ -144,7 +144,7 @@ def _name(kind: type[IntEnum], number: int) -> str:
 
 
 class AclFilter(NamedTuple):
-    """A filter for entries; None and `ANY` match everything.
+    """A filter for entries. None and `ANY` match everything.
 
     The pattern type `MATCH` selects the entries that apply to a resource with that name: those for the name itself, for `*`, and
     for its prefixes.
@@ -169,7 +169,7 @@ class AclFilter(NamedTuple):
         )
 
     def matches(self, acl: Acl) -> bool:
-        """Whether an entry matches."""
+        """Whether the filter matches an entry."""
         return self._matches_resource(acl) and (
             self.principal in (None, acl.principal)
             and self.host in (None, acl.host)

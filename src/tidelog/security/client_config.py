@@ -6,13 +6,14 @@
 | `ssl.*` | see `tls_settings` |
 | `sasl.mechanism`, `sasl.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |
 | `sasl.jaas.config` | a login module with `username` and `password`, or one for OAUTHBEARER; see `jaas` |
-| `sasl.username`, `sasl.password` | the same two values |
+| `sasl.username`, `sasl.password` | alternatives to the JAAS module's `username` and `password` |
 | `sasl.oauthbearer.token.endpoint.url` | the token endpoint; `clientId`, `clientSecret` and `scope` come from the JAAS module |
-| `sasl.oauthbearer.client.id`, `….client.secret`, `….scope` | the same three values |
+| `sasl.oauthbearer.client.id`, `….client.secret`, `….scope` | alternatives to the JAAS module's three options |
 | `oauth_cb` | Python: a function that returns a token, or a token and its expiry; its argument is `sasl.oauthbearer.config` |
 
-Other properties of a file (those of consumers and producers) are ignored. An unknown name with one of these prefixes is
-rejected. A `ClientConfig` can be pickled and compared, and never prints its secrets. Files are opened later.
+Other properties in a file, such as those of consumers and producers, are ignored. An unknown name with one of these prefixes is
+rejected. A `ClientConfig` can be pickled and compared, and never prints its secrets. Parsing opens no files: they are opened
+when a connection is made.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ IGNORED: Final = (
     | {f"sasl.login.refresh.{name}" for name in ("window.factor", "window.jitter", "min.period.seconds", "buffer.seconds")}
     | {"sasl.client.callback.handler.class", "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.scope.claim.name"}
 )
-"""Properties that only concern Java's implementation."""
+"""Properties that only concern the Java client; they are ignored."""
 
 PROPERTIES: Final = frozenset({"security.protocol"}) | TLS_PROPERTIES | SASL_PROPERTIES
 _BEGINNINGS: Final = ("ssl.", "sasl.", "security.", "oauth_cb", "enable.ssl.")
@@ -120,7 +121,9 @@ IN_PLAIN_TEXT: Final = ClientConfig()
 
 
 def client_config(properties: Mapping[str, Any]) -> ClientConfig:
-    """Parse properties. Raises InvalidArgumentError, which names the property and contains no value that may be secret."""
+    """Return the configuration from a client's properties. Raises InvalidArgumentError, which names the property and contains no
+    value that may be secret.
+    """
     given: dict[str, Any] = {}
     for name, value in properties.items():
         if name in PROPERTIES:
@@ -129,7 +132,7 @@ def client_config(properties: Mapping[str, Any]) -> ClientConfig:
             check_names([name])
     protocol = str(given.get("security.protocol", PLAINTEXT)).strip().upper()
     if protocol not in SECURITY_PROTOCOLS:
-        raise InvalidArgumentError("security.protocol", found=protocol, expected=" or ".join(SECURITY_PROTOCOLS))
+        raise InvalidArgumentError("security.protocol is invalid", found=protocol, expected=" or ".join(SECURITY_PROTOCOLS))
     tls = {name: value for name, value in given.items() if isinstance(value, str)}
     return ClientConfig(
         tls=tls_settings(tls) if protocol in (SSL, SASL_SSL) else None,
@@ -138,7 +141,7 @@ def client_config(properties: Mapping[str, Any]) -> ClientConfig:
 
 
 def is_of_security(name: str) -> bool:
-    """Whether a property concerns the security of connections, judging by the beginning of its name."""
+    """Whether a property concerns the security of connections, judging by the prefix of its name."""
     return name in PROPERTIES or name in IGNORED or name.startswith(_BEGINNINGS)
 
 
@@ -148,7 +151,7 @@ def check_names(names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in PROPERTIES and name not in IGNORED:
-            raise InvalidArgumentError(f"not a security property of a client: {name}{did_you_mean(name, PROPERTIES)}")
+            raise InvalidArgumentError(f"{name} is not a security property of a client{did_you_mean(name, PROPERTIES)}")
 
 
 def dotted(keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +160,7 @@ def dotted(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return properties for a log: those that are or may contain secrets are hidden."""
+    """Return the properties as text for a log. Values that are or may contain secrets are hidden."""
     return {
         name: HIDDEN if is_secret(name) else without_user(str(value)) if name.endswith(".url") else str(value)
         for name, value in properties.items()
@@ -196,15 +199,17 @@ def _mechanism(given: Mapping[str, Any], module: LoginModule | None) -> str:
         raise InvalidArgumentError("sasl.mechanism is missing", expected=f"one of {expected}")
     mechanism = str(text).strip().upper()
     if mechanism == "GSSAPI" or mechanism not in MECHANISMS:
-        raise InvalidArgumentError("sasl.mechanism", found=mechanism, expected=f"one of {expected}")
+        raise InvalidArgumentError("sasl.mechanism is not supported", found=mechanism, expected=f"one of {expected}")
     fitting = _MECHANISM_OF_MODULE.get(module.name) if module else None
     if module is not None and fitting is None:
         # Text that is not a login module may contain a password.
         found = module.name if _A_MODULE.fullmatch(module.name) else None
-        raise InvalidArgumentError(f"{PROPERTY} names an unknown module", found=found, expected=_module_for(mechanism))
+        raise InvalidArgumentError(f"{PROPERTY} names an unknown login module", found=found, expected=_module_for(mechanism))
     if fitting is not None and mechanism not in fitting:
         assert module is not None
-        raise InvalidArgumentError(f"{PROPERTY} is not for {mechanism}", found=module.name, expected=_module_for(mechanism))
+        raise InvalidArgumentError(
+            f"the login module in {PROPERTY} is not for {mechanism}", found=module.name, expected=_module_for(mechanism)
+        )
     return mechanism
 
 
@@ -228,10 +233,10 @@ def _oauth(given: Mapping[str, Any], module: LoginModule | None) -> OAuthSetting
         )
         if not str(url).startswith(("https://", "http://")):
             raise InvalidArgumentError(
-                "sasl.oauthbearer.token.endpoint.url", found=repr(without_user(str(url))), expected="https://…"
+                "sasl.oauthbearer.token.endpoint.url is invalid", found=repr(without_user(str(url))), expected="https://…"
             )
         if not client_id or not secret:
-            raise InvalidArgumentError("a token endpoint needs clientId and clientSecret, in sasl.jaas.config")
+            raise InvalidArgumentError("sasl.oauthbearer.token.endpoint.url needs clientId and clientSecret in sasl.jaas.config")
         scope = option("scope", "sasl.oauthbearer.scope")
         return OAuthSettings(url=str(url), client_id=client_id, client_secret=Secret(secret), scope=scope)
     name = module.text("unsecuredLoginStringClaim_sub") if module else None
@@ -241,5 +246,5 @@ def _oauth(given: Mapping[str, Any], module: LoginModule | None) -> OAuthSetting
         )
     lifetime = (module.text("unsecuredLoginLifetimeSeconds") if module else None) or "3600"
     if not lifetime.isdigit():
-        raise InvalidArgumentError("unsecuredLoginLifetimeSeconds must be a number of seconds")
+        raise InvalidArgumentError("unsecuredLoginLifetimeSeconds in sasl.jaas.config must be a number of seconds")
     return OAuthSettings(unsecured_name=name, unsecured_lifetime_s=int(lifetime))

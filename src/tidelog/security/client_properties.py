@@ -12,12 +12,12 @@ from tidelog.security.secret import Secret
 from tidelog.security.tls_settings import SANE_CIPHERS, TlsSettings
 
 _OF_13 = "TLS_AES_256_GCM_SHA384"
-"""Ciphers of TLS 1.3, which are not listed among those of TLS 1.2."""
+"""A cipher suite of TLS 1.3. It stands for an empty list of TLS 1.2 suites."""
 
 
 def client_properties(config: ClientConfig) -> dict[str, str]:
-    """Return the properties, none for a plaintext configuration. Raises InvalidArgumentError for a callback, which is not
-    text.
+    """Return the properties; empty for a plaintext configuration. Raises InvalidArgumentError if the configuration has a
+    callback, which cannot be text.
     """
     if config.tls is None and config.sasl is None:
         return {}
@@ -56,7 +56,9 @@ def _sasl(sasl: SaslSettings) -> dict[str, str | Secret | None]:
 
 def _oauth(oauth: OAuthSettings) -> dict[str, str | Secret | None]:
     if oauth.callback is not None:
-        raise InvalidArgumentError("oauth_cb is a function, and cannot be passed as a text option")
+        raise InvalidArgumentError(
+            "oauth_cb is a function and cannot be passed as a text option: use sasl.oauthbearer.token.endpoint.url"
+        )
     if oauth.url is not None:
         return {
             "sasl.oauthbearer.token.endpoint.url": oauth.url,

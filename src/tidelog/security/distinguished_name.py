@@ -1,13 +1,14 @@
-"""The name of a certificate's subject as Java writes it (RFC 2253, `X500Principal.getName`). Kafka derives principals from it.
+"""Returns the name of a certificate's subject as Java writes it (RFC 2253, `X500Principal.getName`). Kafka derives principals
+from this name.
 
 | | |
 |---|---|
 | order | the last part first; the values of a multi-valued part keep their order |
 | the nine types of RFC 2253 | keyword and text; special characters are escaped with a backslash |
-| any other type | number and the value's DER in hexadecimal: `1.2.840.113549.1.9.1=#1603614062` |
+| any other type | the type's number, and the value's DER in hexadecimal: `1.2.840.113549.1.9.1=#1603614062` |
 | a value that Java does not treat as text | its DER in hexadecimal |
 
-It is parsed from DER, because Python's `ssl` reports neither type numbers nor string types.
+The name is parsed from DER, because Python's `ssl` reports neither type numbers nor string types.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _VERSION: Final = 0xA0
 _STRINGS: Final = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
 """UTF8String, PrintableString, TeletexString, IA5String, GeneralString, BMPString: Java reads the bytes of each as UTF-8.
 
-So each ASCII letter of a BMPString is preceded by a NUL, in Kafka's ACLs as well. NumericString and UniversalString do not count
+A NUL therefore precedes each ASCII letter of a BMPString, in Kafka's ACLs as well. NumericString and UniversalString do not count
 as text.
 """
 _MAX_OID_BYTES: Final = 4096
@@ -52,17 +53,17 @@ class _Element(NamedTuple):
 
 
 def subject_name(certificate: bytes) -> str:
-    """Return the subject's name of a DER certificate. Raises InvalidArgumentError for anything else."""
+    """Return the subject's name in a DER certificate. Raises InvalidArgumentError if the bytes are not a DER certificate."""
     try:
         signed = _one(_one(memoryview(certificate)).content)
         parts = list(_elements(signed.content))
-        # The optional version, the serial number, the algorithm, the issuer and the validity precede it.
+        # The optional version, serial number, algorithm, issuer and validity precede the subject.
         name = parts[5 if parts[0].tag == _VERSION else 4]
         if name.tag != _SEQUENCE:
             raise ValueError
         return ",".join("+".join(map(_part, _elements(one.content))) for one in reversed(list(_elements(name.content))))
     except (ValueError, IndexError):
-        raise InvalidArgumentError("not a DER certificate") from None
+        raise InvalidArgumentError("the bytes are not a DER certificate") from None
 
 
 def _part(element: _Element) -> str:

@@ -33,7 +33,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """A module's class and options. Every value is treated as a secret, because any may be one."""
+    """A login module's class and options. Every value is treated as a secret, because any value may be a secret."""
 
     name: str
     options: Mapping[str, Secret]
@@ -45,10 +45,12 @@ class LoginModule:
 
 
 def parse_jaas(text: str, name: str = PROPERTY) -> LoginModule:
-    """Parse a property. Raises InvalidArgumentError, whose text contains no value."""
+    """Return the login module in a property's text. `name` is the property's name. Raises InvalidArgumentError, which
+    contains no value.
+    """
     tokens = _tokens(text, name)
     if len(tokens) < 3 or tokens[-1] != (";", True):
-        raise _wrong(name, "no semicolon at its end" if len(tokens) > 1 else "too little")
+        raise _wrong(name, "no semicolon at its end" if len(tokens) > 1 else "an incomplete text")
     if any(token == (";", True) for token in tokens[:-1]):
         raise _wrong(name, "more than one module")
     (module, _), (flag, _), *rest = tokens[:-1]
@@ -62,13 +64,13 @@ def parse_jaas(text: str, name: str = PROPERTY) -> LoginModule:
         if equals != ("=", True) or is_sign:
             raise _wrong(name, "an option has no value")
         if option in options:
-            raise _wrong(name, "a duplicate option")
+            raise _wrong(name, "a repeated option")
         options[option] = Secret(value)
     return LoginModule(module, options)
 
 
 def _tokens(text: str, name: str) -> list[tuple[str, bool]]:
-    """Return the tokens, each with whether it is punctuation."""
+    """Return the tokens. Each comes with a flag: whether the token is punctuation."""
     found: list[tuple[str, bool]] = []
     position = 0
     while position < len(text):

@@ -7,11 +7,11 @@ exchange.
 
 | source of a client's token | |
 |---|---|
-| a callback | called for each authentication, and again before the session expires |
-| a token endpoint | client credentials (RFC 6749, 4.4): `token_request` and `read_token_response`; the caller does the I/O |
+| a callback | it is called for each authentication, also when a session is renewed |
+| a token endpoint | grants a token for client credentials (RFC 6749, 4.4): `token_request`, `read_token_response`; no I/O here |
 | `unsecuredLoginStringClaim_sub` | an unsigned token, for tests, as with Kafka |
 
-By default the server accepts unsecured tokens (`alg: none`), as Kafka's does: that is for tests. `signed_tokens` verifies
+By default the server accepts unsecured tokens (`alg: none`), as Kafka's does. These are only for tests. `signed_tokens` verifies
 tokens signed by an identity provider.
 """
 
@@ -66,9 +66,9 @@ class OAuthBearerClient:
 
 
 class OAuthBearerServer:
-    """The server side. `now_s` is the current time; `expires_s` is the token's expiry once the exchange is complete.
+    """The server side. `now_s` is the current time. `expires_s` is the token's expiry, once the exchange is complete.
 
-    `judge` returns a token's user and expiry, or None to reject it. Without `judge`, unsecured tokens are accepted.
+    `judge` returns a token's user and expiry, or None to reject the token. Without `judge`, unsecured tokens are accepted.
     """
 
     mechanism = OAUTHBEARER
@@ -83,11 +83,11 @@ class OAuthBearerServer:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds until the token expires; infinity without an expiry."""
+        """The seconds until the token expires; infinity if it does not expire."""
         return float("inf") if self.expires_s is None else self.expires_s - self._now_s()
 
     def evaluate(self, response: bytes) -> bytes:
-        """Return the answer to a client's message: empty, or the reason for rejecting the token. Raises AuthenticationError."""
+        """Return the response to a client's message: empty, or the reason for rejecting the token. Raises AuthenticationError."""
         if self._is_refused or self.is_complete:
             raise AuthenticationError('{"status":"invalid_token"}')
         token, authzid = _first_message(response.decode("utf-8", "replace"))
@@ -112,10 +112,11 @@ class OAuthBearerServer:
 
 
 def _first_message(text: str) -> tuple[str, str | None]:
-    """Return a client's token and the requested user, None if it names none. Raises AuthenticationError.
+    """Return the token in a client's first message, and the requested user, None if the message names none. Raises
+    AuthenticationError.
 
-    Linear in the message's size, because the client has not authenticated yet. The last of several pairs with the same name
-    counts, as in Kafka.
+    Takes time linear in the message's size, because the client has not authenticated yet. If several pairs have the same name,
+    the last one counts, as in Kafka.
     """
     header, *pairs = text.split("\x01")
     found = _HEADER.fullmatch(header)
@@ -133,7 +134,7 @@ def _first_message(text: str) -> tuple[str, str | None]:
 
 
 def unsecured_token(name: str, now_s: float, lifetime_s: int = UNSECURED_LIFETIME_S, scope: str | None = None) -> Secret:
-    """Return an unsigned token like those of Kafka's unsecured login."""
+    """Return an unsigned token like those that Kafka's unsecured login creates."""
     claims: dict[str, Any] = {"sub": name, "iat": now_s, "exp": now_s + lifetime_s}
     if scope:
         claims["scope"] = scope
@@ -149,7 +150,7 @@ def as_time(claimed: float) -> float:
 
 
 def without_user(url: str) -> str:
-    """Return a URL without secrets: a user name and a password may precede the host, a key may follow `?`."""
+    """Return a URL without secrets, that is, without user name, password, and everything after `?`."""
     scheme, separator, rest = url.partition("://")
     place = rest.partition("?")[0]
     return f"{scheme}{separator}{place.rpartition('@')[2]}" if separator else url.rpartition("@")[2].partition("?")[0]
@@ -167,7 +168,7 @@ class TokenRequest(NamedTuple):
 
 
 def token_request(url: str, client_id: str, client_secret: Secret, scope: str | None) -> TokenRequest:
-    """Return the token request with the client's own credentials."""
+    """Return the request for a token with a client's credentials."""
     credentials = f"{quote_plus(client_id)}:{quote_plus(client_secret.reveal())}".encode()
     form = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
     headers = {
@@ -179,9 +180,9 @@ def token_request(url: str, client_id: str, client_secret: Secret, scope: str | 
 
 
 def read_token_response(url: str, body: bytes) -> tuple[Secret, float]:
-    """Return the token of an endpoint's response and its lifetime in seconds, 0 if unstated.
+    """Return the token in an endpoint's response, and its lifetime in seconds, 0 if unstated.
 
-    Raises AuthenticationError, whose text contains nothing of the response.
+    Raises AuthenticationError, whose text contains no part of the response.
     """
     try:
         found = json.loads(body)
@@ -189,7 +190,7 @@ def read_token_response(url: str, body: bytes) -> tuple[Secret, float]:
         found = None
     token = found.get("access_token") if isinstance(found, dict) else None
     if not isinstance(token, str) or not token:
-        raise AuthenticationError("the token endpoint's answer has no access_token", path=without_user(url))
+        raise AuthenticationError("the token endpoint's response has no access_token", path=without_user(url))
     lifetime = found.get("expires_in")
     return Secret(token), float(lifetime) if isinstance(lifetime, int | float) and lifetime > 0 else 0.0
 

@@ -46,7 +46,9 @@ class PlainServer:
         self._users = users
 
     def evaluate(self, response: bytes) -> bytes:
-        """Return the empty answer if the credentials are right. Raises AuthenticationError, always with the same text."""
+        """Return the empty response if the credentials are right. Otherwise raises AuthenticationError, with the same text for a
+        wrong user and a wrong password.
+        """
         try:
             parts = response.decode().split("\0")
         except UnicodeDecodeError:
@@ -57,7 +59,7 @@ class PlainServer:
         if not name or not password:
             what = "username" if not name else "password"
             raise AuthenticationError(f"Authentication failed: {what} not specified")
-        # Unknown users are compared, too, so that neither time nor text tells them apart.
+        # For an unknown user a password is compared, too, so that time and text do not reveal which users exist.
         known = self._users.get(name)
         expected = known.reveal() if known is not None else "\0"
         if not hmac.compare_digest(expected.encode(), password.encode()):

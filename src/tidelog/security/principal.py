@@ -1,8 +1,8 @@
 """The principal of a connection, and its mapping from a certificate's name, as in Kafka.
 
-`ssl.principal.mapping.rules` (KIP-371) is a comma-separated list of `RULE:pattern/replacement/`, optionally followed by `L` or
-`U` for lower or upper case, and `DEFAULT`, which stands for the whole name. The first rule that matches the whole name applies.
-The name is written as in `distinguished_name`.
+`ssl.principal.mapping.rules` (KIP-371) is a comma-separated list of rules. A rule is `RULE:pattern/replacement/`, optionally
+followed by `L` or `U` for lower or upper case, or `DEFAULT`, which stands for the whole name. The first rule that matches the
+whole name applies. The name is written as in `distinguished_name`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 
 
 def is_principal(text: str) -> bool:
-    """Whether a text is a principal: type, colon, name."""
+    """Whether a text has the form of a principal: type, colon, name."""
     kind, colon, name = text.partition(":")
     return bool(kind and colon and name)
 
@@ -68,7 +68,7 @@ class PrincipalRules:
             match = _RULE.match(text, position)
             if match is None:
                 raise InvalidArgumentError(
-                    "ssl.principal.mapping.rules",
+                    "ssl.principal.mapping.rules has an invalid rule",
                     found=repr(text[position:]),
                     expected="DEFAULT or RULE:pattern/replacement/[LU]",
                 )
@@ -89,8 +89,10 @@ _JAVAS_DOT: Final = r"[^\n\r\x85\u2028\u2029]"
 
 
 def _as_java_means(pattern: str) -> str:
-    """Return a pattern in which a dot matches no line terminator of Java, which has more of them than Python."""
-    if re.search(r"\(\?[a-z]*s", pattern):  # A dot that matches everything does so in both languages.
+    """Return the pattern, changed so that a dot matches no line terminator of Java, which has more line terminators than
+    Python.
+    """
+    if re.search(r"\(\?[a-z]*s", pattern):  # With this flag a dot matches everything, in both languages.
         return pattern
     return "".join(_JAVAS_DOT if one["dot"] else one[0] for one in _PATTERN.finditer(pattern))
 
@@ -98,7 +100,7 @@ def _as_java_means(pattern: str) -> str:
 def _compiled(pattern: str, replacement: str, letters: str) -> _Rule:
     r"""Compile a Java pattern, in which `\w`, `\d`, `\s` and `(?i)` mean ASCII. Raises InvalidArgumentError.
 
-    Syntax that only Java has is rejected: nested character classes (`[a-z&&[^x]]`), `\p{Alpha}`.
+    Rejects syntax that only Java has: nested character classes (`[a-z&&[^x]]`), `\p{Alpha}`.
     """
     try:
         with warnings.catch_warnings():

@@ -4,13 +4,13 @@
 |---|---|
 | client | `n,,n=user,r=nonce` |
 | server | `r=nonce+its own,s=salt,i=iterations` |
-| client | `c=biws,r=…,p=proof`: proves that it knows the password or its salted form |
-| server | `v=signature`: proves that it knows the stored keys |
+| client | `c=biws,r=…,p=proof`: the client proves that it knows the password or its salted form |
+| server | `v=signature`: the server proves that it knows the stored keys |
 
 A server stores a `ScramCredential`: salted keys, which neither reveal the password nor suffice to authenticate. For an unknown
-user it continues with a salt derived from the name and rejects the proof, so that a client cannot tell unknown users from wrong
-passwords, where Kafka rejects an unknown user's first message. Kafka does not use channel binding, nor normalize names and
-passwords: they are plain UTF-8.
+user the server continues with a salt derived from the name, and rejects the proof. A client therefore cannot tell unknown users
+from wrong passwords. Kafka instead rejects an unknown user's first message. As in Kafka, there is no channel binding, and names
+and passwords are not normalized: they are plain UTF-8.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_ITERATIONS: Final = 16384
 """The maximum number of iterations of a stored credential, as in Kafka."""
 
 MAX_CLIENT_ITERATIONS: Final = 1_000_000
-"""The most iterations that a client accepts from a server: about a second of work."""
+"""The largest number of iterations that a client accepts from a server. They take about a second."""
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -45,7 +45,7 @@ SCRAM_IDS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 _MAX_NAME = 1024
 MAX_DISGUISED_NAME: Final = 255
-"""The longest unknown name that gets a disguised challenge. Longer ones are refused at once, as Kafka refuses all unknown names.
+"""The longest unknown name that gets a disguised challenge. Longer names are refused at once, as Kafka refuses all unknown names.
 """
 _CLIENT_FIRST = re.compile(r"n,(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)")
 _SERVER_FIRST = re.compile(r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>\d{1,9})(?:,.*)?")
@@ -71,7 +71,7 @@ class ScramCredential(NamedTuple):
 
 
 def salted_password(mechanism: str, password: Secret, salt: bytes, iterations: int) -> bytes:
-    """Return the salted password (PBKDF2): some milliseconds of processor time."""
+    """Return the salted password (PBKDF2). This takes some milliseconds of processor time."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.reveal().encode(), salt, iterations)
 
 
@@ -107,8 +107,8 @@ class ScramClient:
         return f"n,,{self._first_bare}".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """Return the answer to a challenge, None after the last one. Raises AuthenticationError if the server cannot
-        prove that it knows the keys.
+        """Return the response to a challenge, None after the last challenge. Raises AuthenticationError if the server refuses, or
+        cannot prove that it knows the keys.
         """
         text = challenge.decode("utf-8", "replace")
         if self._signature is not None:
@@ -116,11 +116,11 @@ class ScramClient:
             return None
         match = _SERVER_FIRST.fullmatch(text)
         if match is None or not match["nonce"].startswith(self._nonce) or match["nonce"] == self._nonce:
-            raise AuthenticationError(f"{self.mechanism}: not a server's challenge", found=_error_of(text))
+            raise AuthenticationError(f"{self.mechanism}: the message is not a server's challenge", found=_error_of(text))
         iterations = int(match["iterations"])
         if not MIN_ITERATIONS <= iterations <= MAX_CLIENT_ITERATIONS:
             raise AuthenticationError(
-                f"{self.mechanism}: the server's iterations",
+                f"{self.mechanism}: the server's number of iterations is out of range",
                 found=iterations,
                 expected=f"{MIN_ITERATIONS} to {MAX_CLIENT_ITERATIONS}",
             )
@@ -137,14 +137,15 @@ class ScramClient:
         if match is None or match["error"] is not None:
             raise AuthenticationError(f"{self.mechanism}: the server refused", found=_error_of(text))
         if not hmac.compare_digest(_decoded(match["signature"]), signature):
-            raise AuthenticationError(f"{self.mechanism}: the server accepted the password without knowing it")
+            raise AuthenticationError(f"{self.mechanism}: the server did not prove that it knows the password's keys")
 
 
 class ScramServer:
     """The server side. `find` returns a user's credential, None for an unknown user.
 
     `evaluate` takes the client's messages; `name` is the user's name once the exchange is complete. `disguise` returns a
-    substitute for an unknown user's credential. It is called for all users, so that the response time does not tell them apart.
+    substitute for an unknown user's credential. It is called for all users, so that the response time does not reveal which users
+    exist.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class ScramServer:
         self._user = ""
 
     def evaluate(self, response: bytes) -> bytes:
-        """Return the answer to a client's message. Raises AuthenticationError."""
+        """Return the response to a client's message. Raises AuthenticationError."""
         try:
             text = response.decode()
         except UnicodeDecodeError:
@@ -200,7 +201,7 @@ class ScramServer:
 
     def _judge(self, text: str, credential: ScramCredential) -> bytes:
         match = _CLIENT_FINAL.fullmatch(text)
-        # librdkafka before 2.8 sends its own nonce twice. As in Kafka, only the end is compared.
+        # librdkafka before 2.8 repeats its own nonce. As in Kafka, only the end of the nonce is compared.
         if match is None or not match["nonce"].endswith(self._nonce) or not _decoded(match["binding"]).startswith(b"n,"):
             raise self._wrong_message()
         authenticated = f"{self._so_far},{match['without']}".encode()
@@ -237,5 +238,5 @@ def _decoded(text: str) -> bytes:
 
 
 def _error_of(text: str) -> str:
-    """Return the server's error text, shortened. Nothing else of its message is printed."""
+    """Return the server's error text, shortened. Nothing else in the server's message is printed."""
     return repr(text[2:102]) if text.startswith("e=") else "not a SCRAM message"

@@ -1,14 +1,14 @@
 """SCRAM challenges for unknown users: a salt and iterations, as if the user existed.
 
-A challenge reveals salt and iterations before a password is proved. So those of an unknown user must look like those of a
-known one, and stay the same: on each listener, on each broker of a cluster, and after a restart.
+A challenge reveals salt and iterations before the client proves the password. So an unknown user's salt and iterations must look
+like a known user's, and must always be the same: on each listener, on each broker of a cluster, and after a restart.
 
 | | |
 |---|---|
-| the form | that of a known credential: its iterations, and its salt's length and alphabet (Kafka's tools use base 36) |
+| the form | a known credential's iterations, salt length and salt alphabet (Kafka's tools use base 36) |
 | the salt | derived from the name and from a key that all brokers have: the server key of the first known user by name |
 
-Only that user can recognize derived salts. When that user's password changes, the derived salts change.
+Only that first user could recognize derived salts. When that user's password changes, the derived salts change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from tidelog.security.scram import DEFAULT_ITERATIONS, HASHES, ScramCredential
 
 BASE_36_BITS: Final = 130
-"""The alphabet of the numbers that Kafka's tools use as salts."""
+"""The number of bits in the salts that Kafka's tools make: numbers in base 36."""
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -35,7 +35,7 @@ class KnownUser(NamedTuple):
 
 
 class ScramDisguise:
-    """Derives credentials for unknown users. `known` returns known users, always the same ones."""
+    """Derives credentials for unknown users. `known` returns known users; it must always return the same ones."""
 
     def __init__(self, known: Callable[[], Iterable[KnownUser]]) -> None:
         self._known = known
@@ -48,7 +48,7 @@ class ScramDisguise:
         key = self._own_key if first is None else first.credential.server_key
         forms = {_form(one.credential) for one in known if one.mechanism == mechanism} or {(DEFAULT_ITERATIONS, 0)}
         made = hmac.digest(key, f"tidelog:{mechanism}:{name}".encode(), "sha512")
-        # Rendezvous hashing: a name keeps its form when others are added.
+        # Rendezvous hashing: an unknown name keeps its form when users are added.
         iterations, length = max(forms, key=lambda form: hmac.digest(made, repr(form).encode(), "sha256"))
         size = int(HASHES[mechanism].removeprefix("sha")) // 8
         return ScramCredential(_salt(made, length), secrets.token_bytes(size), secrets.token_bytes(size), iterations)

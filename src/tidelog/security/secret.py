@@ -1,4 +1,4 @@
-"""A text that must not be printed: a password, a key, a token. Printed or formatted in any way, it is `[hidden]`.
+"""A text that must not be printed: a password, a key, a token. However it is printed or formatted, `[hidden]` appears.
 
 It can be pickled, so that a Spark executor can connect. The pickle contains the text.
 """

@@ -2,16 +2,16 @@
 
 | property of a listener | |
 |---|---|
-| `sasl.oauthbearer.jwks.endpoint.url` | `https://…`, or `file:///…`: where the keys are |
-| `sasl.oauthbearer.expected.audience` | comma-separated: the token must name one. Without it, tokens with `aud` are rejected |
+| `sasl.oauthbearer.jwks.endpoint.url` | the address of the keys, `https://…` or `file:///…` |
+| `sasl.oauthbearer.expected.audience` | comma-separated; the token must name one. By default, tokens with `aud` are rejected |
 | `sasl.oauthbearer.expected.issuer` | the required issuer |
-| `sasl.oauthbearer.clock.skew.seconds` | 30 |
-| `sasl.oauthbearer.sub.claim.name` | `sub`: the claim that names the user |
-| `sasl.oauthbearer.jwks.endpoint.refresh.ms` | 3600000: the maximum age of keys. Another thread reloads them |
+| `sasl.oauthbearer.clock.skew.seconds` | the tolerated clock skew; 30 by default |
+| `sasl.oauthbearer.sub.claim.name` | the claim that names the user; `sub` by default |
+| `sasl.oauthbearer.jwks.endpoint.refresh.ms` | the maximum age of keys, 3600000 by default. Another thread reloads them |
 
 `exp` and `iat` are required, as in Kafka's validator. Only signatures with public keys are accepted (RS, PS, ES, EdDSA), never
-shared keys or `none`. A token signed with an unknown key is rejected, and the keys are reloaded, at most every ten seconds, for
-the client's next attempt. PyJWT verifies the tokens (extra `oauth`).
+shared keys or `none`. A token signed with an unknown key is rejected. The keys are then reloaded for the client's next attempt,
+at most every ten seconds. PyJWT verifies the tokens (extra `oauth`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ HURRY_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """The required claims of a token. Empty `audiences`: no audience is required; `issuer` None: any issuer."""
+    """The claims that a token must have. If `audiences` is empty, no audience is required; if `issuer` is None, any issuer is
+    accepted.
+    """
 
     url: str
     audiences: tuple[str, ...] = ()
@@ -60,8 +62,8 @@ class TokenRules:
 
 
 class SignedTokens:
-    """Verifies tokens. `read` returns a key set's bytes; it is called once here, later on other threads. Raises
-    InvalidArgumentError.
+    """Verifies tokens. `read` returns a key set's bytes. It is called once by the constructor, and later on other threads. Raises
+    InvalidArgumentError for an invalid key set.
     """
 
     def __init__(self, rules: TokenRules, read: Callable[[str], bytes]) -> None:
@@ -77,13 +79,13 @@ class SignedTokens:
         self._keys = self._fetched()
 
     def judge(self, token: str) -> tuple[str, float] | None:
-        """Return the token's user and expiry (epoch seconds), None for a rejected token."""
+        """Return the token's user and expiry (epoch seconds), None if the token is rejected."""
         if monotonic() - self._read_at > self._rules.refresh_s:
             self._read_again()
         try:
             claims = self._claims(token)
         except (self._jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-            logger.info("a token was refused: %s", type(error).__name__)
+            logger.info("rejected an OAUTHBEARER token: %s", type(error).__name__)
             return None
         name, expires = claims.get(self._rules.name_claim), claims["exp"]
         return (name, as_time(expires)) if isinstance(name, str) and name else None
@@ -119,7 +121,9 @@ class SignedTokens:
         return [one for one in known if one == (key._jwk_data.get("alg") or one)]
 
     def _read_again(self) -> None:
-        """Reload the keys on another thread, unless that is in progress. A failure is logged, and the old keys stay in use."""
+        """Reload the keys on another thread, unless a reload is in progress. A failure is logged, and the old keys stay
+        in use.
+        """
         if not self._reading.acquire(blocking=False):
             return
         self._read_at = monotonic()
@@ -128,7 +132,7 @@ class SignedTokens:
             try:
                 self._keys = self._fetched()
             except (AuthenticationError, InvalidArgumentError) as error:
-                logger.warning("the keys for tokens were not refreshed: %s", error)
+                logger.warning("the keys that verify tokens could not be reloaded, the old keys stay in use: %s", error)
             finally:
                 self._reading.release()
 
@@ -139,15 +143,15 @@ class SignedTokens:
         try:
             keys = self._jwt.PyJWKSet.from_dict(json.loads(self._read(self._rules.url))).keys
         except (self._jwt.PyJWTError, ValueError, TypeError, AttributeError, RecursionError):
-            raise InvalidArgumentError("not a key set for tokens (JWKS)", path=place) from None
+            raise InvalidArgumentError("the content is not a key set for tokens (JWKS)", path=place) from None
         usable = [key for key in keys if key.key_type in ALGORITHMS and key.public_key_use in (None, "sig")]
         if not usable:
-            raise InvalidArgumentError("a key set for tokens (JWKS) has no public key for signatures", path=place)
+            raise InvalidArgumentError("the key set for tokens (JWKS) has no public key for signatures", path=place)
         return usable
 
 
 def token_rules(text: Callable[[str], str]) -> TokenRules | None:
-    """Return the configured rules, None if no key set is configured. `text` returns a property's value. Raises
+    """Return the rules that the properties set, None if no key set is configured. `text` returns a property's value. Raises
     InvalidArgumentError.
     """
     url = text(URL)

@@ -1,12 +1,12 @@
-"""The authorization rules of Kafka's StandardAuthorizer (KIP-801), pure.
+"""The authorization rules of Kafka's StandardAuthorizer (KIP-801), without I/O.
 
 Decisions are cached until an entry changes.
 
-| in this order | decision |
+| the first case that applies | decision |
 |---|---|
-| a super user | allowed, whatever the entries say |
-| a matching DENY entry | denied |
-| a matching ALLOW entry | allowed |
+| the principal is a super user | allowed, without regard to entries |
+| a DENY entry matches | denied |
+| an ALLOW entry matches | allowed |
 | the resource has entries, none of which matches | denied |
 | the resource has no entries | denied; allowed with ``allow.everyone.if.no.acl.found`` |
 
@@ -29,12 +29,13 @@ EVERYBODY: Final = f"{USER}:{WILDCARD}"
 
 MAX_REMEMBERED: Final = 16_384
 LONGEST_REMEMBERED: Final = 249
-"""The length of the longest topic name. Decisions about longer names are not cached: otherwise unauthenticated clients could fill
-the memory.
+"""The length of the longest topic name. Decisions about longer names are not cached, because unauthenticated clients could fill
+the memory with them.
 """
 
 NOWHERE: Final = "hardcode"
-"""A name that no resource has: a principal that is allowed an operation on it is allowed it on all resources."""
+"""A name that no resource has. A principal that is allowed an operation on this name is allowed the operation on all resources.
+"""
 
 _IMPLIED: Final = {
     Operation.DESCRIBE: frozenset({Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
@@ -43,7 +44,7 @@ _IMPLIED: Final = {
 
 
 class Decision(NamedTuple):
-    """Whether an operation is allowed, and the rule that decided it: a text or the entry."""
+    """Whether an operation is allowed, and the reason: an entry, or the text of a rule."""
 
     is_allowed: bool
     rule: str | Acl
@@ -64,7 +65,7 @@ class StandardAuthorizer:
     """Makes the decisions. One thread changes the entries; other threads may call `decide` at the same time."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone_if_no_acl_found: bool = False) -> None:
-        """`super_users` are principals as texts, `User:admin`."""
+        """Create an authorizer without entries. `super_users` are principals as text, for example `User:admin`."""
         self.super_users = frozenset(super_users)
         self.default = DEFAULT_ALLOW if allow_everyone_if_no_acl_found else DEFAULT_DENY
         self._acls: dict[Hashable, Acl] = {}
@@ -86,7 +87,7 @@ class StandardAuthorizer:
         return of_pattern is not None and acl in of_pattern.values()
 
     def add(self, key: Hashable, acl: Acl) -> None:
-        """Add an entry, or replace the one with the same key."""
+        """Add an entry. If an entry has the same key, replace that entry."""
         self.remove(key)
         self._acls[key] = acl
         pattern = acl.resource_type, acl.pattern_type, acl.resource_name
@@ -128,7 +129,7 @@ class StandardAuthorizer:
             if len(name) <= LONGEST_REMEMBERED:
                 if len(remembered) >= MAX_REMEMBERED:
                     remembered.clear()
-                # Not `self._remembered`: a change of the entries in between has replaced it.
+                # Not `self._remembered`, which a change of the entries may have replaced meanwhile.
                 remembered[key] = decision
         return decision
 
@@ -168,7 +169,7 @@ class StandardAuthorizer:
     def may_any(self, principal: Principal, host: str, operation: int, resource_type: int) -> bool:
         """Whether `principal` is allowed `operation` on any resource of a type, existing or not (KIP-679).
 
-        No operation implies another here. A DENY for a longer prefix does not cancel an ALLOW for a shorter one.
+        Here no operation implies another operation. A DENY for a longer prefix does not cancel an ALLOW for a shorter prefix.
         """
         if self.decide(principal, host, operation, resource_type, NOWHERE).is_allowed:
             return True

@@ -1,7 +1,8 @@
 """TLS contexts for clients and servers, rebuilt when one of their files changes.
 
-TLS 1.2 and 1.3; no compression, no renegotiation, ciphers of `tls_settings`. A key given as text is never in a file
-that others can open: OpenSSL reads it from memory that only this process can name, or from a file that is removed at once.
+Contexts use TLS 1.2 and 1.3, without compression or renegotiation, with the ciphers in `tls_settings`. A key given as text is
+never in a file that other users can open: OpenSSL reads the key from memory that only this process can name, or from a file that
+is removed at once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CLIENT_AUTH: Final = {NONE: ssl.CERT_NONE, REQUESTED: ssl.CERT_OPTIONAL, REQUIRE
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return a client's context. Raises InvalidArgumentError, which names the file."""
+    """Return a client's context. Raises InvalidArgumentError, which names the invalid file."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
     context.check_hostname = settings.checks_host and settings.verifies
     context.verify_mode = ssl.CERT_REQUIRED if settings.verifies else ssl.CERT_NONE
@@ -55,8 +56,8 @@ def server_context(settings: TlsSettings, client_auth: str = NONE) -> ssl.SSLCon
 class ContextSource:
     """The context for some settings, built on first use and rebuilt when one of their files changes.
 
-    If the changed files are unusable, half-written ones for example, the old context stays in use until they change again, and
-    the log says what is wrong.
+    If the changed files cannot be used, for example because they are half written, the old context stays in use until the files
+    change again, and the reason is logged.
     """
 
     def __init__(self, settings: TlsSettings, make: Callable[[TlsSettings], ssl.SSLContext]) -> None:
@@ -66,7 +67,9 @@ class ContextSource:
         self._context: ssl.SSLContext | None = None
 
     def get(self) -> ssl.SSLContext:
-        """Return the context for the files as they are now. Raises InvalidArgumentError if the first one cannot be built."""
+        """Return the context for the current files. Raises InvalidArgumentError if no context has been built yet and none
+        can be built.
+        """
         stamp = tuple(_stamp(file) for file in self.settings.files)
         context = self._context
         if context is None:
@@ -75,7 +78,7 @@ class ContextSource:
             try:
                 context = self._make(self.settings)
             except InvalidArgumentError as error:
-                logger.warning("the new certificates cannot be used; the old ones stay in use: %s", error)
+                logger.warning("the new certificates cannot be used, the old certificates stay in use: %s", error)
         self._context = context
         self._stamp = stamp
         return context
@@ -106,7 +109,7 @@ def _context(kind: int, settings: TlsSettings) -> ssl.SSLContext:
             else:
                 context.load_verify_locations(cafile=settings.trust_file)
     except ssl.SSLError:
-        raise InvalidArgumentError("no trusted certificates in PEM", path=settings.trust_file) from None
+        raise InvalidArgumentError("the file has no trusted certificates in PEM", path=settings.trust_file) from None
     except OSError as error:
         raise _unreadable(error, settings.trust_file) from None
     return context
@@ -124,10 +127,14 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
             chain = opened.enter_context(_in_memory(text.encode()))
         place = settings.chain_file or "ssl.keystore.certificate.chain"
         try:
-            # Without a password OpenSSL would ask on the terminal, so there is always one.
+            # Without a password OpenSSL would ask for one on the terminal, so a password is always passed.
             context.load_cert_chain(chain, key, password)
         except ssl.SSLError:
-            why = "ssl.key.password does not open the key" if _is_locked(key or chain) else "not a certificate and its key in PEM"
+            why = (
+                "ssl.key.password does not decrypt the key"
+                if _is_locked(key or chain)
+                else "the file is not a certificate and its key in PEM"
+            )
             raise InvalidArgumentError(why, path=key or place) from None
         except OSError as error:
             raise _unreadable(error, settings.chain_file if error.filename is None else str(error.filename)) from None

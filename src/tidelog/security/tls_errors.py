@@ -1,9 +1,9 @@
-"""Translates OpenSSL's failures into errors that a person can act on. `place` is the peer's host:port.
+"""Translates OpenSSL's failures into errors that a user can act on. `place` is the peer's host:port.
 
-| what OpenSSL says | raises |
+| OpenSSL's failure | error |
 |---|---|
-| the peer's certificate is for another host, not trusted, or out of date | AuthenticationError |
-| an alert about our certificate, or about a missing one | AuthenticationError |
+| the peer's certificate is for a different host, not trusted, or out of date | AuthenticationError |
+| an alert about our certificate, or because we have none | AuthenticationError |
 | not a TLS record; no common version or cipher | SecurityProtocolError |
 """
 
@@ -45,7 +45,7 @@ def untrusted(error: ssl.SSLCertVerificationError, place: str) -> Authentication
     """Return the reason why the peer's certificate is rejected."""
     if error.verify_code in _OTHER_HOST:
         return AuthenticationError(
-            "the broker's certificate is for another host (ssl.endpoint.identification.algorithm= checks no name)",
+            "the broker's certificate is for a different host (to skip this check, set ssl.endpoint.identification.algorithm=)",
             path=place,
             found=error.verify_message.rstrip("."),
         )
@@ -54,24 +54,26 @@ def untrusted(error: ssl.SSLCertVerificationError, place: str) -> Authentication
             "the broker's certificate has expired or is not valid yet", path=place, found=error.verify_message
         )
     return AuthenticationError(
-        "the broker's certificate is not signed by a trusted authority (ssl.truststore.location, ssl.ca.location)",
+        "the broker's certificate is not signed by a trusted authority (set ssl.truststore.location or ssl.ca.location)",
         path=place,
         found=error.verify_message,
     )
 
 
 def alert_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | None:
-    """Return the meaning of an alert, None for anything else. `has_key`: whether we presented a certificate."""
+    """Return the error for a TLS alert, None if `error` is no alert. `has_key` is whether we presented a certificate."""
     reason = (getattr(error, "reason", None) or "").upper() if isinstance(error, ssl.SSLError) else ""
     if any(word in reason for word in _WRONG_KIND):
         return no_tls(place)
     if any(word in reason for word in _NOTHING_COMMON):
-        return SecurityProtocolError("no TLS version or cipher in common with the broker", path=place, expected="TLS 1.2 or 1.3")
+        return SecurityProtocolError(
+            "the broker supports none of the client's TLS versions and ciphers", path=place, expected="TLS 1.2 or 1.3"
+        )
     if any(word in reason for word in _ABOUT_CERTIFICATE):
         what = (
             "the broker refuses the client's certificate"
             if has_key
-            else "the broker refuses the TLS handshake: it requires a client certificate (ssl.keystore.location) or other ciphers"
+            else "the broker refuses TLS: it requires a client certificate (ssl.keystore.location) or different ciphers"
         )
         return AuthenticationError(what, path=place, found=reason.lower().replace("_", " "))
     return None

@@ -12,8 +12,8 @@
 | `ssl.enabled.protocols`: TLSv1.3, TLSv1.2 | | `protocols` |
 | `ssl.cipher.suites`, Java's or OpenSSL's names | the same | `ciphers` of TLS 1.2; all ciphers of 1.3 are allowed |
 
-JKS and PKCS12 stores are rejected; the error shows the command that converts them to PEM. Files are opened when they are
-needed, not here: settings travel to Spark's executors, which have their own files.
+JKS and PKCS12 stores are rejected; the error shows the command that converts them to PEM. Files are not opened here, but when
+they are needed, because settings are sent to Spark's executors, which have their own files.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TLS_PROPERTIES: Final = frozenset(
 JAVAS_OWN: Final = frozenset(
     {"ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm", "ssl.secure.random.implementation"}
 )
-"""Properties that select Java's providers. They have no effect here, and ignoring them does not affect security."""
+"""Properties that select Java's providers. They are ignored, which does not affect security."""
 
 _JAVAS_CIPHER = re.compile(r"TLS_(ECDHE)_(RSA|ECDSA)_WITH_(AES_(?:128|256)_GCM_SHA(?:256|384)|CHACHA20_POLY1305_SHA256)")
 _CIPHER_13 = re.compile(r"TLS_(?:AES_(?:128|256)_GCM_SHA(?:256|384)|CHACHA20_POLY1305_SHA256)")
@@ -73,7 +73,7 @@ class TlsSettings:
 
     protocols: tuple[str, ...] = PROTOCOLS
     ciphers: str = SANE_CIPHERS
-    """OpenSSL's names for TLS 1.2; empty means TLS 1.3 only."""
+    """OpenSSL's names of the cipher suites for TLS 1.2; empty means TLS 1.3 only."""
     trust_file: str | None = None
     trust_pem: str | None = field(default=None, repr=False)
     chain_file: str | None = None
@@ -87,7 +87,7 @@ class TlsSettings:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files of the context."""
+        """The files that the context is built from."""
         return tuple(one for one in (self.trust_file, self.chain_file, self.key_file) if one)
 
     @property
@@ -97,7 +97,9 @@ class TlsSettings:
 
 
 def tls_settings(given: Mapping[str, str]) -> TlsSettings:
-    """Parse properties, whose names have no prefix. Raises InvalidArgumentError, which names the property."""
+    """Return the settings from properties, whose names have no listener prefix. Raises InvalidArgumentError, which names the
+    property.
+    """
     trust_file = _one_of(given, "ssl.truststore.location", "ssl.ca.location")
     chain_file = _one_of(given, "ssl.keystore.location", "ssl.certificate.location")
     trust_pem = _pem(_one_of(given, "ssl.truststore.certificates", "ssl.ca.pem"), "ssl.truststore.certificates")
@@ -110,9 +112,9 @@ def tls_settings(given: Mapping[str, str]) -> TlsSettings:
         (chain_file, chain_pem, "ssl.keystore.location and ssl.keystore.certificate.chain"),
     ):
         if file and text:
-            raise InvalidArgumentError(f"{names} are both given: give one")
+            raise InvalidArgumentError(f"{names} are both given: give only one of them")
     if (chain_pem is None) != (key is None):
-        raise InvalidArgumentError("ssl.keystore.certificate.chain and ssl.keystore.key belong together: only one is given")
+        raise InvalidArgumentError("only one of ssl.keystore.certificate.chain and ssl.keystore.key is given: give both")
     protocols = _protocols(given)
     ciphers, is_13_only = _ciphers(given.get("ssl.cipher.suites", ""))
     if is_13_only:
@@ -142,7 +144,7 @@ def _one_of(given: Mapping[str, str], name: str, alias: str) -> str | None:
 
 
 def _pem(text: str | None, name: str) -> str | None:
-    """Return PEM text with its line breaks restored, which a property on one line lacks."""
+    """Return PEM text. Restores its line breaks, which are missing if the property was written on one line."""
     if text is None:
         return None
     if "-----BEGIN " not in text:
@@ -178,7 +180,7 @@ def not_pem(name: str, kind: str, file: str) -> InvalidArgumentError:
     side = "truststore" if "trust" in name else "keystore"
     phrase = "" if "trust" in name else ", and as ssl.key.password the pass phrase that openssl asks for"
     return InvalidArgumentError(
-        f"only stores in PEM are read; make one by: {command}; then ssl.{side}.type=PEM, ssl.{side}.location={made}{phrase}",
+        f"only PEM stores are supported: run {command}; then set ssl.{side}.type=PEM, ssl.{side}.location={made}{phrase}",
         found=f"{kind} ({name})",
     )
 
@@ -221,7 +223,9 @@ def _ciphers(text: str) -> tuple[str, bool]:
 def _checks_host(text: str) -> bool:
     word = text.strip().lower()
     if word not in ("https", "", "none"):
-        raise InvalidArgumentError("ssl.endpoint.identification.algorithm", found=repr(text), expected="https, or nothing")
+        raise InvalidArgumentError(
+            "ssl.endpoint.identification.algorithm is invalid", found=repr(text), expected="https, or nothing"
+        )
     return word == "https"
 
 

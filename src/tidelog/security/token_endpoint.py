@@ -1,6 +1,6 @@
-"""Requests to identity providers: tokens for client credentials over HTTPS, and the keys that verify tokens.
+"""Sends requests to identity providers over HTTPS: for tokens with client credentials, and for the keys that verify tokens.
 
-Redirects are rejected: secrets go to no other server, and keys come from no other.
+Redirects are rejected, so that secrets are sent to no other server, and keys come from no other server.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def fetch_token(oauth: OAuthSettings) -> tuple[Secret, float]:
 
 
 def fetch_keys(url: str) -> bytes:
-    """Return a key set, from `https://…` or a file (`file:///…`). Raises AuthenticationError."""
+    """Return a key set's bytes, from `https://…` or a file (`file:///…`). Raises AuthenticationError."""
     what = "the endpoint for token keys"
     if not url.startswith("file://"):
         return _answer(urllib.request.Request(url), url, what, MAX_KEYS_BYTES)
@@ -51,8 +51,8 @@ def _answer(request: urllib.request.Request, url: str, what: str, most: int) -> 
             return bytes(answer.read(most))
     except HTTPError as error:
         with error:
-            raise AuthenticationError(f"{what} refused", path=place, found=f"HTTP status {error.code}") from None
+            raise AuthenticationError(f"{what} refused the request", path=place, found=f"HTTP status {error.code}") from None
     except (OSError, ValueError) as error:
-        # urllib's other errors, those about addresses for example, contain the whole URL.
+        # urllib's other errors, for example about addresses, contain the whole URL.
         reason = getattr(error, "reason", None) or type(error).__name__
         raise AuthenticationError(f"{what} cannot be reached: {reason}", path=place) from None

@@ -1,6 +1,6 @@
-"""The Kafka protocol as bytes, and nothing else: messages, versions, headers, error codes. No sockets, no clock, no state.
+"""The Kafka protocol as bytes: messages, versions, headers, error codes. This room has no sockets, no clock and no state.
 
 `messages/` declares every message, one file per API. `codec` compiles the reader and writer for a version of a message on first
-use. `coordinator/` declares, in the same notation, the records that coordinators store. Record batches pass as memoryviews in
-both directions: they are neither copied nor parsed.
+use. `coordinator/` declares, in the same notation, the records that coordinators store. In both directions record batches are
+memoryviews, which are neither copied nor parsed.
 """

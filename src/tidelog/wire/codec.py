@@ -1,11 +1,11 @@
 """Encodes and decodes messages. The functions for a version of a message are compiled on first use.
 
-    decode(ProduceRequest, 9, frame, position)   the message; ProtocolError for anything else, including trailing bytes
+    decode(ProduceRequest, 9, frame, position)   the message; ProtocolError for invalid bytes, including trailing ones
     encode(response, 9)                          chunks to be sent in order; record batches are separate chunks, not copied
 
-A decoded message takes at most forty times the memory of its bytes, and a request has at most a million elements: lengths and
-counts are compared with the rest of the frame before anything is allocated. A field that a version lacks has its default when
-decoded, and is omitted when encoded.
+A decoded message takes at most forty times the memory of its bytes, and a request has at most a million elements. Lengths and
+counts are compared with the rest of the frame before anything is allocated. A field that a version lacks gets its default value
+when decoded, and is omitted when encoded.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _ENCODERS: dict[tuple[type[Message], int], Callable[[Any], list[Bytes]]] = {}
 def decode(cls: type[M], version: int, data: Bytes, position: int = 0, end: int | None = None) -> M:
     """Decode the message that fills `data[position:end]`.
 
-    `records` are memoryviews into `data`, and writable if `data` is. Raises ProtocolError, with the position within `data`, for
-    invalid bytes, and InvalidArgumentError for an unknown version.
+    `records` fields are memoryviews into `data`; they are writable if `data` is. Raises ProtocolError, with the position within
+    `data`, for invalid bytes, and InvalidArgumentError for an unknown version.
     """
     return decoder(cls, version)(data, position, end)
 
 
 def encode(message: Message, version: int) -> list[Bytes]:
-    """Encode a message as chunks: at least one, unless the message is empty in that version.
+    """Encode a message as chunks. There is at least one chunk, unless the message is empty in that version.
 
-    Raises InvalidArgumentError for values that the version cannot express: an illegal null, a number out of range.
+    Raises InvalidArgumentError for values that the version cannot encode: an illegal null, a number out of range.
     """
     return encoder(type(message), version)(message)
 
 
 def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[..., M]:
-    """Return the compiled reader of a version: `read(data, position=0, end=None)`, as `decode`.
+    """Return the compiled reader of a version, `read(data, position=0, end=None)`, which does what `decode` does.
 
     Without `exact`, bytes after the message are skipped, as Kafka's brokers do in requests.
     """
@@ -60,7 +60,7 @@ def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[..., 
 
 
 def encoder(cls: type[M], version: int) -> Callable[[M], list[Bytes]]:
-    """Return the compiled writer of a version: `write(message)`, which does what `encode` does."""
+    """Return the compiled writer of a version, `write(message)`, which does what `encode` does."""
     write = _ENCODERS.get((cls, version))
     if write is None:
         cls.check_version(version)

@@ -1,7 +1,7 @@
 """Generates the Python source of a function that decodes one version of one message.
 
-Neighbouring fields of fixed size, the first byte of a compact length and the count of tagged fields among them, are read by one
-`unpack_from`. Structs are decoded inline, without calls. Arrays of fixed-size elements are read by `iter_unpack`. The source of
+One `unpack_from` reads neighbouring fields of fixed size; the first byte of a compact length and the count of tagged fields count
+as such fields. Structs are decoded inline, without calls. `iter_unpack` reads arrays of fixed-size elements. The source of
 Produce v3 begins::
 
     def decode(buf, pos=0, end=None, room=1048576):
@@ -9,10 +9,10 @@ Produce v3 begins::
         n1, = U0(buf, pos)
         pos += 2
 
-`buf` is cut to `end` beforehand: truncated input raises struct.error or IndexError, which becomes a ProtocolError with its
+`buf` is first cut to `end`. Truncated input then raises struct.error or IndexError, which becomes a ProtocolError with its
 position. Lengths and counts are compared with the remaining bytes before anything is allocated. `room` is the number of elements
-that a request may have, including tagged fields and pieces of long strings; more raise TooManyElementsError. Callers that must
-not take long pass a small `room` first.
+that a request may have, including tagged fields and pieces of long strings. A request with more raises TooManyElementsError. A
+caller that must not take long passes a small `room` first.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ FIXED = {
 MAX_STRING_BYTES = 0x7FFF
 
 BITS_OF_A_PIECE = 7
-"""This many bytes of a string count as one element: replacing an invalid byte takes a dozen nanoseconds."""
+"""2^7 bytes of a string count as one element, because replacing an invalid byte takes a dozen nanoseconds."""
 
 MAX_ELEMENTS = 1 << 20
 """The maximum number of elements of a request, in all arrays together, including tagged fields and pieces of long strings.
 
 An element of three bytes may take 120 bytes of memory, so a hundred megabytes of them would take gigabytes. No honest request
-of a client comes near the limit. Responses have none: a client chooses its brokers, and large clusters have many partitions.
+comes near the limit. Responses have no limit: a client chooses its brokers, and large clusters have many partitions.
 """
 
 MAX_ELEMENTS_OF = dict.fromkeys((4, 5, 6), 1 << 23)
-"""The limits of LeaderAndIsr, StopReplica and UpdateMetadata: they list all partitions, with seven elements or more each."""
+"""The limits of LeaderAndIsr, StopReplica and UpdateMetadata, which list all partitions, with seven elements or more for each."""
 
 ELEMENTS_AT_ONCE = 4096
-"""Numbers read by one call, during which no other thread runs."""
+"""The largest number of numbers that one call reads. No other thread runs during the call."""
 
 
 def kind_of(of: Any) -> str:
@@ -73,7 +73,7 @@ def tagged(cls: type[Struct], version: int) -> list[Field]:
 
 
 def fixed_format(cls: type[Struct], version: int, *, flexible: bool) -> str | None:
-    """Return a struct's format, including the count of tagged fields, if all its fields have fixed sizes; None otherwise."""
+    """Return a struct's format, including the count of tagged fields, if all fields have fixed sizes; otherwise return None."""
     codes = [FIXED.get(field.kind) for field in present(cls, version)]
     return None if None in codes else ">" + "".join(code for code in codes if code) + ("B" if flexible else "")
 
@@ -109,7 +109,7 @@ class DecoderSource:
             raise ProtocolError(f"{name}: {what}", position=position) from None
 
         def too_many(position: int) -> NoReturn:
-            raise TooManyElementsError(f"{name}: a request of more than {most} elements", position=position) from None
+            raise TooManyElementsError(f"{name}: the request has more than {most} elements", position=position) from None
 
         self.names: dict[str, Any] = {
             "fail": fail,
@@ -126,9 +126,9 @@ class DecoderSource:
         }
 
     def source(self, *, exact: bool = True) -> str:
-        """Return the whole function, `decode(buf, pos=0, end=None, room=MAX_ELEMENTS)`.
+        """Return the source of the whole function, `decode(buf, pos=0, end=None, room=MAX_ELEMENTS)`.
 
-        `exact`: trailing bytes are an error.
+        With `exact`, trailing bytes are an error.
         """
         self._struct(self.cls, "message")
         head = [
@@ -141,10 +141,10 @@ class DecoderSource:
         ]
         foot = [
             "    except UNREADABLE:",
-            "        fail('the frame ends within it', pos)",
+            "        fail('the frame ends within the message', pos)",
         ]
         if exact:
-            foot += ["    if pos != end:", "        fail('bytes are left after it', pos)"]
+            foot += ["    if pos != end:", "        fail('bytes follow the message', pos)"]
         foot.append("    return message")
         return "\n".join(head + self.lines + foot) + "\n"
 
@@ -199,7 +199,7 @@ class DecoderSource:
             self._line(f"{target}.{field.name} = {value}")
 
     def _default(self, field: Field) -> str:
-        """Emit what a field's default needs, and return an expression for it."""
+        """Emit the code that a field's default needs, and return an expression for the default."""
         if field.kind == "array":
             return "None" if field.default is None else "[]"
         if field.kind == "struct" and field.default is not None:
@@ -211,7 +211,7 @@ class DecoderSource:
         return repr(field.default)
 
     def _value(self, kind: str, of: Any, field: Field) -> str:
-        """Emit the decoding of a value; return an expression for it, valid after the next flush."""
+        """Emit the decoding of a value. Return an expression for the value, which is valid after the next flush."""
         if kind == "uuid16":
             return f"uuid_of({self._fixed(FIXED[kind])})"
         if kind in FIXED:
@@ -222,7 +222,7 @@ class DecoderSource:
             self._flush()
             target = self._name("o")
             if is_nullable:
-                # A byte before it says whether it is present. Kafka writes 0 for a tagged one that is null, else -1.
+                # A byte before the struct says whether it is present. For null, Kafka writes 0 in a tagged field, otherwise -1.
                 self._line(f"{target} = None")
                 self._line(f"if {sign} >= {0 if field.tag is None else 1}:")
                 self.depth += 1
@@ -232,7 +232,7 @@ class DecoderSource:
         return self._after_length(kind, of, field)
 
     def _after_length(self, kind: str, of: Any, field: Field) -> str:
-        """Emit the decoding of a value with a length or count before it, or null."""
+        """Emit the decoding of a value that has its length or count before it and may be null."""
         target = self._name()
         length = self._fixed("B" if self.flexible else "h" if kind == "string" else "i")
         self._flush()
@@ -271,7 +271,7 @@ class DecoderSource:
         return target
 
     def _long_string(self, target: str, length: str, what: str) -> None:
-        """Emit the counting of a string's pieces, and the rejection of a string that no response could carry."""
+        """Emit the counting of a string's pieces, and the rejection of a string that is too long for any response."""
         self._line(f"if {length} > 127:")
         self.depth += 1
         self._spend(f"{length} >> {BITS_OF_A_PIECE}")
@@ -284,7 +284,7 @@ class DecoderSource:
         least = smallest(kind, of, self.version, flexible=self.flexible)
         bulk = kind in FIXED and kind != "uuid16"
         if bulk or (kind == "struct" and fixed_format(of, self.version, flexible=self.flexible) is not None):
-            # Others are read one by one, and fail at the frame's end.
+            # Other elements are read one by one, which fails at the frame's end.
             self._line(f"if {count} > (end - pos) // {least}:")
             self._line(f"    fail('{self.where}.{field.name} has more elements than the rest of the frame can hold', pos)")
         self._spend(count)
@@ -316,7 +316,7 @@ class DecoderSource:
         self.depth -= 1
 
     def _fixed_structs(self, target: str, add: str, count: str, of: type[Struct]) -> None:
-        """Emit the decoding of fixed-size structs; in a flexible version, of those before the first one with tagged fields."""
+        """Emit the decoding of fixed-size structs; in a flexible version, only of those before the first with tagged fields."""
         layout = struct.Struct(fixed_format(of, self.version, flexible=self.flexible) or "")
         names = {field.name: self._name() for field in present(of, self.version)}
         tags = self._name("t")
@@ -366,7 +366,7 @@ class DecoderSource:
             self._flush()
             self._line(f"{values[field.name]} = {value}")
             self._line(f"if pos != {stop}:")
-            self._line(f"    fail('{cls.__name__}.{field.name} is not as long as it says', pos)")
+            self._line(f"    fail('{cls.__name__}.{field.name} differs from its stated length', pos)")
             self.depth -= 1
         self._line("else:")
         self._line(f"    pos = {stop}")
@@ -374,7 +374,7 @@ class DecoderSource:
         return values
 
     def _count_of_tags(self, cls: type[Struct], count: str) -> None:
-        """Emit the rest of the count of tagged fields after its first byte. Each one is an element, known or not."""
+        """Emit the decoding of the count of tagged fields after its first byte. Each tagged field is an element, known or not."""
         self._line(f"if {count} > 127:")
         self._line(f"    {count}, pos = varint_rest(buf, pos, {count})")
         self._line(f"if {count} > (end - pos) // 2:")
@@ -398,7 +398,7 @@ def _unpacked(code: str, size: int, count: int, buf: Bytes, pos: int) -> list[An
 
 @lru_cache(maxsize=4096)
 def _uuid_of(raw: bytes) -> uuid.UUID:
-    # Creating one takes a microsecond, and fetches name the same topics each time.
+    # Creating a UUID takes a microsecond, and fetches name the same topics each time.
     return uuid.UUID(bytes=raw) if any(raw) else ZERO_UUID
 
 
@@ -440,9 +440,9 @@ def _past_tagged_fields(buf: Bytes, pos: int, end: int, count: int) -> int:
 
 
 def skip_tagged_fields(buf: Bytes, pos: int) -> int:
-    """Skip the tagged fields of a header, of which Kafka has defined none yet. Return the position after them.
+    """Skip the tagged fields of a header; Kafka has defined none yet. Return the position after them.
 
-    Raises ProtocolError for more than 127: headers are decoded on the loop, where two million took more than a second.
+    Raises ProtocolError for more than 127 fields: headers are decoded on the event loop, and two million took over a second.
     """
     count = buf[pos]
     if count > 127:

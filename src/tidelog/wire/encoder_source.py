@@ -1,11 +1,12 @@
 """Generates the Python source of a function that encodes one version of one message.
 
 The function returns chunks to be sent in order. Record batches are separate chunks, not copied; everything between them is
-joined. Neighbouring fixed-size fields, including compact lengths below 128, are packed by one call. An array of fixed-size
-elements is one join.
+joined. One call packs neighbouring fixed-size fields, including compact lengths below 128. An array of fixed-size elements is one
+join.
 
-Messages with very many elements are encoded by a thread beside the broker's loop. No other thread runs during a join or while its
-parts are freed: half a million elements took 120 ms. So about every `PARTS_AT_ONCE` parts are joined into a chunk.
+Messages with very many elements are encoded on another thread than the broker's event loop. But no other thread runs during a
+join or while its parts are freed; half a million elements took 120 ms. So about every `PARTS_AT_ONCE` parts are joined into a
+chunk.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from tidelog.wire.decoder_source import FIXED, MAX_STRING_BYTES, fixed_format, k
 from tidelog.wire.fields import ZERO_UUID, Field, Message, Struct
 
 PARTS_AT_ONCE = 4096
-"""Parts per join, which takes a third of a millisecond, freeing included."""
+"""The number of parts per join. A join of this size takes a third of a millisecond, including freeing the parts."""
 
 _BYTES = tuple(bytes([value]) for value in range(128))
-"""One-byte varints: nearly all lengths and counts."""
+"""The one-byte varints. Nearly all lengths and counts are among them."""
 
 
 SHORT = 9
-"""Arrays of this many numbers are encoded differently from shorter ones."""
+"""Arrays of at least this many numbers are encoded differently from shorter arrays."""
 
 DATA_JOINED = 4096
-"""The largest field that is copied into a join; larger fields are separate chunks, like record batches."""
+"""The size in bytes of the largest field that is copied into a join. Larger fields are separate chunks, like record batches."""
 
 
 class EncoderSource:
@@ -60,7 +61,7 @@ class EncoderSource:
         }
 
     def source(self) -> str:
-        """Return the whole function, `encode(message)`."""
+        """Return the source of the whole function, `encode(message)`."""
         self._struct(self.cls, "message")
         self._flush()
         head = [
@@ -138,7 +139,7 @@ class EncoderSource:
             self._after_length(kind, of, field, value)
 
     def _nullable_struct(self, of: type[Struct], target: str, null: bytes) -> None:
-        """Emit `null` for null, else 1 and the struct."""
+        """Emit the writing of `null` if the struct is None, otherwise of 1 and the struct."""
         self._flush()
         self._line(f"if {target} is None:")
         self._line(f"    {self.write}({null!r})")
@@ -150,13 +151,13 @@ class EncoderSource:
         self.depth -= 1
 
     def _after_length(self, kind: str, of: Any, field: Field, value: str) -> None:
-        """Emit a value with its length or count, or null."""
+        """Emit the writing of a value with its length or count, or of null."""
         held, length = self._name(), self._name("n")
         nullable = self.version in field.nullable and field.kind == kind
         self._line(f"{held} = {value}")
         is_short = kind == "array" and not nullable and kind_of(of) in FIXED and kind_of(of) != "uuid16"
         if is_short:
-            # Nearly all arrays of numbers are short, like replicas: one call packs count and numbers.
+            # Nearly all arrays of numbers are short, like replicas, so one call packs count and numbers.
             self._flush()
             self._line(f"{length} = len({held})")
             self._line(f"if {length} < {SHORT}:")
@@ -213,7 +214,7 @@ class EncoderSource:
             self._line(f"    {self.write}({held})")
 
     def _short(self, of: Any) -> tuple[Callable[..., bytes], ...]:
-        """Return the packers of arrays of 0, 1, 2... numbers with their count."""
+        """Return the functions that pack arrays of 0, 1, 2... numbers, each with its count."""
         count, code = "B" if self.flexible else "i", FIXED[kind_of(of)]
         return tuple(struct.Struct(f">{count}{size}{code}").pack for size in range(SHORT))
 
@@ -244,11 +245,11 @@ class EncoderSource:
         self.depth -= 1
 
     def _is_fixed(self, of: type[Struct]) -> bool:
-        """Return whether a struct's size is independent of its values. Tagged fields make it dependent."""
+        """Return whether a struct's size is independent of its values. With tagged fields it is not."""
         return fixed_format(of, self.version, flexible=self.flexible) is not None and not tagged(of, self.version)
 
     def _tagged_fields(self, cls: type[Struct], obj: str) -> None:
-        """Emit the tagged fields that differ from their defaults."""
+        """Emit the writing of the tagged fields that differ from their defaults."""
         fields = tagged(cls, self.version)
         if not fields:
             self.run.append(("B", "0"))

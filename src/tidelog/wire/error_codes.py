@@ -152,7 +152,7 @@ class ErrorCode(IntEnum):
 
 
 def known_code(code: int) -> ErrorCode:
-    """Return the code for a number in a response, UNKNOWN_SERVER_ERROR for an unknown one."""
+    """Return the code for a number in a response, UNKNOWN_SERVER_ERROR if the number is unknown."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -169,6 +169,6 @@ def code_name(code: int) -> str:
 
 
 def error_code_of(error: TidelogError) -> ErrorCode:
-    """Return the code for an error; UNKNOWN_SERVER_ERROR if Kafka has none."""
+    """Return the code for an error, UNKNOWN_SERVER_ERROR if Kafka has no code for it."""
     code, _name = kafka_error_code(type(error))
     return ErrorCode(code)

@@ -13,12 +13,12 @@ A message is a class, its fields are attributes, and each field states which ver
 
 | parameter of a field | |
 |---|---|
-| first argument | the versions that have it: "0+" (which may be left out), "3+", "0-12", "8" |
-| `nullable` | the versions in which it may be null |
-| `tag` | its number among the tagged fields at the end of its struct; encoded only if it differs from its default |
-| `default` | its value if a version lacks it or it was not set. Otherwise 0, "", b"", `[]`, the zero UUID, no records |
+| first argument | the versions that have the field: "0+" (the default), "3+", "0-12", "8" |
+| `nullable` | the versions in which the field may be null |
+| `tag` | makes it a tagged field with this number, at the end of its struct; encoded only if it differs from its default |
+| `default` | the value if a version lacks the field or it was not set; by default 0, "", b"", `[]`, the zero UUID, no records |
 
-The encoding depends on the version: from a message's first flexible version on (KIP-482), lengths and counts are varints that
+The encoding depends on the version. From a message's first flexible version on (KIP-482), lengths and counts are varints that
 are incremented by one, 0 means null, and each struct ends with its tagged fields.
 
 The classes have slots, a constructor that takes every field by keyword or in declared order, `==`, and a `repr` of the fields
@@ -40,8 +40,8 @@ T = TypeVar("T")
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 Records: TypeAlias = Any
-"""Record batches. Decoded: a memoryview into the frame, or None. To encode: any Bytes, a list or tuple of them, which are sent in
-order, or None."""
+"""Record batches. A decoded value is a memoryview into the frame, or None. A value to encode is any Bytes, a list or tuple of
+Bytes, which are sent in order, or None."""
 
 ZERO_UUID = uuid.UUID(int=0)
 """Means "no id" on the wire."""
@@ -71,7 +71,9 @@ def parse_versions(text: str | None) -> Versions:
 
 
 class Field:
-    """A field's declaration. `kind` is the name of a function below; `of` is the element of an array, or the struct."""
+    """A field's declaration. `kind` is the name of a function below; `of` is the element type of an array, or the type of a
+    struct.
+    """
 
     __slots__ = ("default", "kind", "name", "nullable", "of", "tag", "versions")
 
@@ -101,7 +103,7 @@ def _declare(kind: str, versions: str, default: Any, **more: Any) -> Any:
 
 
 def boolean(versions: str = "0+", *, default: bool = False, tag: int | None = None) -> bool:
-    """One byte; anything but 0 is true."""
+    """One byte; any value but 0 is true."""
     return _declare("boolean", versions, default, tag=tag)  # type: ignore[no-any-return]
 
 
@@ -111,7 +113,7 @@ def int8(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> i
 
 
 def int16(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
-    """Two bytes, signed, big-endian, as all numbers are."""
+    """Two bytes, signed. All numbers are big-endian."""
     return _declare("int16", versions, default, tag=tag)  # type: ignore[no-any-return]
 
 
@@ -136,7 +138,7 @@ def float64(versions: str = "0+", *, default: float = 0.0, tag: int | None = Non
 
 
 def uuid16(versions: str = "0+", *, tag: int | None = None) -> uuid.UUID:
-    """Sixteen bytes; all zeros mean none."""
+    """Sixteen bytes; the zero UUID means that there is no id."""
     return _declare("uuid16", versions, ZERO_UUID, tag=tag)  # type: ignore[no-any-return]
 
 
@@ -145,7 +147,7 @@ def string(versions: str = ..., *, default: str = ..., tag: int | None = ...) ->
 @overload
 def string(versions: str = ..., *, nullable: str, default: str | None = ..., tag: int | None = ...) -> str | None: ...
 def string(versions: str = "0+", *, nullable: str | None = None, default: str | None = "", tag: int | None = None) -> str | None:
-    """Length and UTF-8 text of at most 32767 bytes. Invalid UTF-8 is decoded with replacement characters, as in Java."""
+    """A length, and UTF-8 text of at most 32767 bytes. Invalid UTF-8 is decoded with replacement characters, as in Java."""
     return _declare("string", versions, default, nullable=nullable, tag=tag)  # type: ignore[no-any-return]
 
 
@@ -156,12 +158,12 @@ def data(versions: str = ..., *, nullable: str, default: bytes | None = ..., tag
 def data(
     versions: str = "0+", *, nullable: str | None = None, default: bytes | None = b"", tag: int | None = None
 ) -> bytes | None:
-    """Length and bytes, copied out of the frame."""
+    """A length, and bytes, which are copied out of the frame."""
     return _declare("data", versions, default, nullable=nullable, tag=tag)  # type: ignore[no-any-return]
 
 
 def batches(versions: str = "0+", *, nullable: str | None = None, tag: int | None = None) -> Records:
-    """Length in bytes and record batches, which are not copied in either direction."""
+    """A length in bytes, and record batches, which are not copied in either direction."""
     return _declare("records", versions, None, nullable=nullable, tag=tag)
 
 
@@ -170,10 +172,10 @@ def struct(of: type[T], versions: str = ..., *, tag: int | None = ...) -> T: ...
 @overload
 def struct(of: type[T], versions: str = ..., *, nullable: str, tag: int | None = ...) -> T | None: ...
 def struct(of: type[T], versions: str = "0+", *, nullable: str | None = None, tag: int | None = None) -> T | None:
-    """A nested struct. A nullable one is preceded by a byte, 1 if it is present.
+    """A nested struct. A byte precedes a nullable struct, 1 if the struct is present.
 
-    The byte for null is -1, and null is the default. In a tagged field it is 0, and the default is a struct of defaults, as in
-    Kafka.
+    The byte for null is -1, and null is the default. In a tagged field the byte for null is 0, and the default is a struct of
+    defaults, as in Kafka.
     """
     default = () if nullable is None or tag is not None else None
     return _declare("struct", versions, default, nullable=nullable, tag=tag, of=of)  # type: ignore[no-any-return]
@@ -193,7 +195,7 @@ def array(
     default: tuple[()] | None = (),
     tag: int | None = None,
 ) -> list[T] | None:
-    """Count and elements; `of` is a struct, or the function that declares a field of the elements' kind: `array(int32)`."""
+    """A count, and elements. `of` is a struct, or the function that declares a field of the elements' kind: `array(int32)`."""
     return _declare("array", versions, default, nullable=nullable, tag=tag, of=of)  # type: ignore[no-any-return]
 
 
@@ -209,7 +211,7 @@ class StructType(type):
     """Turns a class's fields into slots, and stores the arguments of a message's class line."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **about: Any) -> StructType:
-        """Take the fields out of the class's namespace."""
+        """Create the class, moving its fields out of the namespace."""
         fields = tuple(value for value in namespace.values() if isinstance(value, Field))
         for key in [key for key, value in namespace.items() if isinstance(value, Field)]:
             namespace.pop(key).name = key
@@ -239,7 +241,7 @@ class Struct(metaclass=StructType):
     FIELDS: ClassVar[tuple[Field, ...]]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the constructor of the instance's class, which replaces this one."""
+        """Compile the constructor of the instance's class, which replaces this method."""
         cls = type(self)
         cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
         self.__init__(*args, **kwargs)  # type: ignore[misc]
@@ -266,7 +268,7 @@ class Message(Struct):
     API_NAME: ClassVar[str]
     API_KEY: ClassVar[int]
     VERSIONS: ClassVar[range]
-    """The versions that the tables have. The broker decides which of them it serves."""
+    """The versions that are declared. The broker decides which of these versions it serves."""
     FIRST_FLEXIBLE: ClassVar[int]
 
     @classmethod
@@ -276,7 +278,7 @@ class Message(Struct):
 
     @classmethod
     def check_version(cls, version: int) -> None:
-        """Raise InvalidArgumentError for a version that the tables do not know."""
+        """Raise InvalidArgumentError for a version that is not declared."""
         if version not in cls.VERSIONS:
             raise InvalidArgumentError(
                 f"{cls.__name__} has no version {version}", expected=f"{cls.VERSIONS[0]} to {cls.VERSIONS[-1]}"
@@ -294,7 +296,7 @@ def _compile_constructor(cls: type[Struct]) -> Callable[..., None]:
     for index, field in enumerate(cls.FIELDS):
         value = field.name
         if field.kind in ("array", "struct") and field.default is not None:
-            # A list or struct that was never set is not shared.
+            # Each instance gets its own list or struct.
             fresh = "[]" if field.kind == "array" else f"MAKE{index}()"
             namespace[f"MAKE{index}"] = field.of
             parameters.append(f"{field.name}=ABSENT")

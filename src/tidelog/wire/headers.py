@@ -1,12 +1,12 @@
-"""Frames: four bytes of size, a header, a message.
+"""Frames. A frame is its size in four bytes, a header, and a message.
 
 | header | fields | used by |
 |---|---|---|
 | request v0 | api_key, api_version, correlation_id | version 0 of ControlledShutdown |
 | request v1 | api_key, api_version, correlation_id, client_id | requests before their first flexible version |
-| request v2 | the same and tagged fields; client_id keeps its two-byte length | all other requests |
+| request v2 | those of v1 and tagged fields; client_id keeps its two-byte length | all other requests |
 | response v0 | correlation_id | responses before their first flexible version, and every ApiVersions response |
-| response v1 | the same and tagged fields | all other responses |
+| response v1 | correlation_id and tagged fields | all other responses |
 
 Kafka has defined no tagged fields for headers yet; they are skipped.
 """
@@ -47,8 +47,8 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: Bytes, position: int = 0, end: int | None = None) -> tuple[RequestHeader, int]:
     """Return a frame's header and the message's position. `frame[position:end]` does not include the size.
 
-    An API is known once its module in `messages/` has been imported. For an unknown API the header is decoded as v1, and the
-    position is meaningless. Raises ProtocolError for an invalid header.
+    An API is known once its module in `messages/` has been imported. The header of an unknown API is decoded as v1, and the
+    position is then meaningless. Raises ProtocolError for an invalid header.
     """
     if end is None:
         end = len(frame)
@@ -56,7 +56,7 @@ def read_request_header(frame: Bytes, position: int = 0, end: int | None = None)
         api_key, api_version, correlation_id = _REQUEST_V0.unpack_from(frame, position)
         if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
             if position + 8 > end:
-                raise ProtocolError("request header: the frame ends within it", position=end)
+                raise ProtocolError("the frame ends within the request header", position=end)
             return RequestHeader(api_key, api_version, correlation_id, None), position + 8
         (length,) = _LENGTH.unpack_from(frame, position + 8)
         position += 10
@@ -73,9 +73,9 @@ def read_request_header(frame: Bytes, position: int = 0, end: int | None = None)
         if request is not None and api_version >= request.FIRST_FLEXIBLE:
             position = skip_tagged_fields(frame, position)
     except (struct_error, IndexError):
-        raise ProtocolError("request header: the frame ends within it", position=position) from None
+        raise ProtocolError("the frame ends within the request header", position=position) from None
     if position > end:
-        raise ProtocolError("request header: the frame ends within it", position=end)
+        raise ProtocolError("the frame ends within the request header", position=end)
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
 
 
@@ -105,7 +105,7 @@ def response_chunks(message: Message, version: int, correlation_id: int) -> list
 
 
 def response_writer(cls: type[M], version: int) -> Callable[[M, int], list[Bytes]]:
-    """Return `write(message, correlation_id)`, which returns the complete frame of a response in that version."""
+    """Return `write(message, correlation_id)`, which returns the complete frame of a response in a version."""
     encode = encoder(cls, version)
     is_flexible = version >= cls.FIRST_FLEXIBLE and cls.API_KEY != API_VERSIONS
     head_bytes = 5 if is_flexible else 4
@@ -131,5 +131,5 @@ def read_response(cls: type[M], version: int, frame: Bytes) -> tuple[int, M]:
         if version >= cls.FIRST_FLEXIBLE and cls.API_KEY != API_VERSIONS:
             position = skip_tagged_fields(frame, position)
     except (struct_error, IndexError):
-        raise ProtocolError("response header: the frame ends within it", position=0) from None
+        raise ProtocolError("the frame ends within the response header", position=0) from None
     return correlation_id, decoder(cls, version)(frame, position)

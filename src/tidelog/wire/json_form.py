@@ -1,4 +1,4 @@
-"""Messages as JSON, in the form of Kafka's own JSON converters: Kafka's names of fields, and the fields that a version has.
+"""Messages as JSON, in the form of Kafka's own JSON converters: the fields that a version has, under Kafka's names.
 
 Ids and bytes are base64, ids URL-safe and without padding. A tagged field with its default value is omitted.
 """
@@ -47,13 +47,13 @@ def shower(cls: type[Struct], version: int) -> Callable[[Any], Json]:
 
 
 def camel(name: str) -> str:
-    """Return Kafka's name of a field."""
+    """Return Kafka's name of a field, in camel case."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def _converter(kind: str, of: Any, version: int) -> Callable[[Any], Any] | None:
-    """Return the function that converts a value to what JSON has; None if JSON has it."""
+    """Return the function that converts a value to a JSON value; None if no conversion is needed."""
     if kind == "uuid16":
         return _show_id
     if kind == "data":

@@ -1,6 +1,7 @@
-"""Usual requests and responses as plain lists, read and written by compiled code: see `records.kernel.MessagePlan`.
+"""Plans with which compiled code reads and writes frequent requests and responses as plain lists: see
+`records.kernel.MessagePlan`.
 
-The plans are made from the descriptions in `messages`, like the functions of `codec`, so both read and write the same bytes.
+The plans are derived from the declarations in `messages`, like the functions of `codec`. So both read and write the same bytes.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from tidelog.wire.fields import ZERO_UUID, Field, Message, Struct
 _STOP, _TAGS, _ABSENT, _NULL = KINDS["stop"], KINDS["tags"], KINDS["absent"], KINDS["null"]
 
 NULL_BYTES = {"array": 0, "struct": 255}
-"""The byte that a null of each kind is in a flexible version."""
+"""The byte that encodes null in a flexible version, for each kind."""
 
 
 def plan_of(cls: type[Message], version: int) -> MessagePlan | None:
-    """Return the plan of a message in a version: its fields in declared order, without the tagged ones.
+    """Return the plan of a message in a version: its fields in declared order, without tagged fields.
 
-    None if the kernels are interpreted, or if the message has fields of a kind that plans lack.
+    Return None if the kernels are interpreted, or if the message has fields of a kind that plans do not support.
     """
     if not COMPILED:
         return None
@@ -33,7 +34,9 @@ def plan_of(cls: type[Message], version: int) -> MessagePlan | None:
 
 
 def is_null_only(field: Field, version: int, *, is_flexible: bool) -> bool:
-    """Whether a plan has a field only as a null: a nullable struct, or a nullable array whose elements plans lack."""
+    """Whether plans support a field only as null: a nullable struct, or a nullable array of elements that plans do not
+    support.
+    """
     if field.kind not in NULL_BYTES or version not in field.nullable or not is_flexible:
         return False
     if field.kind == "struct" or not isinstance(field.of, type):
@@ -43,7 +46,7 @@ def is_null_only(field: Field, version: int, *, is_flexible: bool) -> bool:
 
 
 class _Plan:
-    """A plan in progress: a struct's fields, and behind them those of the structs in its arrays."""
+    """A plan that is being built: a struct's fields, followed by the fields of the structs in its arrays."""
 
     def __init__(self, version: int, *, is_flexible: bool) -> None:
         self.is_flexible = is_flexible
@@ -52,7 +55,7 @@ class _Plan:
         self._version = version
 
     def add(self, cls: type[Struct]) -> None:
-        """Add a struct's fields. Raise KeyError for a kind that plans lack."""
+        """Add a struct's fields. Raises KeyError for a kind that plans do not support."""
         arrays: list[tuple[int, Field]] = []
         for field in cls.FIELDS:
             if field.tag is not None:

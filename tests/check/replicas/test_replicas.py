@@ -109,7 +109,7 @@ class TestTheSame:
         assert "no high watermark" in str(one.findings[0])
         (a / names.HIGH_WATERMARK_CHECKPOINT).unlink()
         (found,) = compared(a, b).findings
-        assert "no folder has a high watermark of it: compared up to 13" in str(found)
+        assert "no folder has a high watermark of the partition: compared up to 13" in str(found)
 
     def test_a_preallocated_end_and_an_empty_log(self, tmp_path: Path) -> None:
         made = batches(5)
@@ -179,7 +179,7 @@ class TestDifferences:
             lay(folder, [*made[:3], fourth, *made[4:]], rolls=(3,) if folder == b else (), high_watermark=end_of(made))
         (found,) = compared(a, b, c).differences
         assert (found.kind, found.offset, found.key) == ("batch", 6, ("t", 0))
-        assert "offset 6: replicas differ from there on, first in byte 17 of the batch (checksum)" in str(found)
+        assert "the replicas differ from offset 6 on, first in byte 17 of the batch (checksum)" in str(found)
         assert [one.position for one in found.standings] == [sum(map(len, made[:3])), 0, sum(map(len, made[:3]))]
         assert "batch of offsets 6 to 6, 2013-07-10T13:00:00.005Z, leader epoch 0," in str(found.standings[1])
         assert all(one.is_sound for one in found.standings)
@@ -214,10 +214,10 @@ class TestDifferences:
         lay(b, made, high_watermark=end_of(made), epochs=[EpochEntry(0, 0), EpochEntry(1, 9)])
         lay(c, made, high_watermark=end_of(made), epochs=())
         (found,) = compared(a, b).differences
-        assert str(found) == "t-0: offset 6: leader epochs differ from there on"
+        assert str(found) == "t-0: the leader epochs differ from offset 6 on"
         assert [one.what for one in found.standings] == ["epoch 2 at 6", "epoch 1 at 9"]
         one = compared(a, c)
-        assert one.is_equal and "has no leader epochs in leader-epoch-checkpoint" in str(one.findings[0])
+        assert one.is_equal and "leader-epoch-checkpoint has no leader epochs" in str(one.findings[0])
         LeaderEpochs([EpochEntry(2, 7)]).write(c / "t-0" / names.LEADER_EPOCH_CHECKPOINT)
         assert compared(a, c).is_equal, "records were deleted up to 7, and no more than the epochs say so yet"
         LeaderEpochs([EpochEntry(1, 7)]).write(c / "t-0" / names.LEADER_EPOCH_CHECKPOINT)
@@ -234,7 +234,7 @@ class TestDifferences:
         (found,) = compared(a, b).differences
         assert found.kind == "topic id" and "topic id AAAAAAAAAAAAAAAAAAAACA" in str(found.standings[1])
         one = compared(a, c)
-        assert one.is_equal and "its topic's id is not compared" in str(one.findings[0])
+        assert one.is_equal and "the topic id is not compared" in str(one.findings[0])
 
     def test_damage_names_the_folder_and_stops_nothing_else(self, tmp_path: Path) -> None:
         made = batches(30)
@@ -266,7 +266,7 @@ class TestDifferences:
             lay(tmp_path / name, made, high_watermark=end_of(made))
             (tmp_path / name / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={name}\n")
         (text,) = said(verify_replicas([tmp_path / "a", tmp_path / "b"]))
-        assert "another cluster's folder: b and not a" in text
+        assert "the folder belongs to a different cluster: its cluster id is b, not a" in text
 
 
 def keyed(offset: int, *pairs: tuple[bytes, bytes | None]) -> bytes:
@@ -306,7 +306,7 @@ class TestCompacted:
         one = compared(a, b)
         assert (one.is_equal, one.bytes_from, one.sha256) == (True, 10, hashlib.sha256(self.tail[0]).hexdigest())
         (found,) = one.findings
-        assert "cleaned at different times up to 10: below it the latest record of each key is compared" in str(found)
+        assert "cleaned at different times up to offset 10: below it the latest record of each key is compared" in str(found)
 
     def test_epochs_begin_later_in_what_was_copied_from_a_cleaned_log(self, tmp_path: Path) -> None:
         a, b = self.folders(tmp_path, self.cleaned)
@@ -337,7 +337,7 @@ class TestCompacted:
     def test_a_key_that_was_lost_changed_or_came_back(self, tmp_path: Path, cleaned: list[bytes], offset: int) -> None:
         found = compared(*self.folders(tmp_path, cleaned)).differences
         assert [(one.kind, one.offset) for one in found] == [("latest records", offset)]
-        assert any(f"record of offset {offset}" in str(standing) for standing in found[0].standings)
+        assert any(f"record at offset {offset}" in str(standing) for standing in found[0].standings)
 
     def test_damage_below(self, tmp_path: Path) -> None:
         a, b = self.folders(tmp_path, self.cleaned)
@@ -354,7 +354,7 @@ class TestCompacted:
     def test_more_keys_than_there_is_memory_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tidelog.check.replicas.latest_records.MOST_KEYS", 2)
         one = compared(*self.folders(tmp_path, self.cleaned))
-        assert one.is_equal and "not compared below it, there are more than" in str(one.findings[0])
+        assert one.is_equal and "not compared below it: more than" in str(one.findings[0])
 
 
 class TestLive:
@@ -406,7 +406,7 @@ class TestLive:
 def _changed() -> bytes:
     from tidelog.errors import SegmentChangedError
 
-    raise SegmentChangedError("a file is gone")
+    raise SegmentChangedError("a file no longer exists")
 
 
 class TestRules:
@@ -452,7 +452,7 @@ class TestCommand:
         ran = run("verify", "--replicas", *map(str, folders))
         assert ran.exit_code == 3
         first, a, b, *_ = ran.lines
-        assert first.startswith("difference: orders-0: offset 1: replicas differ from there on, first in byte ")
+        assert first.startswith("difference: orders-0: the replicas differ from offset 1 on, first in byte ")
         assert a.startswith(f"  {folders[0]}/orders-0/") and "batch of offsets 1 to 2" in a
         assert b.startswith(f"  {folders[1]}/orders-0/") and ": damaged: batch checksum does not match" in b
         ran = run("verify", "--replicas", *map(str, folders), "--json")

@@ -1,4 +1,4 @@
-"""Rewrites a data folder in message formats v0 and v1, or mixed, to v2 in another folder. The old folder is only read.
+"""Rewrites a data folder with batches in message formats v0 and v1 to v2, in another folder. The old folder is only read.
 
 | module | contains |
 |---|---|

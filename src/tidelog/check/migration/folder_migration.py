@@ -2,7 +2,7 @@
 
 ::
 
-    begin    OUT.unfinished is made, with a folder for each partition; what is not a segment is copied     one process
+    begin    OUT.unfinished is created, with a folder for each partition; other files than segments are copied     one process
     —        segments are migrated: `segment_migration.migrate_segment`                                    any number
     —        if there were transactions: `index_transactions`,    a partition each                         any number
     finish   the storage engine opens the folder and closes it; OUT.unfinished becomes OUT                 one process
@@ -17,9 +17,9 @@ removes it.
 | high watermarks, log starts, cleaner offsets | the old checkpoints; an unknown high watermark becomes the log end |
 | KRaft's metadata log | copied if the whole folder is migrated, else created; no topic has a `message.format.version` below 2 |
 | `meta.properties` | copied |
-| recovery points, missing snapshots, clean-shutdown mark | the storage engine |
+| recovery points, missing snapshots, clean-shutdown marker | the storage engine |
 
-The engine finds recovery points at the logs' ends and no clean-shutdown mark. It therefore recovers the last segments and the
+The engine finds recovery points at the logs' ends and no clean-shutdown marker. It therefore recovers the last segments and the
 producers as after a crash, and leaves its usual files.
 """
 
@@ -72,7 +72,7 @@ class Migration:
     work_dir: Path
     partitions: tuple[TopicPartition, ...]
     intervals: dict[TopicPartition, int]
-    """The index.interval.bytes of each partition: the topic's, else Kafka's default, as in the engine."""
+    """The index.interval.bytes of each partition: the topic's setting, or Kafka's default, as in the storage engine."""
     segments: tuple[SegmentToMigrate, ...]
     """The tasks, the largest first."""
 
@@ -118,7 +118,7 @@ def abandon(migration: Migration) -> None:
 
 
 def transactions_to_index(migration: Migration, done: Iterable[MigratedSegment]) -> list[TransactionsToIndex]:
-    """Return the partitions with control batches: they may have aborted transactions."""
+    """Return a task for each partition with control batches, because such a partition may have aborted transactions."""
     keys = {TopicPartition(one.topic, one.partition) for one in done if one.has_control_batches}
     return [TransactionsToIndex(migration.work_dir / names.log_dir_name(*key), migration.intervals[key]) for key in sorted(keys)]
 
@@ -143,7 +143,7 @@ def finish(migration: Migration, done: Sequence[MigratedSegment], clock: Clock, 
         ends[key] = max(ends[key], segment.next_offset)
     work_dir = migration.work_dir
     write_offset_checkpoint(work_dir / names.RECOVERY_POINT_CHECKPOINT, {key: end for key, end in ends.items() if end})
-    # A partition without checkpoints comes from a backup, and all of it may be read; the engine would start at its beginning.
+    # A partition without checkpoints comes from a backup: all its records may be read. The engine would assume the log start.
     high_watermarks = read_offset_checkpoint(work_dir / names.HIGH_WATERMARK_CHECKPOINT)
     write_offset_checkpoint(work_dir / names.HIGH_WATERMARK_CHECKPOINT, {**ends, **high_watermarks})
     with LogManager(work_dir, clock, properties={"num.recovery.threads.per.data.dir": str(threads)}) as manager:
@@ -153,7 +153,10 @@ def finish(migration: Migration, done: Sequence[MigratedSegment], clock: Clock, 
             log = manager.log(*key)
             if log.log_end_offset != max(end, log.log_start_offset):
                 raise StorageError(
-                    "a new log does not end where the old one does", path=log.directory, found=log.log_end_offset, expected=end
+                    "the new log does not end at the offset where the old log ends",
+                    path=log.directory,
+                    found=log.log_end_offset,
+                    expected=end,
                 )
         if not manager.shutdown():
             raise StorageError("the new folder could not be closed cleanly", path=work_dir)
@@ -161,18 +164,22 @@ def finish(migration: Migration, done: Sequence[MigratedSegment], clock: Clock, 
         work_dir.rename(migration.out_dir)  # Replaces an empty folder of that name.
         sync_directory(migration.out_dir.parent)
     except OSError as error:
-        raise StorageError(f"cannot give the new folder its name: {error.strerror}", path=migration.out_dir) from error
+        raise StorageError(
+            f"cannot rename the unfinished folder to its final name: {error.strerror}", path=migration.out_dir
+        ) from error
 
 
 def check_out_dir(directory: Path, out_dir: Path) -> Path:
-    """Return where the new folder is made. Raises InvalidArgumentError and StorageError as `begin`; creates nothing."""
+    """Return the path of the unfinished folder. Creates nothing. Raises InvalidArgumentError and StorageError like `begin`."""
     source, target = directory.resolve(), out_dir.resolve()
     if target.is_relative_to(source) or source.is_relative_to(target):
-        raise InvalidArgumentError("the old and the new folder must not contain each other", path=out_dir)
+        raise InvalidArgumentError(
+            "the new folder is inside the old folder, or the old folder is inside the new one", path=out_dir
+        )
     work_dir = target.with_name(f"{target.name}{UNFINISHED_SUFFIX}")
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise InvalidArgumentError("the new folder already exists, and is not empty", path=out_dir)
+            raise InvalidArgumentError("the new folder already exists and is not empty", path=out_dir)
         if work_dir.exists():
             raise _unfinished(work_dir)
     except OSError as error:
@@ -193,7 +200,7 @@ def _make_work_dir(directory: Path, out_dir: Path) -> Path:
 
 def _unfinished(work_dir: Path) -> InvalidArgumentError:
     return InvalidArgumentError(
-        "an earlier migration did not finish, or another one is running; remove this folder first", path=work_dir
+        "an earlier migration did not finish, or another one is running: if none is running, remove this folder", path=work_dir
     )
 
 
@@ -208,7 +215,7 @@ def _plan(
     segments: list[SegmentToMigrate],
     max_segment_bytes: int,
 ) -> int:
-    """Create a partition's new folder without segments, add its segments to the tasks, and return its index.interval.bytes."""
+    """Create a partition's new folder without segments. Add its segments to `segments`, and return its index.interval.bytes."""
     target = work_dir / names.log_dir_name(*key)
     target.mkdir()
     interval_bytes = partition.likely_interval_bytes or DEFAULT_INTERVAL_BYTES
@@ -232,7 +239,7 @@ def _plan(
 
 
 def _carry_over(directory: Path, work_dir: Path, partitions: Sequence[TopicPartition], *, whole: bool) -> None:
-    """Copy the folder-wide files."""
+    """Copy the files that exist once per folder."""
     for name in _CARRIED_CHECKPOINTS:
         if (directory / name).exists():
             offsets = read_offset_checkpoint(directory / name)
@@ -249,7 +256,7 @@ def _carry_over(directory: Path, work_dir: Path, partitions: Sequence[TopicParti
 
 
 def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> None:
-    """Write the topics to the new folder's metadata without old message formats: those in `only`, all if it is None."""
+    """Write the topics to the new folder's metadata, without old message formats. `only` names the topics; None means all."""
     topics = {name: topic for name, topic in read_topics(directory).items() if only is None or name in only}
     old = {name for name, topic in topics.items() if LogConfig.from_properties(topic.properties).magic < 2}
     if not topics or (only is None and not old):
@@ -263,7 +270,9 @@ def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> Non
         properties = dict(topic.properties)
         if name in old:
             version = properties.pop(MESSAGE_FORMAT_VERSION)
-            logger.warning("%s: topic %s no longer has %s=%s", work_dir, name, MESSAGE_FORMAT_VERSION, version)
+            logger.warning(
+                "%s: removed from the configuration of topic %s: %s=%s", work_dir, name, MESSAGE_FORMAT_VERSION, version
+            )
         if name in store.image.topics:
             store.append(config_records(TOPIC_RESOURCE, name, topic.properties, properties))
         else:
@@ -272,7 +281,7 @@ def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> Non
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file with its timestamps if it exists."""
+    """Copy a file, if it exists, and its timestamps."""
     try:
         shutil.copy2(source, target)
     except FileNotFoundError:

@@ -5,10 +5,10 @@
 | `.log` | `up_conversion`; synced, with the old file's modification time, which retention uses if there are no timestamps |
 | `.index`, `.timeindex` | from the new log, by the rules of a recovery (`log_scan`), with the topic's interval |
 | `.timemap` | from the new log |
-| `.txnindex` | not here: transactions span segments, see `folder_migration` |
+| `.txnindex` | not written here: transactions span segments, see `folder_migration` |
 
-A segment remains one segment even above segment.bytes. If its positions, or its offsets relative to the base (KAFKA-6264), exceed
-int32, a new segment begins at the batch that does not fit.
+A segment remains one segment even if it exceeds segment.bytes. If its positions, or its offsets relative to the base
+(KAFKA-6264), overflow int32, a new segment begins at the batch that would overflow.
 
 Bytes after the last complete batch of a last segment (a torn append) are skipped and counted; any other damage is an error.
 """
@@ -71,7 +71,7 @@ class MigratedSegment(NamedTuple):
     new_segments: int
     """1, or more if the segment had to be split."""
     torn_bytes: int
-    """Bytes left out after the last complete batch; only in a last segment."""
+    """The number of bytes after the last complete batch, which were left out; 0 except in a last segment."""
     next_offset: int
     has_control_batches: bool
 
@@ -98,7 +98,9 @@ def migrate_segment(task: SegmentToMigrate) -> MigratedSegment:
     status = task.log_path.stat()
     found = sum(_write_beside(part, task.index_interval_bytes, status) for part in writer.parts)
     if found != batches:
-        raise StorageError("a new segment differs from what was written", path=writer.parts[0], found=found, expected=batches)
+        raise StorageError(
+            "a new segment does not have the batches that were written to it", path=writer.parts[0], found=found, expected=batches
+        )
     return MigratedSegment(
         task.topic,
         task.partition,
@@ -119,7 +121,7 @@ def migrate_segment(task: SegmentToMigrate) -> MigratedSegment:
 
 @dataclass
 class _Writer:
-    """Writes batches into one segment, or several if they do not fit. A context manager: leaving it syncs the last segment."""
+    """Writes batches to one segment, or to several if they do not fit. A context manager: leaving it syncs the last segment."""
 
     task: SegmentToMigrate
     base_offset: int
@@ -138,12 +140,10 @@ class _Writer:
             self._file.close()
 
     def write(self, data: bytes | bytearray | memoryview, base_offset: int, last_offset: int) -> None:
-        """Append a batch. Raises StorageError, and CorruptBatchError for a batch that fits in no segment."""
+        """Append a batch. Raises StorageError; CorruptBatchError if the batch is too large for a segment."""
         if self._part_bytes + len(data) > self.task.max_segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             if last_offset - base_offset > MAX_RELATIVE_OFFSET or len(data) > MAX_SEGMENT_BYTES:
-                raise CorruptBatchError(
-                    "a batch does not fit into any segment", path=self.task.log_path, found=f"{len(data)} bytes"
-                )
+                raise CorruptBatchError("a batch is too large for a segment", path=self.task.log_path, found=f"{len(data)} bytes")
             if self._part_bytes:
                 self._sync()
                 self._file.close()
@@ -185,5 +185,7 @@ def _write_beside(path: Path, index_interval_bytes: int, status: os.stat_result)
     replace_file(path.with_suffix(names.TIME_INDEX_SUFFIX), scanned.time_entries)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     if size:
-        rebuild_time_map(path, end_position=size)  # After the last change of the file, to which it binds the map.
+        rebuild_time_map(
+            path, end_position=size
+        )  # The map records the modification time, so it is written after the file's last change.
     return scanned.batches

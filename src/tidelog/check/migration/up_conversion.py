@@ -8,8 +8,9 @@
 
 Offsets with their gaps, keys, values, timestamps (-1 if there is none) and the timestamp type are preserved. v0 has no timestamp
 type, but v2 requires one: CreateTime. With LogAppendTime the append time is a field of the batch, so only messages with the same
-append time share a batch; producers' timestamps that were kept remain readable. The messages of a batch have the same timestamp
-type and append time, and all or none of them have a timestamp. v0 and v1 have no leader epochs, so they remain unknown.
+append time share a batch; producers' timestamps, if they were kept, remain readable. The messages of a batch have the same
+timestamp type and append time, and all or none of them have a timestamp. v0 and v1 have no leader epochs, so the new batches have
+none.
 
 No Python object is created per message. Only `segment_migration` uses this.
 """
@@ -63,7 +64,7 @@ def v2_batches(segment: Segment) -> Iterator[V2Batch]:
 
 
 def _may_join(group: list[BatchHeader], header: BatchHeader) -> bool:
-    """Whether a message can share a batch with those of `group`, which directly precede it."""
+    """Whether a message can share a batch with the messages in `group`, which directly precede it."""
     first = group[0]
     return (
         header.magic < 2
@@ -80,12 +81,14 @@ def _kind(header: BatchHeader) -> tuple[int, int, bool]:
 
 
 def _converted(segment: Segment, group: list[BatchHeader], columns: Columns) -> V2Batch:
-    """Return the batch for consecutive messages, or for a compressed one."""
+    """Return the v2 batch for consecutive uncompressed messages, or for one compressed message."""
     first, last = group[0], group[-1]
     size = last.end_position - first.position
     data = segment.file.read(first.position, size)
     if len(data) < size:
-        raise SegmentChangedError("a segment became shorter while it was read", path=segment.log_path, position=first.position)
+        raise SegmentChangedError(
+            "a segment was truncated while it was being read", path=segment.log_path, position=first.position
+        )
     columns.clear()
     for header in group:
         columns.add(header, data, header.position - first.position, segment.log_path)
@@ -96,7 +99,7 @@ def _converted(segment: Segment, group: list[BatchHeader], columns: Columns) -> 
     for row, offset in enumerate(offsets):
         if not previous < offset <= base_offset + MAX_OFFSET_DELTA:
             raise CorruptBatchError(
-                "a record's offset is out of its batch's range",
+                "the offset of a record is outside its batch's range",
                 path=segment.log_path,
                 position=first.position,
                 found=offset,

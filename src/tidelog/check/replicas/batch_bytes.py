@@ -1,7 +1,7 @@
-"""The batches of a log from an offset on, as one byte stream.
+"""Presents the batches of a log from an offset on as one byte stream.
 
-Replicas contain the same sequence of batches, but their segments end at different offsets. The concatenated bytes of all segments
-are therefore equal. Bytes that are not batches, as at the end of a preallocated file, are part of the stream. Nothing is
+Replicas contain the same sequence of batches, so the concatenated bytes of their segments are equal, although the segments end at
+different offsets. Bytes that are not batches, as at the end of a preallocated file, are part of the stream. Nothing is
 validated here: the caller looks for damage.
 """
 
@@ -44,7 +44,7 @@ class BatchBytes:
 
     @property
     def size(self) -> int:
-        """The number of bytes up to the end of the last file, as it was listed."""
+        """The number of bytes in the stream, by the files' sizes when the log was listed."""
         return self._ends[-1] if self._ends else 0
 
     def length_to(self, end: int) -> int:
@@ -75,7 +75,9 @@ class BatchBytes:
             size = min(length, segment.size_bytes - position)
             piece = segment.file.read(position, size)
             if len(piece) < size:
-                raise SegmentChangedError("a segment became shorter while it was read", path=segment.log_path, position=position)
+                raise SegmentChangedError(
+                    "a segment was truncated while it was being read", path=segment.log_path, position=position
+                )
             pieces.append(piece)
             at += size
             length -= size
@@ -89,7 +91,7 @@ class BatchBytes:
         return self._segments[number], position
 
     def batch_start(self, at: int) -> tuple[int, int | None]:
-        """Return the start of the batch with byte `at`, and the offset expected there (None for the stream's first batch).
+        """Return the start of the batch that contains byte `at`, and the batch's expected base offset (None for the first batch).
 
         Walks the headers of one segment. Raises SegmentChangedError, StorageError.
         """
@@ -118,7 +120,7 @@ class BatchBytes:
         return number, at - self._begin(number)
 
     def _close_before(self, number: int) -> None:
-        """Close the files of segments that were read: a log may have more files than a process may open."""
+        """Close the files of the segments before `number`: a log may have more files than a process may have open."""
         for segment in self._segments[self._open : number]:
             segment.close()
         self._open = max(self._open, number)

@@ -2,7 +2,7 @@
 
 **The end** is the smallest high watermark in the folders' checkpoints: records above it need not be on every replica. A
 checkpoint may be outdated; it is then a lower bound. For a folder without a high watermark (a copy of some partitions) the end of
-its log counts. If no folder has one, the last compared records may not have been replicated.
+its log is used. If no folder has a high watermark, the last compared records may not have been replicated.
 
 **The start** is the largest log start: retention may have deleted more on one side. Each replica of a compacted partition is
 cleaned independently, so only records above the largest cleaner offset need to be equal byte for byte.
@@ -18,7 +18,7 @@ from tidelog.formats.paths.file_path import FilePath
 
 
 class Bounds(NamedTuple):
-    """One folder's facts about a partition."""
+    """A partition's offsets in one folder."""
 
     directory: FilePath
     log_start_offset: int
@@ -36,7 +36,7 @@ class ComparedRange(NamedTuple):
     start_of: FilePath
     end_of: FilePath
     cleaned_to: int
-    """Below this offset replicas may contain different records besides the latest one of each key."""
+    """Below this offset replicas may contain different records, except for the latest record of each key."""
     has_high_watermark: bool
 
     @property
@@ -58,7 +58,9 @@ def compared_range(replicas: Sequence[Bounds]) -> ComparedRange | None:
 
 
 def epochs_within(entries: Iterable[EpochEntry], start: int, end: int) -> list[EpochEntry]:
-    """Return the leader epochs of `[start, end)`. The epoch at `start` begins there, because retention moves its start offset."""
+    """Return the leader epochs in `[start, end)`. The epoch at `start` gets this start offset, because retention moves it as
+    well.
+    """
     if start >= end:
         return []
     below = [entry for entry in entries if entry.start_offset < end]

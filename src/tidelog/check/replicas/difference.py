@@ -1,4 +1,4 @@
-"""Describes a difference between the replicas of a partition, with the content in each folder."""
+"""Describes a difference between the replicas of a partition, and what each folder has there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS_V1 = ((0, "offset"), (8, "length"), (12, "checksum"), (16, "magic"), (17
 
 
 class Standing(NamedTuple):
-    """One folder's content at the place of a difference."""
+    """What one replica's folder has at the offset where the replicas differ."""
 
     directory: FilePath
     path: FilePath
@@ -35,7 +35,7 @@ class Standing(NamedTuple):
     what: str
     header: BatchHeader | None = None
     is_sound: bool = False
-    """Whether the content is a batch with a valid checksum and a plausible offset. The checksum does not cover the leader
+    """Whether the folder has a batch there with a valid checksum and a plausible offset. The checksum does not cover the leader
     epoch.
     """
 
@@ -69,14 +69,14 @@ class Standing(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The first difference of its kind between replicas; `standings` are in the order of the folders."""
+    """The first difference of its kind between replicas. `standings` has an element for each folder, in the folders' order."""
 
     kind: DifferenceKind
     key: TopicPartition
     what: str
     standings: Sequence[Standing]
     offset: int | None = None
-    """The offset from which they differ; None for a topic id."""
+    """The first offset at which the replicas differ; None for a topic id."""
 
     def __str__(self) -> str:
         return f"{self.key.topic}-{self.key.partition}: {self.what}"
@@ -99,7 +99,7 @@ def batch_difference(replicas: Sequence[Replica], streams: Sequence[BatchBytes],
 
     Raises SegmentChangedError, StorageError.
     """
-    # All streams are equal up to there, so one walk finds the start of the batch for all of them.
+    # All streams are equal before `at`, so one walk finds the start of the batch for all of them.
     begin, offset = max(streams, key=lambda stream: stream.size).batch_start(at)
     standings = [
         _standing(replica, stream, begin, start_offset if offset is None else offset)
@@ -110,7 +110,7 @@ def batch_difference(replicas: Sequence[Replica], streams: Sequence[BatchBytes],
         sound = [one.header.base_offset for one in standings if one.header is not None and one.is_sound]
         offset = max(start_offset, min(sound, default=start_offset))
     field = _field(at - begin, min((header.magic for header in headers), default=2))
-    what = f"offset {offset}: replicas differ from there on"
+    what = f"the replicas differ from offset {offset} on"
     if len(headers) == len(standings):
         what += f", first in byte {at - begin} of the batch ({field})"
     return Difference("batch", replicas[0].key, what, standings, offset)
@@ -131,10 +131,10 @@ def _standing(replica: Replica, stream: BatchBytes, begin: int, expected_offset:
     try:
         header = read_header(data, 0, position, segment.log_path)
         if header.end_position > segment.size_bytes:
-            raise CorruptBatchError("a batch is cut off by the end of its segment")
+            raise CorruptBatchError("a batch is truncated by the end of its segment")
         check_crc_by_pieces(segment.file, header)
         if (header.base_offset if header.magic == 2 else header.last_offset) < expected_offset and begin:
-            raise CorruptBatchError(f"the batch before it ends at offset {expected_offset - 1}")
+            raise CorruptBatchError(f"the previous batch ends at offset {expected_offset - 1}")
     except CorruptBatchError as error:
         damage = error.message if error.found is None else f"{error.message}, found {error.found}, expected {error.expected}"
         return here._replace(what=f"damaged: {damage}" + ("" if header is None else f"; {_described(header)}"), header=header)

@@ -1,11 +1,11 @@
 """Compares replicas of a compacted partition, cleaned at different times, by the latest record of each key.
 
 Each broker cleans independently, so below the largest cleaner offset one replica may still have records that another has removed.
-Replicas must agree on the result of compacting each replica up to that offset: the latest record of each key, with its offset,
-timestamp, value and headers. The comparison ignores what a cleaner may either remove or keep: tombstones, records of aborted
-transactions, their markers, and records without a key.
+Compacting each replica up to that offset must give the same result: the latest record of each key, with its offset, timestamp,
+value and headers. The comparison ignores what a cleaner may either remove or keep: tombstones, records of aborted transactions,
+their markers, and records without a key.
 
-A log is read twice: the first pass fills a table with the keys, 24 bytes each; the second selects records by it.
+A log is read twice. The first pass fills a table with the keys, 24 bytes each; the second pass selects records by that table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidelog.records.records import Record, iter_records
 from tidelog.times import format_time
 
 MOST_KEYS = 4 << 20
-"""The most keys of a partition: 113 MB for each replica, for one partition at a time."""
+"""The largest number of keys in a compared partition. Their table takes 113 MB for each replica, for one partition at a time."""
 
 _one_at_a_time = threading.Lock()
 
@@ -37,7 +37,7 @@ class TooManyKeysError(Exception):
 
 
 class _Kept(NamedTuple):
-    """A record that compaction would keep, and its place."""
+    """A record that compaction would keep, and where it is stored."""
 
     record: Record
     segment: Segment
@@ -62,7 +62,7 @@ def _difference(replicas: Sequence[Replica], start: int, end: int) -> Difference
         if any(record != records[0] for record in records):
             offset = min(record.offset for record in records if record is not None)
             standings = [_standing(replica, one, offset) for replica, one in zip(replicas, row, strict=True)]
-            what = f"offset {offset}: the latest records of the keys below {end} differ from there on"
+            what = f"the latest records of the keys below offset {end} differ from offset {offset} on"
             return Difference("latest records", replicas[0].key, what, standings, offset)
     return None
 
@@ -103,9 +103,9 @@ def _standing(replica: Replica, one: _Kept | None, offset: int) -> Standing:
             replica.directory,
             replica.log.directory,
             None,
-            f"no such record at offset {offset}, which is not the latest of any key",
+            f"offset {offset} is not the latest record of any key",
         )
     record, value = one.record, one.record.value or b""
     time = "no time" if record.timestamp < 0 else format_time(record.timestamp)
-    what = f"record of offset {offset}, {time}, the latest of its key, with a value of {len(value)} bytes"
+    what = f"record at offset {offset}, {time}, the latest of its key, with a value of {len(value)} bytes"
     return Standing(replica.directory, one.segment.log_path, one.header.position, what, one.header, True)

@@ -2,8 +2,8 @@
 
 If log cleaners have left different batches in the folders, the latest record of each key is compared instead.
 
-All replicas are read side by side in pieces, so memory is one piece per replica. A replica damaged at the start or end of the
-range is a fault that names its folder; the others are still compared.
+All replicas are read side by side in pieces, so memory is needed for one piece per replica. A replica that is damaged at the
+start or end of the range is a fault that names its folder; the other replicas are still compared.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PartitionComparison:
     directories: list[FilePath]
     """The data folders with a replica."""
     range: ComparedRange | None = None
-    """The compared range of offsets. If it is None, nothing was compared, and a finding gives the reason."""
+    """The compared range of offsets. None if nothing was compared; then a finding gives the reason."""
     bytes_from: int | None = None
     """The offset from which every byte is compared; below it, the latest record of each key is compared."""
     size_bytes: int = 0
@@ -54,14 +54,16 @@ class PartitionComparison:
 
 
 def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
-    """Compare the replicas of a partition, two or more. Raises SegmentChangedError, StorageError."""
+    """Compare two or more replicas of a partition. Raises SegmentChangedError, StorageError."""
     result = PartitionComparison(replicas[0].key, [replica.directory for replica in replicas])
     result.differences += _topic_ids(result, replicas)
     if result.differences:
         return result  # Different topics have different records.
     found = result.range = compared_range([_bounds(result, replica) for replica in replicas])
     if found is None:
-        result.findings.append(_note(result, replicas[0], "how far it was replicated is unknown: not compared"))
+        result.findings.append(
+            _note(result, replicas[0], "not compared: it is unknown up to which offset the partition was replicated")
+        )
         return result
     _note_ends(result, replicas, found)
     result.bytes_from = found.start
@@ -70,7 +72,7 @@ def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
         return result
     whole = _compare_batches(replicas, found, found.start)
     if whole.difference is not None and (whole.difference.offset or 0) < found.cleaned_to:
-        # Every byte is equal if nothing was cleaned or all replicas copied the cleaned log. Otherwise cleaners' results differ.
+        # Every byte is equal if nothing was cleaned, or if all replicas copied the cleaned log. Otherwise they differ.
         result.bytes_from = max(found.start, min(found.cleaned_to, found.end))
         _compare_latest(result, replicas, found)
         whole = _compare_batches(replicas, found, found.cleaned_to)
@@ -81,7 +83,9 @@ def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
     if whole.difference is not None:
         result.differences.append(whole.difference)
         if found.cleaned_to <= found.start and any(replica.is_compacted for replica in replicas):
-            what = "a compacted topic, not cleaned in these folders: a replica that was copied later may hold less"
+            what = (
+                "the topic is compacted, but not cleaned in these folders: a replica that was copied later may have fewer records"
+            )
             result.findings.append(_note(result, replicas[0], what))
     return result
 
@@ -99,23 +103,23 @@ def _bounds(result: PartitionComparison, replica: Replica) -> Bounds:
 def _note_ends(result: PartitionComparison, replicas: Sequence[Replica], found: ComparedRange) -> None:
     without = [replica for replica in replicas if replica.claims.high_watermark is None]
     for replica in without if found.has_high_watermark else []:
-        what = f"no high watermark in {names.HIGH_WATERMARK_CHECKPOINT}: its log's end is used"
+        what = f"{names.HIGH_WATERMARK_CHECKPOINT} has no high watermark of the partition: using the end of the log"
         result.findings.append(_note(result, replica, what))
     if not found.has_high_watermark:
-        what = f"no folder has a high watermark of it: compared up to {found.end}; the last records may not be replicated"
+        what = (
+            f"no folder has a high watermark of the partition: compared up to {found.end}; the last records may not be replicated"
+        )
         result.findings.append(_note(result, replicas[0], what))
 
 
 def _compare_latest(result: PartitionComparison, replicas: Sequence[Replica], found: ComparedRange) -> None:
     assert result.bytes_from is not None
-    what = f"cleaned at different times up to {result.bytes_from}: below it the latest record of each key is compared"
+    what = f"cleaned at different times up to offset {result.bytes_from}: below it the latest record of each key is compared"
     try:
         difference = latest_difference(replicas, found.start, result.bytes_from)
     except TooManyKeysError:
         difference = None
-        what = (
-            f"cleaned at different times up to {result.bytes_from}: not compared below it, there are more than {MOST_KEYS} keys"
-        )
+        what = f"cleaned at different times up to offset {result.bytes_from}: not compared below it: more than {MOST_KEYS} keys"
     except CorruptDataError as error:
         result.findings.append(Finding.of_error(error, replicas[0].log.directory, *result.key))
         return
@@ -137,11 +141,11 @@ def _topic_ids(result: PartitionComparison, replicas: Sequence[Replica]) -> list
             result.findings.append(Finding.of_error(error, path, *result.key))
             continue
         if topic_id is None:
-            result.findings.append(_note(result, replica, f"has no {names.PARTITION_METADATA}: its topic's id is not compared"))
+            result.findings.append(_note(result, replica, f"has no {names.PARTITION_METADATA}: the topic id is not compared"))
             continue
         ids.add(topic_id)
         standings.append(Standing(replica.directory, path, None, f"topic id {format_topic_id(topic_id)}", is_sound=True))
-    what = "replicas are of topics with other ids: their records are not compared"
+    what = "the replicas have different topic ids: their records are not compared"
     return [Difference("topic id", result.key, what, standings)] if len(ids) > 1 else []
 
 
@@ -157,7 +161,7 @@ def _leader_epochs(result: PartitionComparison, replicas: Sequence[Replica], sta
         if epochs is not None and epochs.entries:
             found.append((replica, epochs))
         else:
-            what = f"has no leader epochs in {names.LEADER_EPOCH_CHECKPOINT}: they are not compared"
+            what = f"{names.LEADER_EPOCH_CHECKPOINT} has no leader epochs: leader epochs are not compared"
             result.findings.append(_note(result, replica, what))
     if len(found) < 2:
         return []
@@ -179,7 +183,7 @@ def _leader_epochs(result: PartitionComparison, replicas: Sequence[Replica], sta
         )
         for replica, entries in known
     ]
-    return [Difference("leader epochs", result.key, f"offset {offset}: leader epochs differ from there on", standings, offset)]
+    return [Difference("leader epochs", result.key, f"the leader epochs differ from offset {offset} on", standings, offset)]
 
 
 _MOST_EPOCHS = 3
@@ -187,7 +191,7 @@ _MOST_EPOCHS = 3
 
 def _shown(entries: list[EpochEntry]) -> str:
     if not entries:
-        return "no epoch begins there or later"
+        return "no epoch begins at or above this offset"
     shown = ", ".join(f"epoch {entry.epoch} at {entry.start_offset}" for entry in entries[:_MOST_EPOCHS])
     return shown + (", ..." if len(entries) > _MOST_EPOCHS else "")
 
@@ -212,7 +216,7 @@ def _compare_batches(replicas: Sequence[Replica], found: ComparedRange, start: i
     lengths: list[int] = []
     faults: list[Finding] = []
     hidden: list[Finding] = []
-    """Findings that a difference makes redundant."""
+    """Findings that are left out if there is a difference, which explains them."""
     for replica in replicas:
         try:
             stream = BatchBytes(replica.log, start)
@@ -240,14 +244,14 @@ def _ends_early(replica: Replica, found: ComparedRange) -> Iterator[Finding]:
     try:
         end = replica.log.log_end_offset
     except CorruptBatchError:
-        return  # Already among the findings, or above the requested range.
+        return  # The damage is already among the findings, or is above the requested range.
     if end < found.end:
         what = f"the log ends at {end}, below the high watermark {found.end} of {found.end_of}"
         yield fault(replica.log.directory, what, *replica.key)
 
 
 def _first_difference(streams: Sequence[BatchBytes], length: int) -> tuple[int | None, str | None]:
-    """Return the position of the first differing byte below `length`, or None; and the SHA-256 of all bytes if they are equal."""
+    """Return the position of the first differing byte below `length`, or None and the SHA-256 of all bytes if all are equal."""
     digest = hashlib.sha256()
     for at in range(0, length, PIECE_BYTES):
         pieces = [stream.read(at, min(PIECE_BYTES, length - at)) for stream in streams]

@@ -1,4 +1,4 @@
-"""One replica of a partition: its log and its data folder's facts about it, at one moment."""
+"""One replica of a partition: its log, and what its data folder says about it, at one moment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Replica:
         return min(bases, default=cleaned) if cleaned else 0
 
     def leader_epochs(self) -> LeaderEpochs | None:
-        """Return the leader epochs, None without a checkpoint. Raises CorruptCheckpointError, StorageError."""
+        """Return the leader epochs, None if there is no checkpoint of them. Raises CorruptCheckpointError, StorageError."""
         path = self.log.directory / names.LEADER_EPOCH_CHECKPOINT
         return LeaderEpochs.read(path) if path.exists() else None
 

@@ -1,4 +1,4 @@
-"""Checks that each partition is the same up to the high watermark in all data folders that contain it.
+"""Checks that all data folders that contain a partition have the same records in it, up to the high watermark.
 
 The brokers may be running. Differences are checked again after Kafka's checkpoint interval and count only if they persist. If
 segments are deleted or compacted during a comparison, the partition is compared again at once.
@@ -37,14 +37,14 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, known_cluster_id
 
 MOST_LOOKS = 5
-"""The most attempts for a partition whose segments change each time; each attempt starts with a new listing."""
+"""The largest number of attempts for a partition whose segments change each time. Each attempt starts with a new listing."""
 
 _SHOWN_PARTITIONS = 5
 
 
 @dataclass
 class ReplicasReport:
-    """The findings: by partition in order, and those that concern no partition."""
+    """The findings: those of each partition, in order, and those that concern no partition."""
 
     directories: list[FilePath]
     partitions: list[PartitionComparison] = field(default_factory=list)
@@ -81,7 +81,7 @@ def verify_replicas(
     report.partitions = _look(directories, shared, threads)
     doubtful = [one.key for one in report.partitions if not one.is_equal]
     if doubtful and any(map(is_locked, directories)):
-        sleep(SETTLES_SECONDS)  # The owner may have been in the middle of a change.
+        sleep(SETTLES_SECONDS)  # A folder's owner may have been in the middle of a change.
         settled = {one.key: one for one in _look(directories, doubtful, threads)}
         report.partitions = [settled.get(one.key, one) for one in report.partitions]
     return report
@@ -90,12 +90,12 @@ def verify_replicas(
 def _check_directories(directories: Sequence[FilePath]) -> None:
     if len(directories) < 2:
         raise InvalidArgumentError(
-            "too few replicas to compare", found=f"{len(directories)} folder", expected="two data folders or more"
+            "there are too few data folders to compare", found=f"{len(directories)} folder", expected="two data folders or more"
         )
     real = [directory.resolve() if isinstance(directory, Path) else directory for directory in directories]
     for number, one in enumerate(real):
         if one in real[:number]:
-            raise InvalidArgumentError("a folder is named twice", path=directories[number])
+            raise InvalidArgumentError("a data folder is given twice", path=directories[number])
 
 
 def _of_folders(directories: Sequence[FilePath]) -> list[Finding]:
@@ -110,12 +110,17 @@ def _of_folders(directories: Sequence[FilePath]) -> list[Finding]:
     for directory, cluster in clusters.items():
         first = next(iter(clusters.values()))
         if cluster != first:
-            findings.append(fault(directory / META_PROPERTIES, f"another cluster's folder: {cluster} and not {first}"))
+            findings.append(
+                fault(
+                    directory / META_PROPERTIES,
+                    f"the folder belongs to a different cluster: its cluster id is {cluster}, not {first}",
+                )
+            )
     return findings
 
 
 def _partitions(directories: Sequence[FilePath], topics: Sequence[str]) -> tuple[list[TopicPartition], list[TopicPartition]]:
-    """Return the partitions in several folders, and those in only one."""
+    """Return the partitions that are in several folders, and the partitions that are in only one."""
     folders = [LogDir(directory) for directory in directories]
     counts: dict[TopicPartition, int] = {}
     for folder in folders:
@@ -136,7 +141,7 @@ def _partitions(directories: Sequence[FilePath], topics: Sequence[str]) -> tuple
 def _look(directories: Sequence[FilePath], keys: Sequence[TopicPartition], threads: int) -> list[PartitionComparison]:
     folders = [LogDir(directory) for directory in directories]
     for folder in folders:
-        folder.claims(keys[0])  # Loaded now, so that several threads do not load it at the same time.
+        folder.claims(keys[0])  # Loaded now, so that the threads do not load it at the same time.
     return list(ordered_map(partial(_compare, folders), keys, threads))
 
 
@@ -150,7 +155,7 @@ def _compare(folders: Sequence[LogDir], key: TopicPartition) -> PartitionCompari
             folders = [LogDir(folder.path) for folder in folders]
         except TidelogError as error:
             return _not_compared(folders, key, Finding.of_error(error, folders[0].path, *key))
-    what = f"changed during each of {MOST_LOOKS} comparisons: not compared ({changed})"
+    what = f"not compared: the partition changed during each of {MOST_LOOKS} comparisons ({changed})"
     return _not_compared(folders, key, note(folders[0].path, what, *key))
 
 
@@ -162,14 +167,14 @@ def _compare_once(folders: Sequence[LogDir], key: TopicPartition) -> PartitionCo
             try:
                 replica = Replica.open(folder, key)
             except NotFoundError:
-                continue  # Not every folder has every partition, and one may have been deleted.
+                continue  # Not every folder has every partition, and a partition may have been deleted.
             except CorruptDataError as error:
                 faults.append(Finding.of_error(error, folder.path, *key))
                 continue
             stack.callback(replica.close)
             replicas.append(replica)
         if len(replicas) < 2:
-            gone = note(folders[0].path, "no longer in two folders: not compared", *key)
+            gone = note(folders[0].path, "not compared: the partition is no longer in two folders", *key)
             return _not_compared(folders, key, *faults or [gone])
         result = compare_replicas(replicas)
         result.findings += faults

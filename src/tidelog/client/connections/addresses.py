@@ -3,14 +3,14 @@
 | text | meaning |
 |---|---|
 | `localhost:9092`, `10.0.0.1:9092`, `[::1]:9092`, `a:9092,b:9092` | brokers |
-| `SASL_SSL://a:9093` | the same; refused if the configuration has another security protocol |
+| `SASL_SSL://a:9093` | the same; refused if the configuration has a different security protocol |
 | anything else | not an address: a folder, if folders are allowed |
 
 A folder whose name looks like an address is written `./name:9092`, or given as a `Path`.
 
-The addresses and the connection's configuration are passed on together: from a command, an option or an argument through plans,
-splits and jobs to the executor that connects. `SecuredBrokers` is a `str` that carries both. Its text is only the addresses, so
-printing, comparing and storing it does not reveal the configuration.
+The addresses and the connection's configuration travel together. They come from a command, an option or an argument, and pass
+through plans, splits and jobs to the executor that connects. `SecuredBrokers` is a `str` that carries both. Its text is only the
+addresses, so printing, comparing and storing it does not reveal the configuration.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ class SecuredBrokers(str):
 
 
 def config_of(brokers: str) -> ClientConfig:
-    """Return the configuration that the address carries; without one, that of a plain-text connection."""
+    """Return the configuration that the addresses carry; if they carry none, the configuration of a plain-text connection."""
     from tidelog.security.client_config import IN_PLAIN_TEXT
 
     return brokers.config if isinstance(brokers, SecuredBrokers) else IN_PLAIN_TEXT
 
 
 def secured(brokers: str, config: ClientConfig) -> str:
-    """Return the addresses with a configuration."""
+    """Return the addresses, carrying the configuration."""
     from tidelog.security.client_config import IN_PLAIN_TEXT
 
     return brokers if config == IN_PLAIN_TEXT else SecuredBrokers(brokers, config)
 
 
 def with_config(brokers: str, properties: Mapping[str, object]) -> str:
-    """Return the addresses with a configuration from Kafka's properties, or keywords. Raises InvalidArgumentError."""
+    """Return the addresses, carrying a configuration built from Kafka's properties or keywords. Raises InvalidArgumentError."""
     from tidelog.security.client_config import check_names, client_config, dotted
 
     named = dotted(properties)
@@ -88,12 +88,14 @@ def with_config(brokers: str, properties: Mapping[str, object]) -> str:
 
 
 def is_address(source: object) -> bool:
-    """Whether the text `source` looks like one or more broker addresses. They may still be invalid, for example in the port."""
+    """Whether the text `source` looks like one or more broker addresses. An address may still be invalid, for example its
+    port.
+    """
     return isinstance(source, str) and all(_ADDRESS.fullmatch(part.strip()) for part in source.split(","))
 
 
 def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
-    """Return the addresses in a text, without duplicates. Raises InvalidArgumentError for an invalid one."""
+    """Return the addresses in a text, without duplicates. Raises InvalidArgumentError for an invalid address."""
     found: dict[BrokerAddress, None] = {}
     for part in text.split(","):
         match = _ADDRESS.fullmatch(part.strip())
@@ -102,12 +104,12 @@ def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
         expected = config_of(text).protocol
         if (match["protocol"] or expected).upper() != expected:
             raise InvalidArgumentError(
-                "the address asks for another security protocol than the configuration",
+                "the address and the configuration have different security protocols",
                 found=part.strip(),
                 expected=f"security.protocol={expected}",
             )
         port = int(match["port"])
         if not 0 < port < 65_536:
-            raise InvalidArgumentError("no port", found=port, expected="1 to 65535")
+            raise InvalidArgumentError("the port is out of range", found=port, expected="1 to 65535")
         found[BrokerAddress(match["ipv6"] or match["host"], port)] = None
     return tuple(found)

@@ -1,4 +1,5 @@
-"""SASL on a client's connection: the mechanism, then its messages, until it completes (KIP-43, KIP-152, KIP-368).
+"""SASL on a client's connection: the client names the mechanism, then both sides exchange its messages until it completes
+(KIP-43, KIP-152, KIP-368).
 
 | the broker offers | the mechanism's messages are sent |
 |---|---|
@@ -23,7 +24,7 @@ from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 M = TypeVar("M", bound=Message)
 
 MOST_MESSAGES: Final = 8
-"""The most messages of one exchange. No mechanism needs as many; the limit stops a server that keeps asking for another one."""
+"""The largest number of messages in one exchange. No mechanism needs this many; the limit stops a server that never finishes."""
 
 
 class Connection(Protocol):

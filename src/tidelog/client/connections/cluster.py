@@ -2,11 +2,11 @@
 
 | request | answered by |
 |---|---|
-| metadata, and anything that any broker knows | the first that answers: open connections, other brokers, the initial addresses |
-| anything that only a partition's leader knows | the leader; if it no longer leads, metadata is read again, until the timeout |
+| metadata, and anything that any broker knows | the first to answer: open connections, other brokers, the bootstrap servers |
+| anything that only a partition's leader knows | the leader; if it changes, metadata is read again, until the timeout |
 
-A connection is lent to one user at a time, and returned when every response was received, so a caller that stops in the middle of
-a fetch does not disturb others. Use a cluster on one thread only.
+A connection is lent to one user at a time and goes back only after all its responses have been received. A caller that stops in
+the middle of a fetch therefore does not disturb others. A cluster is not thread-safe.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ METADATA_VERSION = 12
 NO_CREATION_VERSION = 4
 
 TIMEOUT_MS = 30_000
-"""How long one call may take, including retries: a broker may be away for that time."""
+"""How long one call may take, including retries. A broker may be unreachable for that time."""
 
 CREATION_MS = 10_000
-"""How long to wait for a broker to create a missing topic: a broker that does not create topics gives the same answer."""
+"""How long to wait for a broker to create a missing topic. A broker that will not create it answers with the same error code."""
 
 NO_LEADER = -1
 
@@ -84,7 +84,8 @@ class Cluster:
 
     @classmethod
     def at(cls, addresses: str, client_id: str, *, timeout_ms: int = TIMEOUT_MS) -> Self:
-        """Return the cluster of some brokers, `host:port` separated by commas, without connecting.
+        """Return the cluster that the bootstrap servers `addresses` belong to, `host:port` separated by commas, without
+        connecting.
 
         Raises InvalidArgumentError.
         """
@@ -96,7 +97,9 @@ class Cluster:
 
     @property
     def place(self) -> str:
-        """The addresses with the connection's configuration, for opening the cluster again. `str` is for people."""
+        """The addresses, carrying the connection's configuration, for opening the cluster again. `str(cluster)` is for
+        messages.
+        """
         return secured(str(self), self.access.config)
 
     def __enter__(self) -> Self:
@@ -111,7 +114,7 @@ class Cluster:
             return self
 
     def close(self) -> None:
-        """Close all connections that are not lent; the others are closed when they are returned."""
+        """Close all connections that are not lent. A connection on loan is closed when it is returned."""
         for connections in self._idle.values():
             for connection in connections:
                 connection.close()
@@ -121,7 +124,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def connection_to(self, address: BrokerAddress) -> Iterator[Connection]:
-        """Lend a connection. Raises BrokerUnreachableError, ProtocolError."""
+        """Lend a connection to the broker at `address`. Raises BrokerUnreachableError, ProtocolError."""
         connection = self._take(address)
         try:
             yield connection
@@ -164,7 +167,7 @@ class Cluster:
         except BrokerUnreachableError as error:
             if address not in self.addresses:
                 # The usual reason: the host in advertised.listeners is a different machine when resolved here.
-                error.message += f"; it is what {self} advertises"
+                error.message += f"; {self} advertises this address"
             raise
 
     def ask_any(self, message: Message, response: type[M], *, newest: int, oldest: int = 0) -> M:
@@ -181,9 +184,10 @@ class Cluster:
     # --- Metadata ---
 
     def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> None:
-        """Read the metadata of these topics again, None for all. `create`: brokers may create them.
+        """Read the metadata of these topics again, None for all topics. With `create`, brokers may create missing topics.
 
-        Missing topics are forgotten. Raises BrokerUnreachableError, and the errors for codes that are not retriable.
+        Topics that no longer exist are removed from the known metadata. Raises BrokerUnreachableError, and the errors for codes
+        that are not retriable.
         """
         timer = RetryTimer(min(self.timeout_ms, CREATION_MS) if create else self.timeout_ms)
         wanted = None if topics is None else list(dict.fromkeys(topics))
@@ -242,15 +246,15 @@ class Cluster:
         return dict(sorted(self._topics.items()))
 
     def topics_named(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """Return current metadata of the given topics that exist, by name. Raises BrokerError for a topic that the user
-        may not see.
+        """Return current metadata of the given topics that exist, by name. Raises BrokerError for a topic that the user is not
+        authorized to describe.
         """
         wanted = list(names)
         self.refresh(wanted)
         return {name: self._topics[name] for name in wanted if name in self._topics}
 
     def topic(self, name: str, *, create: bool = False) -> TopicState:
-        """Return the known metadata of a topic. Raises UnknownTopicOrPartitionError."""
+        """Return the metadata of a topic, reading it only if it is not yet known. Raises UnknownTopicOrPartitionError."""
         return self._topics.get(name) or self.topic_now(name, create=create)
 
     def topic_now(self, name: str, *, create: bool = False) -> TopicState:
@@ -285,7 +289,7 @@ class Cluster:
         return state.leader if state.leader.node_id in self.brokers else Leader(NO_LEADER, -1)
 
     def leader_address(self, key: TopicPartition) -> BrokerAddress:
-        """Return the address of a partition's leader. Raises BrokerError without a leader, UnknownTopicOrPartitionError."""
+        """Return the address of a partition's leader. Raises BrokerError if there is no leader, UnknownTopicOrPartitionError."""
         leader = self.leader(key)
         if leader.node_id == NO_LEADER:
             raise no_leader(key, self)
@@ -302,9 +306,10 @@ class Cluster:
     ) -> None:
         """Send requests to the leaders of the partitions, in parallel, until every partition has an answer.
 
-        `make` returns a request for some partitions of one leader, and its version. `read` gets the response and returns the
-        partitions to ask again, each with the error to raise at the timeout; it raises other errors. After a lost connection
-        it is unknown whether the request was processed: it is retried only if it `is_repeatable`.
+        `make` returns a request for some partitions of one leader, and the request's version. `read` gets the response and
+        returns the partitions to retry, each with the error to raise at the timeout; it raises errors that are not retriable.
+        After a lost connection it is unknown whether the request was processed, so the request is retried only if
+        `is_repeatable`.
         """
         pending = list(dict.fromkeys(keys))
         timer = RetryTimer(self.timeout_ms)

@@ -1,7 +1,7 @@
-"""One connection to a broker: a blocking socket; responses arrive in the order of the requests.
+"""One connection to a broker, a blocking socket. Responses arrive in the order of the requests.
 
-Its first request is ApiVersions v0, which every broker since 0.10 answers; the broker's versions then limit those of each
-request. Nothing here retries: `cluster` does.
+The first request is ApiVersions v0, which every broker since 0.10 answers. Later requests use only versions that the broker
+listed. Nothing here retries: `cluster` does.
 
 | what happens | raises |
 |---|---|
@@ -9,10 +9,10 @@ request. Nothing here retries: `cluster` does.
 | the port requires TLS or SASL and the configuration does not use it, or the reverse | SecurityProtocolError |
 | either side refuses a certificate, a password or a token | AuthenticationError |
 | an invalid response | ProtocolError |
-| there is no common version of a request, or none that is new enough | UnsupportedVersionError |
+| client and broker have no common version of a request, or none that is new enough | UnsupportedVersionError |
 
-An expiring session (KIP-368) is renewed before its end, when a request is sent; pending responses are read first. After any of
-these errors except UnsupportedVersionError, the connection cannot be used again: `is_usable` is False.
+If a session expires (KIP-368), it is renewed before its end, when a request is sent; pending responses are read first. After any
+of these errors except UnsupportedVersionError, the connection cannot be used again: `is_usable` is False.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ MAX_FIRST_RESPONSE_BYTES = 1 << 20
 """The first response is small: a server that sends more does not speak Kafka's protocol."""
 
 CONNECT_MS = 10_000
-"""How long connecting may take: if an address does not answer, another broker may."""
+"""How long connecting may take. It is short, because another broker may answer."""
 
 RENEWAL_SHARE = 0.85
 """A session is renewed after this share of its length, as in Kafka's clients."""
 
 _JOINED_BYTES = 1 << 16
 _MOST_CHUNKS = 512
-"""The most buffers of one system call; operating systems accept 1,024."""
+"""The largest number of buffers in one system call; operating systems accept 1,024."""
 _SIZE = Struct(">i")
 
 
@@ -80,7 +80,7 @@ class Connection:
         try:
             self._socket = socket.create_connection(address, timeout=min(timeout_ms, CONNECT_MS) / 1000)
         except OSError as error:
-            raise BrokerUnreachableError(f"no connection to a broker: {_reason(error)}", path=self._place) from None
+            raise BrokerUnreachableError(f"cannot connect to a broker: {_reason(error)}", path=self._place) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             if access.tls is not None:
@@ -98,19 +98,21 @@ class Connection:
             self._socket.close()
 
     def __del__(self) -> None:
-        # A reader that is garbage-collected midway drops its connections as well.
+        # A reader that is garbage-collected before its end drops its connections, too.
         if hasattr(self, "_socket"):
             self.close()
 
     @property
     def is_idle(self) -> bool:
-        """Whether the connection may be reused: it is usable, every response was received, and the broker has not closed it."""
+        """Whether the connection may be reused: it is usable, all responses have been received, and the broker has not
+        closed it.
+        """
         if not self.is_usable or self._waiting:
             return False
         if isinstance(self._socket, ssl.SSLSocket):
             return is_quiet(self._socket)
         try:
-            # A broker sends nothing unrequested: readable bytes are the end of the connection, or garbage.
+            # A broker sends nothing without a request: a readable socket means that the connection was closed, or garbage.
             self._socket.settimeout(0)
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -120,11 +122,11 @@ class Connection:
         return False
 
     def offers(self, request: type[Message], version: int = 0) -> bool:
-        """Whether the broker supports that version of the request, or a later one."""
+        """Whether the broker supports `version` of the request, or a later one."""
         return self._offered.get(request.API_KEY, (-1, -1))[1] >= version
 
     def version(self, request: type[Message], *, newest: int, oldest: int = 0) -> int:
-        """Return the newest version in the range that the broker supports as well. Raises UnsupportedVersionError."""
+        """Return the newest version from `oldest` to `newest` that the broker supports. Raises UnsupportedVersionError."""
         low, high = self._offered.get(request.API_KEY, (0, -1))
         version = min(newest, high)
         if version < max(oldest, low):
@@ -143,7 +145,9 @@ class Connection:
         return self.receive(response, wait_ms=wait_ms)
 
     def send(self, message: Message, version: int, response: type[Message] | None) -> None:
-        """Send a request; `receive` returns its response later. None: there is no response (Produce with acks=0)."""
+        """Send a request; `receive` returns its response later. Pass None for `response` if there is none (Produce with
+        acks=0).
+        """
         if time.monotonic() >= self._renewal_s:
             self._renew()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -162,7 +166,7 @@ class Connection:
             raise self._lost(error) from None
 
     def _send_uncopied(self, chunks: list[memoryview]) -> None:
-        """Send many chunks with few calls: a request may have dozens of batches, with other bytes in between."""
+        """Send the chunks with few system calls: a request may have dozens of batches, with other bytes between them."""
         first = 0
         while first < len(chunks):
             sent = self._socket.sendmsg(chunks[first : first + _MOST_CHUNKS])
@@ -186,7 +190,12 @@ class Connection:
             raise
         if found_id != correlation_id:
             self.close()
-            raise ProtocolError("a response to a different request", path=self._place, found=found_id, expected=correlation_id)
+            raise ProtocolError(
+                "the response belongs to a different request: its correlation id is wrong",
+                path=self._place,
+                found=found_id,
+                expected=correlation_id,
+            )
         self._waiting.popleft()
         self._answers += 1
         return message
@@ -200,7 +209,7 @@ class Connection:
     # --- authentication
 
     def ask_bare(self, message: bytes) -> bytes:
-        """Send bytes with their size in front, and return the response without its size: SASL before Kafka 1.0."""
+        """Send the message with its size in front, and return the response without its size. SASL uses this before Kafka 1.0."""
         try:
             self._socket.settimeout(self._timeout_ms / 1000)
             self._socket.sendall(_SIZE.pack(len(message)) + message)
@@ -211,7 +220,7 @@ class Connection:
         (size,) = _SIZE.unpack(self._size)
         if not 0 <= size <= MAX_FIRST_RESPONSE_BYTES:
             self.close()
-            raise ProtocolError("not a broker's SASL challenge: its size", path=self._place, found=size)
+            raise ProtocolError("the size of the broker's SASL challenge is out of range", path=self._place, found=size)
         challenge = bytearray(size)
         self._fill(memoryview(challenge), deadline)
         return bytes(challenge)
@@ -226,7 +235,7 @@ class Connection:
             self._renewal_s = time.monotonic() + RENEWAL_SHARE * lifetime_ms / 1000
 
     def _renew(self) -> None:
-        """Authenticate again, after reading all pending responses, which callers receive later."""
+        """Authenticate again. All pending responses are read first and kept until callers receive them."""
         waiting, self._waiting = self._waiting, deque()
         deadline = time.monotonic() + self._timeout_ms / 1000
         early = self._early
@@ -245,7 +254,12 @@ class Connection:
             self.close()
             if not self._answers and is_tls_record(self._size):
                 raise _wants_tls(self._place, self._access.config.protocol)
-            raise ProtocolError("not a Kafka broker's response: its size", path=self._place, found=size, expected=f"4 to {most}")
+            raise ProtocolError(
+                "the response is not a Kafka broker's: its size is out of range",
+                path=self._place,
+                found=size,
+                expected=f"4 to {most}",
+            )
         frame = memoryview(bytearray(size)) if allocate is None else allocate(size)
         self._fill(frame, deadline)
         return frame
@@ -260,29 +274,31 @@ class Connection:
                 self._socket.settimeout(left)
                 count = self._socket.recv_into(memory[filled:])
                 if count == 0:
-                    raise ConnectionResetError("it closed the connection")
+                    raise ConnectionResetError("the broker closed the connection")
                 filled += count
         except OSError as error:
             raise self._lost(error) from None
 
     def _lost(self, error: OSError) -> TidelogError:
         self.close()
-        return self._meant_by(error) or BrokerUnreachableError(f"connection to a broker lost: {_reason(error)}", path=self._place)
+        return self._meant_by(error) or BrokerUnreachableError(
+            f"the connection to a broker was lost: {_reason(error)}", path=self._place
+        )
 
     def _meant_by(self, error: OSError) -> TidelogError | None:
-        """Return the error that explains a closed connection: a TLS alert, or a port with another security protocol."""
+        """Return the error that explains a closed connection: a TLS alert, or a port with a different security protocol."""
         access = self._access
         if access.tls is not None and (alert := alert_error(error, self._place, has_key=access.tls.settings.has_key)):
             return alert
         if isinstance(error, TimeoutError):
             return None
         if not self._answers:
-            # A TLS port closes it at once.
+            # A TLS port closes the connection at once.
             if access.tls is not None:
                 return refusal(self.address, access)
             return _wants_tls(self._place, access.config.protocol) if wants_tls(self.address) else None
         if self._answers == 1 and access.config.sasl is None:
-            # A SASL port closes it after ApiVersions.
+            # A SASL port closes the connection after ApiVersions.
             wrap = None if access.tls is None else (lambda plain: open_tls(plain, self.address, access))
             mechanisms = sasl_mechanisms(self.address, wrap=wrap)
             if mechanisms is not None:

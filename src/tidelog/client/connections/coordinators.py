@@ -2,8 +2,8 @@
 
 | code | action |
 |---|---|
-| COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE | retry: it is being elected, or loading |
-| NOT_COORDINATOR | find it again |
+| COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE | retry: the coordinator is being elected, or is loading |
+| NOT_COORDINATOR | find the coordinator again |
 | others | left to the caller |
 
 Callers with many requests cache coordinators (`Known`); an outdated entry is looked up again.
@@ -42,10 +42,10 @@ PASSING = frozenset(
 )
 
 FIRST_PAUSE_MS = 2
-"""A coordinator that is ending a producer's last transaction needs only a few milliseconds."""
+"""The first wait before a retry: a coordinator that is ending a producer's last transaction needs only a few milliseconds."""
 
 _NEWEST = 3
-"""The last version that has a single key, which is enough here."""
+"""The newest version of FindCoordinator that has a single key, which is enough here."""
 
 
 def find_coordinator(cluster: Cluster, key: str, timer: RetryTimer, key_type: int = GROUP) -> BrokerAddress:
@@ -78,7 +78,7 @@ def ask_coordinator(
     passing: Collection[int] = PASSING,
     known: Known | None = None,
 ) -> M:
-    """Return a coordinator's response. `codes` extracts its error codes; codes in `passing` are retried.
+    """Return the coordinator's response. `codes` extracts the response's error codes; those in `passing` are retried.
 
     The request may be sent more than once. Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError, ProtocolError.
     """

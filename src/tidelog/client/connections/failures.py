@@ -2,13 +2,13 @@
 
 | code | retried | because |
 |---|---|---|
-| NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | yes | another broker leads; metadata names it |
+| NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | yes | another broker leads; the metadata names it |
 | LEADER_, BROKER_, REPLICA_, OFFSET_NOT_AVAILABLE | yes | an election is in progress, or has just ended |
 | UNKNOWN_TOPIC_OR_PARTITION | yes, if metadata has the topic | a broker may not know a new topic yet |
-| KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS and the like | yes | it may be temporary |
+| KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS and the like | yes | the cause may be temporary |
 | others | no | |
 
-`RetryTimer` is the total time of one call; the waits between attempts increase.
+`RetryTimer` limits the total time of one call. The waits between its attempts grow.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIRST_PAUSE_MS = 20
 LAST_PAUSE_MS = 500
 
 CLASSES: dict[int, type[TidelogError]] = {code: cls for cls, (code, _) in reversed(KAFKA_ERROR_CODES.items())}
-"""Kafka's code → error class. If several classes have the code, the first one in the table."""
+"""Kafka's code → error class. If several classes have a code, the first class in the table."""
 CLASSES[ErrorCode.CORRUPT_MESSAGE] = errors.CorruptBatchError
 del CLASSES[ErrorCode.UNKNOWN_SERVER_ERROR]
 """UNKNOWN_SERVER_ERROR is left out, because its class says nothing about the cause."""
@@ -60,10 +60,10 @@ FORBIDDEN = frozenset(
 
 
 def error_for(code: int, what: str, place: object, detail: str | None = None) -> TidelogError:
-    """Return the error for a broker's error code; `what` was requested, `place` is the broker."""
+    """Return the error for a broker's error code. `what` names what was requested, `place` is the broker."""
     name = code_name(code)
     if code in FORBIDDEN:
-        detail = "the user lacks the permission for it"  # Such a message from a broker only repeats the code in words.
+        detail = "the user is not authorized"  # The broker's own message for this code adds nothing.
     text = f"{what}: {detail}" if detail else what
     cls = CLASSES.get(code, BrokerError)
     if issubclass(cls, BrokerError):
@@ -72,7 +72,7 @@ def error_for(code: int, what: str, place: object, detail: str | None = None) ->
 
 
 class RetryTimer:
-    """The time of one call, including all attempts."""
+    """Limits the time of one call, including all its attempts."""
 
     def __init__(self, timeout_ms: int, *, first_pause_ms: float = FIRST_PAUSE_MS) -> None:
         self._timeout_ms = timeout_ms
@@ -80,7 +80,7 @@ class RetryTimer:
         self.restart()
 
     def restart(self) -> None:
-        """Start over after progress."""
+        """Restart the timer after progress."""
         self._end = time.monotonic() + self._timeout_ms / 1000
         self._pause_ms = self._first_pause_ms
 

@@ -1,13 +1,13 @@
 """Finds out what a port that closes a connection silently requires: TLS, SASL, or neither.
 
-| a broker's listener | on a request in plain text | recognized by |
+| a broker's listener | response to a request in plain text | recognized by |
 |---|---|---|
-| SSL, SASL_SSL | sends an alert (15 03), or closes the connection | its answer to a ClientHello: a record (16 03) or an alert |
-| SASL_PLAINTEXT | answers ApiVersions, closes the connection on any other | SaslHandshake: it lists its mechanisms |
-| PLAINTEXT | answers | SaslHandshake gets ILLEGAL_SASL_STATE |
+| SSL, SASL_SSL | sends an alert (15 03), or closes the connection | the response to a ClientHello: a record (16 03) or an alert |
+| SASL_PLAINTEXT | answers ApiVersions, closes the connection on any other request | SaslHandshake: it lists mechanisms |
+| PLAINTEXT | answers | SaslHandshake: it answers ILLEGAL_SASL_STATE |
 
-The probe opens a connection for itself, and runs only after a connection was closed before its first real response. A broker that
-has just stopped refuses the probe's connection; then nothing is reported.
+The probe opens its own connection. It runs only after a client's connection was closed before its first real response. A broker
+that has just stopped refuses the probe's connection; then the probe reports nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_BYTES: Final = 1 << 16
 
 
 def is_tls_record(data: bytes | bytearray) -> bool:
-    """Whether an answer begins like a TLS alert or a TLS handshake message."""
+    """Whether `data` begins like a TLS alert or a TLS handshake message."""
     return len(data) >= 2 and data[0] in (_ALERT, _HANDSHAKE) and data[1] == _TLS_MAJOR
 
 
@@ -48,7 +48,7 @@ def wants_tls(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> bool:
     outgoing = ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # Nothing is sent over it, and it is closed.
+    context.verify_mode = ssl.CERT_NONE  # Nothing is sent over this connection, and it is closed.
     with contextlib.suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
     try:
@@ -74,7 +74,7 @@ def speaks_kafka(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> bool:
 def sasl_mechanisms(
     address: tuple[str, int], timeout_ms: int = PROBE_MS, wrap: Callable[[socket.socket], socket.socket] | None = None
 ) -> list[str] | None:
-    """Return the mechanisms of a SASL port, None if the port or its answer is anything else. `wrap` adds TLS."""
+    """Return the mechanisms of a SASL port; None if the port does not use SASL, or its response is invalid. `wrap` adds TLS."""
     request = b"".join(request_chunks(SaslHandshakeRequest(NO_MECHANISM), 0, 1, "tidelog"))
     try:
         with (
@@ -96,6 +96,6 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         piece = connection.recv(size - len(data))
         if not piece:
-            raise ConnectionResetError("it closed the connection")
+            raise ConnectionResetError("the port closed the connection")
         data += piece
     return bytes(data)

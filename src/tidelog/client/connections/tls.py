@@ -2,13 +2,13 @@
 
 | what happens | raises |
 |---|---|
-| the broker's certificate is for another host, not trusted, or expired | AuthenticationError |
-| the broker requires a client certificate, or refuses the one it got | AuthenticationError |
+| the broker's certificate is for a different host, not trusted, or expired | AuthenticationError |
+| the broker requires a client certificate, or refuses the client's certificate | AuthenticationError |
 | the port does not speak TLS; no common version or cipher | SecurityProtocolError |
 | there is no answer, or the connection is lost | BrokerUnreachableError |
 
 With TLS 1.3 a client certificate is refused after the handshake: the first read then finds the alert, unless a connection reset
-has discarded it. `refusal` connects again, and only listens.
+has discarded the alert. `refusal` therefore connects again and sends nothing, so that it can read the alert.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ RECORD_BYTES: Final = 16_384
 
 
 def open_tls(sock: socket.socket, address: BrokerAddress, access: Access) -> ssl.SSLSocket:
-    """Return the socket with TLS; its timeout stays, and limits the handshake. Raises the errors of the table above."""
+    """Return the socket wrapped in TLS. Its timeout is unchanged and also limits the handshake. Raises the errors in the
+    table above.
+    """
     assert access.tls is not None
     context = access.tls.get()
     try:
@@ -46,7 +48,7 @@ def open_tls(sock: socket.socket, address: BrokerAddress, access: Access) -> ssl
             raise no_tls(str(address)) from None
         raise BrokerUnreachableError(f"TLS with a broker failed: {_reason(error)}", path=str(address)) from None
     except ValueError as error:  # Not a valid host name.
-        raise SecurityProtocolError(f"not a name for TLS: {error}", path=str(address)) from None
+        raise SecurityProtocolError(f"the host name cannot be used for TLS: {error}", path=str(address)) from None
 
 
 def refusal(address: BrokerAddress, access: Access) -> TidelogError | None:
@@ -70,7 +72,7 @@ def refusal(address: BrokerAddress, access: Access) -> TidelogError | None:
 
 
 def is_quiet(sock: ssl.SSLSocket) -> bool:
-    """Whether no application data has arrived, and the peer is connected. TLS tickets may arrive at any time."""
+    """Whether the peer is connected and no application data has arrived. TLS tickets may arrive at any time and do not count."""
     sock.settimeout(0)
     with contextlib.suppress(OSError):
         try:
@@ -81,7 +83,7 @@ def is_quiet(sock: ssl.SSLSocket) -> bool:
 
 
 def send_joined(sock: ssl.SSLSocket, chunks: Sequence[memoryview]) -> None:
-    """Send many chunks; small ones share a record."""
+    """Send the chunks; small chunks share a TLS record."""
     waiting = bytearray()
     for chunk in chunks:
         if len(waiting) + len(chunk) <= RECORD_BYTES:

@@ -1,4 +1,4 @@
-"""Reads a group's committed offsets, waiting until they are stable: for programs that store their progress in a group.
+"""Reads a group's committed offsets, waiting until they are stable. For programs that store their progress in a group.
 
 | `require_stable` | while a transaction that may change an offset is open |
 |---|---|
@@ -6,7 +6,7 @@
 | False | return the offset committed before it |
 
 Brokers before Kafka 2.5 do not support stable offsets. After `BatchAppender.init` no transaction of that transactional id is
-open, but such a broker shows the offsets of the last one only a moment after its end.
+open, but such a broker shows the last transaction's offsets only a moment after the transaction has ended.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _NOTHING = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_P
 def committed_offsets(
     cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None, *, require_stable: bool = True
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Return (offset, metadata) of each of `keys`, None for all partitions; those without a committed offset are left out.
+    """Return the (offset, metadata) committed for each of `keys`; `keys` None means all partitions.
 
-    Raises what `fetch_committed` raises.
+    Partitions without a committed offset are left out. Raises the errors of `fetch_committed`.
     """
     found = fetch_committed(cluster, group, keys, require_stable=require_stable)
     return {key: (one.committed_offset, one.metadata or "") for key, one in found.items()}
@@ -44,7 +44,7 @@ def committed_offsets(
 def fetch_committed(
     cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None, *, require_stable: bool
 ) -> dict[TopicPartition, OffsetFetchResponsePartition]:
-    """Return the coordinator's answer for each of `keys` with a committed offset, None for all such partitions.
+    """Return the coordinator's result for each of `keys` that has a committed offset; `keys` None means all partitions.
 
     Raises BrokerError (also if an offset stays unstable until the cluster's timeout), BrokerUnreachableError,
     UnsupportedVersionError (before Kafka 0.10.2).
@@ -69,7 +69,7 @@ def fetch_committed(
     )
     if answer.error_code and answer.error_code not in _NOTHING:
         raise error_for(answer.error_code, f"offsets of group {group!r}", cluster)
-    # The named partitions may not exist (yet).
+    # The partitions in `keys` may not exist (yet).
     nothing = frozenset() if keys is None else _NOTHING
     found: dict[TopicPartition, OffsetFetchResponsePartition] = {}
     for topic in answer.topics:

@@ -1,10 +1,10 @@
-"""The lag of a group on any Kafka-compatible brokers; `lag` explains each number.
+"""The lag of a group on any Kafka-compatible broker; `lag` explains each number.
 
 | fact | source |
 |---|---|
 | committed offsets | the group's coordinator |
-| log start, readable end | ListOffsets; the end is requested first, so that later appends do not matter |
-| the next record | the log itself, see `next_records` |
+| log start, readable end | ListOffsets; the end is requested first, so that records appended later do not matter |
+| the first record at or after the committed offset | the log, see `next_records` |
 | the group's rate | its commits of the last minutes, read from ``__consumer_offsets`` |
 | the topic's rate | ListOffsets by time |
 | retention | the topic's configuration and size (DescribeLogDirs): the earliest time, because segments are not visible |
@@ -46,26 +46,27 @@ from tidelog.reader.time_search import FoundOffset
 from tidelog.records.records import Bounds, iter_records
 
 WINDOW_MS = 10 * 60 * 1000
-"""Rates are those of the last ten minutes."""
+"""The default window: rates are averages over the last ten minutes."""
 
 MAX_HISTORY_OFFSETS = 200_000
-"""At most this many offsets, the last ones of a partition of ``__consumer_offsets``, are read for a rate: many groups share it.
+"""At most this many offsets, the last ones in a partition of ``__consumer_offsets``, are read for a rate. Many groups share the
+partition.
 """
 
 
 class GroupLag(NamedTuple):
-    """A group, and its lag in each partition with a committed offset or an assigned member."""
+    """A group, and its lag in each partition that has a committed offset or is assigned to a member."""
 
     description: GroupDescription
     partitions: tuple[PartitionLag, ...]
     without_log: tuple[TopicPartition, ...]
-    """Partitions of the group whose topic is gone, or that have no leader."""
+    """Partitions of the group whose topic no longer exists, or that have no leader."""
     missing: tuple[MissingOffsets, ...] = ()
-    """For a folder: missing records that could change the result."""
+    """For a data folder: records of ``__consumer_offsets`` that are missing and could change the result."""
 
 
 class Ends(NamedTuple):
-    """Where a partition starts and ends, and where its readable part ends."""
+    """A partition's log start, log end, and the end of its readable records."""
 
     log_start_offset: int
     high_watermark: int
@@ -81,11 +82,11 @@ def group_lag(
     window_ms: int = WINDOW_MS,
     history: CommitLog | None = None,
 ) -> GroupLag:
-    """Return a group's lag. Rates are those of the last `window_ms`.
+    """Return a group's lag. Rates are averages over the last `window_ms`.
 
     `history` holds the commits of at least that window, for callers that read the commits of many groups at once
-    (`read_commits`). Raises BrokerUnreachableError, BrokerError, UnsupportedVersionError, CorruptDataError. An unknown group is
-    `Dead`, without partitions.
+    (`read_commits`). Raises BrokerUnreachableError, BrokerError, UnsupportedVersionError, CorruptDataError. An unknown group has
+    the state `Dead` and no partitions.
     """
     description = describe_group(cluster, group)
     shared = share_offsets(cluster, group) if description.type == SHARE else {}
@@ -97,7 +98,7 @@ def group_lag(
     positions = {
         key: (max(committed[key].offset, end.log_start_offset), end.end_offset) for key, end in ends.items() if key in committed
     }
-    # A share group with a lag of 0 is done with all records, even if its start offset is before some of them.
+    # A share group with a lag of 0 has processed all records, even if its start offset is before some of them.
     searched = {key: held for key, held in positions.items() if key not in shared or shared[key].lag != 0}
     records = dict.fromkeys(positions) | dict(next_records(cluster, searched, isolation))
     rates = {} if shared else _group_rates(cluster, group, positions, now_ms, window_ms, history)
@@ -119,7 +120,7 @@ def _starts(shared: Mapping[TopicPartition, ShareOffset]) -> dict[TopicPartition
 
 
 def _delivered(shared: ShareOffset | None, ends: Ends) -> int:
-    """Return how many records after the start offset a share group is done with, computed from the lag that brokers report."""
+    """Return how many records after its start offset a share group has processed, computed from the lag that brokers report."""
     if shared is None or shared.lag < 0:
         return 0
     return max(0, ends.high_watermark - max(shared.start_offset, ends.log_start_offset) - shared.lag)
@@ -137,7 +138,7 @@ def with_leaders(cluster: Cluster, keys: Mapping[TopicPartition, object]) -> lis
 
 
 def log_ends(cluster: Cluster, keys: list[TopicPartition], isolation: Isolation) -> dict[TopicPartition, Ends]:
-    """Return where partitions end, and then where they start."""
+    """Request the partitions' ends first, then their starts; return both."""
     stable = list_offsets(cluster, dict.fromkeys(keys, LATEST), isolation)
     marks = stable if isolation == "read_uncommitted" else list_offsets(cluster, dict.fromkeys(keys, LATEST))
     starts = list_offsets(cluster, dict.fromkeys(keys, EARLIEST))
@@ -193,13 +194,13 @@ class CommitLog(NamedTuple):
 
     commits: Mapping[str, Commits]
     is_whole: bool
-    """Whether these are all commits since the requested time: only a part of the topic is read."""
+    """Whether these are all commits since the requested time. False if some could not be read, or exceeded the limit."""
 
 
 def read_commits(cluster: Cluster, groups: Iterable[str], since_ms: int) -> CommitLog | None:
     """Return the commits of groups since a time (epoch ms). The groups must share a partition of ``__consumer_offsets``.
 
-    None if that topic cannot be read, for example for lack of permission.
+    Return None if that topic cannot be read, for example because the client is not authorized.
     """
     names = list(groups)
     try:
@@ -218,7 +219,9 @@ def _group_rates(
     window_ms: int,
     history: CommitLog | None,
 ) -> dict[TopicPartition, GroupRate]:
-    """Return the group's rates, if known: not if clients may not read the offsets topic, for example."""
+    """Return the group's rate in each partition; empty if rates are unknown, for example because the offsets topic cannot be
+    read.
+    """
     since_ms = max(0, now_ms - window_ms)
     history = history or read_commits(cluster, [group], since_ms)
     if history is None:
@@ -226,7 +229,7 @@ def _group_rates(
     commits = history.commits[group]
     found = {}
     for key in keys:
-        # A late commit is included in any case: the coordinator's clock stamps commits and records alike.
+        # No commit is missed: the coordinator's clock sets the timestamps of both commits and records.
         known = [one for one in commits.get(key, ()) if one.time_ms >= since_ms]
         rate = group_rate(known, now_ms, window_ms) if known or history.is_whole else None
         if rate is not None:

@@ -7,12 +7,12 @@
 | an offset | that offset, limited to the log |
 
 The readable end is the last stable offset, so that records of open transactions are not skipped; with read_uncommitted it is the
-high watermark. If a broker finds no record for a time although its largest timestamp is later (Kafka may do so,
-docs/decisions/0002), the log is searched.
+high watermark. If a broker finds no record for a time although the partition's largest timestamp is later (Kafka may do
+so, docs/decisions/0002), the log is searched.
 
-The records that are read again, or skipped, are counted by batch headers in the log; records that consumers do not get are not
-counted. If that would read more than `MAX_COUNTED_BYTES`, the number of offsets is reported instead, which is an upper bound;
-`is_exact` is False then.
+The records that are read again, or skipped, are counted from the log's batch headers. Records that consumers do not get are not
+counted. If counting would read more than `MAX_COUNTED_BYTES`, the number of offsets is reported instead, which is an upper bound,
+and `is_exact` is False.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tidelog.records.records import Bounds, iter_records
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_COUNTED_BYTES = 64 * 1024 * 1024
-"""The most bytes of the log that are read for counting, for all partitions of a reset together."""
+"""The largest number of bytes that one reset reads to count records, over all its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ToOffset:
 
 
 class ToEnd(enum.Enum):
-    """One of the ends of the log."""
+    """An end of the log: its first offset or its readable end."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -83,13 +83,13 @@ class PartitionReset:
     """The record that the group would have read next; None if there is no such record, or the group had no committed offset."""
     new_offset: int
     new_record: NextRecord | None
-    """The record that the group reads next now; None at the end."""
+    """The record that the group reads next after the reset; None at the end."""
     again: int
-    """Records that the group reads again."""
+    """The number of records that the group reads again."""
     skipped: int
-    """Records that the group skips."""
+    """The number of records that the group skips."""
     is_exact: bool
-    """True if records were counted, False if offsets were."""
+    """True if records were counted, False if offsets were counted instead."""
     note: str = ""
     """A note on the new offset."""
 
@@ -99,7 +99,7 @@ class PartitionReset:
         return TopicPartition(self.topic, self.partition)
 
 
-NOTHING_THAT_LATE = "no record is at or after that time: the end of the log"
+NOTHING_THAT_LATE = "no record is at or after that time: using the end of the log"
 
 
 def plan_reset(
@@ -111,7 +111,7 @@ def plan_reset(
 ) -> list[PartitionReset]:
     """Return the effect of setting a group's offsets to a target, without changing anything.
 
-    `partitions` are partitions, or topics for all of their partitions; by default those with committed offsets.
+    `partitions` lists partitions, or topics for all their partitions; by default all partitions with committed offsets.
 
     Raises:
         BrokerError: the group has members (NON_EMPTY_GROUP), or another error of a broker.
@@ -155,7 +155,7 @@ def plan_reset(
 
 
 def check_without_members(cluster: Cluster, group: str) -> None:
-    """Raise BrokerError if a group has members: members would continue from their own positions, and commit them."""
+    """Raise BrokerError if a group has members: members would continue from their own positions, and commit those."""
     found = describe_group(cluster, group)
     if found.state not in (EMPTY, DEAD):
         count = len(found.members)
@@ -179,10 +179,10 @@ def _wanted(
 ) -> list[TopicPartition]:
     if partitions is None:
         if not committed:
-            raise NotFoundError(f"group {group!r} has committed no offsets: name the topics", path=str(cluster))
+            raise NotFoundError(f"group {group!r} has no committed offsets: name the topics to reset", path=str(cluster))
         keys = with_leaders(cluster, committed)
         if not keys:
-            raise NotFoundError(f"the topics of group {group!r} are gone", path=str(cluster))
+            raise NotFoundError(f"none of the topics of group {group!r} exists any longer", path=str(cluster))
         return sorted(keys)
     wanted: set[TopicPartition] = set()
     for one in partitions:
@@ -192,7 +192,7 @@ def _wanted(
             cluster.leader(one)  # its error names the partitions that exist
             wanted.add(one)
     if not wanted:
-        raise UnknownTopicOrPartitionError("no partition to reset", path=str(cluster))
+        raise UnknownTopicOrPartitionError("there is no partition to reset", path=str(cluster))
     return sorted(wanted)
 
 
@@ -202,7 +202,7 @@ def _new_offsets(
     notes: dict[TopicPartition, str] = {}
     if isinstance(target, ToOffset):
         if target.offset < 0:
-            raise InvalidArgumentError("an invalid offset to reset to", found=target.offset, expected="0 or more")
+            raise InvalidArgumentError("the offset to reset to is invalid", found=target.offset, expected="0 or more")
         offsets = {}
         for key, end in ends.items():
             offsets[key] = min(max(target.offset, end.log_start_offset), end.end_offset)
@@ -217,7 +217,7 @@ def _new_offsets(
     assert isinstance(target, ToTime)
     offsets = {}
     for key, offset in first_offsets_at(cluster, target.time_ms, ends, isolation).items():
-        # Records appended since the ends were read come after them.
+        # Records appended since the ends were read are after those ends.
         is_late = offset is None or offset >= ends[key].end_offset
         offsets[key] = ends[key].end_offset if offset is None or is_late else max(offset, ends[key].log_start_offset)
         if is_late:
@@ -228,9 +228,10 @@ def _new_offsets(
 def first_offsets_at(
     cluster: Cluster, time_ms: int, ends: Mapping[TopicPartition, Ends], isolation: Isolation
 ) -> dict[TopicPartition, int | None]:
-    """Return the first record at or after a time in each partition, None if there is none; a broker's "none" is checked.
+    """Return the offset of the first record at or after a time in each partition, None if there is none.
 
-    Raises UnsupportedForMessageFormatError if records have no timestamps, and what `list_offsets` raises.
+    A broker's "none" is checked by searching the log. Raises UnsupportedForMessageFormatError if records have no timestamps, and
+    the errors of `list_offsets`.
     """
     answers = list_offsets(cluster, dict.fromkeys(ends, time_ms), isolation)
     found: dict[TopicPartition, int | None] = {}
@@ -243,7 +244,7 @@ def first_offsets_at(
         try:
             largest = list_offsets(cluster, dict.fromkeys(doubtful, MAX_TIMESTAMP))
         except UnsupportedVersionError:
-            return found  # Kafka before 3.0 does not report its largest timestamp; searching all partitions seldom finds any.
+            return found  # Kafka before 3.0 does not report the largest timestamp.
         for key, answer in largest.items():
             if isinstance(answer, FoundOffset) and answer.timestamp >= time_ms:
                 found[key] = _search(cluster, key, time_ms, ends[key], isolation)
@@ -261,7 +262,7 @@ def _search(cluster: Cluster, key: TopicPartition, time_ms: int, ends: Ends, iso
 
 
 class RecordCounter:
-    """Counts the records between two offsets that a consumer would get, reading at most a budget of bytes."""
+    """Counts the records that a consumer would get between two offsets, reading at most a limited number of bytes."""
 
     def __init__(self, cluster: Cluster, isolation: Isolation, limit_bytes: int) -> None:
         self._cluster = cluster
@@ -269,7 +270,7 @@ class RecordCounter:
         self._left_bytes = limit_bytes
 
     def count(self, key: TopicPartition, start: int, end: int) -> tuple[int, bool]:
-        """Return the count, and True if it counts records or False if it counts offsets."""
+        """Return the count, and True if records were counted, False if offsets were counted instead."""
         if start >= end:
             return 0, True
         place = f"{self._cluster} {key.topic}-{key.partition}"

@@ -2,13 +2,13 @@
 
 | request | API | sent to |
 |---|---|---|
-| all groups | ListGroups (key 16) | every broker: each knows those that it coordinates |
+| all groups | ListGroups (key 16) | every broker: each knows the groups that it coordinates |
 | state, members, assignments | DescribeGroups (15) | the group's coordinator |
-| the same for groups of the newer protocols | `modern_groups` | |
+| the same for groups of the newer protocols | see `modern_groups` | the group's coordinator |
 | committed offsets, of all partitions | OffsetFetch (9) v2 and later, Kafka 0.10.2 | the coordinator |
 | commits by a non-member | OffsetCommit (8) | the coordinator, which refuses while the group has members |
 
-The results are classes of `groups.description`, as for groups in a data folder.
+The results are instances of the classes in `groups.description`, as for groups in a data folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NO_GENERATION = -1
 
 
 def list_groups(cluster: Cluster) -> list[GroupListing]:
-    """Return all groups, by name. Raises BrokerUnreachableError if a broker does not answer, BrokerError."""
+    """Return all groups, sorted by name. Raises BrokerUnreachableError if a broker does not answer, BrokerError."""
     cluster.refresh(None)
     found: dict[str, GroupListing] = {}
     for address in dict.fromkeys(cluster.brokers.values()):
@@ -70,9 +70,10 @@ def list_groups(cluster: Cluster) -> list[GroupListing]:
 
 
 def describe_group(cluster: Cluster, group: str) -> GroupDescription:
-    """Return a group's state and members; an unknown group is `Dead`. Raises BrokerError, BrokerUnreachableError.
+    """Return a group's state and members. An unknown group has the state `Dead`. Raises BrokerError, BrokerUnreachableError.
 
-    DescribeGroups also reports groups of other types as dead; then the coordinator's list of groups is used.
+    DescribeGroups also reports groups of newer protocols as `Dead`. For a dead group, the brokers' lists of groups are
+    therefore checked as well.
     """
     found = _describe(cluster, group)
     if found.state == DEAD:
@@ -103,8 +104,7 @@ def _describe(cluster: Cluster, group: str) -> GroupDescription:
 
 
 def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """Return a group's committed offsets of all partitions; an empty result if the group is unknown. Brokers do not report commit
-    times.
+    """Return a group's committed offsets in all partitions; empty if the group is unknown. Brokers do not report commit times.
 
     Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.10.2).
     """
@@ -115,7 +115,7 @@ def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Comm
 
 
 def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "") -> None:
-    """Set a group's offsets, all with the same metadata; if one is refused, none is set. The group must have no members.
+    """Commit offsets for a group, all with the same metadata. If one is refused, none is set. The group must have no members.
 
     Raises BrokerError: UNKNOWN_MEMBER_ID while the group has members, and other errors of the coordinator.
     """

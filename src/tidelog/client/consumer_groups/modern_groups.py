@@ -3,8 +3,8 @@
 | information | request | since Kafka |
 |---|---|---|
 | a consumer group's state and members | ConsumerGroupDescribe (key 69) | 3.7 |
-| a share group's | ShareGroupDescribe (77) v1 | 4.1 |
-| a share group's start offsets | DescribeShareGroupOffsets (90) | 4.1; the lag 4.2 |
+| a share group's state and members | ShareGroupDescribe (77) v1 | 4.1 |
+| a share group's start offsets | DescribeShareGroupOffsets (90) | 4.1; its lag since 4.2 |
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OFFSETS_NEWEST = 1
 
 
 class ShareOffset(NamedTuple):
-    """A share group's start offset in a partition, and its lag; -1 if the brokers do not report it."""
+    """A share group's start offset in a partition, and its lag there, -1 if the brokers do not report the lag."""
 
     start_offset: int
     lag: int

@@ -1,15 +1,15 @@
-"""The first record that a reader would get from an offset on, in many partitions at once.
+"""Finds the first record at or after an offset that a reader would get, in many partitions at once.
 
-One fetch names all partitions of a leader, with a small limit for each: nearly always the next record is in the first batch. A
-batch over the limit is returned whole only for the first partition with data (KIP-74), so partitions that got nothing come first
-in the next request, with a larger limit.
+One fetch names all partitions of a leader. Each has a small limit, because that record is nearly always in the first batch. A
+batch over the limit is returned whole only for the first partition with data (KIP-74). Partitions that got nothing therefore come
+first in the next request, with a larger limit.
 
 | an answer without a record | action |
 |---|---|
 | control or aborted batches | continue after them |
-| nothing, and the partition was the request's first | ask again, with time for tiered storage (KIP-405) |
+| nothing, and the partition was the request's first | fetch again, with time for tiered storage (KIP-405) |
 | nothing again | no record: no batch is left up to the end, perhaps because of compaction |
-| nothing, for any other partition | ask again: the others used up the response |
+| nothing, for any other partition | fetch again: the partitions before it used up the response |
 | the offset is below the log start | continue at the log start: retention has deleted records |
 """
 
@@ -36,14 +36,14 @@ FIRST_BYTES = 16 * 1024
 """The first request's limit per partition, in bytes: most batches are smaller."""
 
 MOST_BYTES = 4 * 1024 * 1024
-"""The largest limit of a request, in bytes; only brokers before 0.10.1 need a higher one to return a larger batch."""
+"""The largest limit of a request, in bytes; only brokers before 0.10.1 need a higher limit to return a larger batch."""
 
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
 MAX_PARTITIONS = 1_000
-"""The most partitions of one request."""
+"""The largest number of partitions in one request."""
 
 MAX_WAIT_MS = 200
-"""How long a broker may wait for data when a partition is asked again."""
+"""How long a broker may wait for data when a partition is fetched again."""
 
 _LENGTH = Struct(">i")
 
@@ -82,7 +82,7 @@ class _Search:
         return self._found
 
     def _moved_on(self) -> list[TopicPartition]:
-        """Return the partitions in which retention has deleted records meanwhile."""
+        """Return the partitions in which retention has deleted records since the search began."""
         found = []
         for key, start in list_offsets(self._cluster, dict.fromkeys(self._out_of_range, EARLIEST)).items():
             if isinstance(start, FoundOffset) and self._at[key] < start.offset < self._end[key]:
@@ -144,7 +144,7 @@ class _Search:
         return failed
 
     def _take(self, key: TopicPartition, answer: PartitionData, place: BrokerAddress, *, is_first: bool) -> bool:
-        """Process an answer; return False if the partition must be asked again."""
+        """Process a partition's result. Return False if the partition must be fetched again."""
         at, end = self._at[key], self._end[key]
         if answer.error_code:
             self._out_of_range.append(key)
@@ -163,7 +163,7 @@ class _Search:
             # An old version truncates a batch over the limit: fetch the whole batch.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES or length + 12 <= self._bytes[key]:
-                raise CorruptBatchError("an invalid batch length", path=str(place), found=length)
+                raise CorruptBatchError("the length of a batch is invalid", path=str(place), found=length)
             self._bytes[key] = length + 12
             return False
         self._bytes[key] = min(2 * self._bytes[key], MOST_BYTES)
@@ -177,5 +177,5 @@ class _Search:
 def first_records(
     cluster: Cluster, starts: Mapping[TopicPartition, int], isolation: Isolation
 ) -> dict[TopicPartition, NextRecord | None]:
-    """Return the first record at or after an offset in each partition, up to the end."""
+    """Return the first record at or after the offset in `starts`, for each partition, up to the partition's readable end."""
     return next_records(cluster, {key: (start, MAX_OFFSET) for key, start in starts.items()}, isolation)

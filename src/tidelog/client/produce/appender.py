@@ -1,9 +1,9 @@
 """Appends records, acknowledged by all in-sync replicas before the call returns.
 
-If the broker assigns producer ids (0.11), every batch has one and a sequence. A batch that is resent after a lost connection is
-then recognized, so its records are stored once and in order. Without producer ids a lost response is an error, and nothing is
-resent. Topics in formats v0 and v1 (`message.format.version`, up to Kafka 3.9) refuse batches with a producer id, so batches for
-them have none.
+If the broker assigns producer ids (0.11), every batch has a producer id and a sequence. The broker then recognizes a batch that
+is resent after a lost connection, so its records are stored once and in order. Without producer ids a lost response is an error,
+and nothing is resent. Topics in formats v0 and v1 (`message.format.version`, up to Kafka 3.9) refuse batches with a producer id,
+so batches for them have none.
 
 `produce_pipeline` sends, and has the table of Produce's versions.
 """
@@ -32,14 +32,16 @@ BATCH_BYTES = 1_000_000
 """The most bytes of records in a batch before compression; brokers accept 1,048,588 unless configured otherwise."""
 
 WAITING_BYTES = 1 << 20
-"""When this many bytes of batches wait to be sent, no more are built."""
+"""While this many bytes of batches wait to be sent, no further batches are built."""
 
 _HEADERS_VERSION = 3
 _ZSTD_VERSION = 7
 
 
 class Produced(NamedTuple):
-    """Where a record was stored. `timestamp` (ms) is what readers will see, -1 for none; `timestamp_type` as in `ReadRecord`."""
+    """Where a record was stored. `timestamp` (ms) is what readers will see, -1 for none; `timestamp_type` is as in
+    `ReadRecord`.
+    """
 
     topic: str
     partition: int
@@ -65,7 +67,7 @@ class _Records:
     def note(self, done: Appended, results: list[Produced | None]) -> None:
         """Store the offsets of an acknowledged batch in the caller's list."""
         for i, (place, record) in enumerate(zip(self.places, self.records, strict=True)):
-            # A duplicate that the broker no longer remembers is acknowledged without offsets.
+            # A broker acknowledges a duplicate without offsets if it no longer remembers the batch.
             offset = done.base_offset + i if done.base_offset >= 0 else -1
             if done.magic == 0:
                 timestamp, kind = NO_TIMESTAMP, NO_TIMESTAMP_TYPE
@@ -77,13 +79,13 @@ class _Records:
 
 
 class Appender:
-    """Appends to any partition. Use it only on the thread of its cluster."""
+    """Appends records to any partition. Use it only on the thread that uses its cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._pipeline = ProducePipeline(cluster, None, MAX_IN_FLIGHT, repeats_plain=False)
         self._is_ready = False
-        """Whether there is a producer id whose sequences are still certain."""
+        """Whether there is a producer id, and it is certain which of its sequences the broker has seen."""
         self._turn = 0
 
     def partition_for(self, topic: str, key: bytes | None) -> int:
@@ -96,7 +98,7 @@ class Appender:
         return partitions[at % len(partitions)]
 
     def take_turns(self) -> None:
-        """Send the next records that have no key to the next partition."""
+        """Switch to the next partition for records that have no key."""
         self._turn += 1
 
     def append(
@@ -105,9 +107,9 @@ class Appender:
         """Append records, in order per partition, and return where each was stored. The records' `offset` is ignored.
 
         Raises:
-            InvalidTimestampError, RecordValidationError: the broker refuses records, and says which ones of the batch.
+            InvalidTimestampError, RecordValidationError: the broker refuses records, and says which records of the batch.
             RecordTooLargeError, UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
-            After any error, batches that were acknowledged before stay.
+            After any error, batches acknowledged before it remain in the log.
         """
         queues = _batches(records, batch_bytes)
         if not queues:

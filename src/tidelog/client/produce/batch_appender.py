@@ -1,14 +1,14 @@
-"""Appends finished batches to any partitions: idempotent, with several requests in flight, in transactions if there is a
-transactional id.
+"""Appends finished batches to any partitions. It is idempotent, keeps several requests in flight, and uses transactions if it has
+a transactional id.
 
 | | |
 |---|---|
-| a batch | magic 2, any codec, consecutive offsets; producer, sequence, transactional bit and checksum are set in place, once |
-| sending | by `produce_pipeline`, soon; once 1 MiB waits, `append` blocks |
-| a partition new to a transaction | added before its first batch is sent, together with other new ones |
+| a batch | magic 2, any codec, consecutive offsets; producer, sequence, transactional bit and checksum are set once, in place |
+| sending | `produce_pipeline` sends batches soon; `append` blocks while 1 MiB or more waits |
+| a partition that is new to a transaction | it is added before its first batch is sent, together with other new partitions |
 
-After an error a transaction can only be aborted. `abort` then gets a new epoch: sequences start over, and late requests are
-refused instead of becoming part of the next transaction. If this producer is fenced, `abort` does nothing.
+After an error a transaction can only be aborted. `abort` then gets a new epoch. Sequences restart from 0, and brokers refuse late
+requests, which would otherwise become part of the next transaction. If this producer is fenced, `abort` does nothing.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _ZSTD_VERSION = 7
 
 
 class BatchAppender:
-    """Appends finished batches to partitions. Blocking, for one thread; the cluster's `timeout_ms` limits the time without
-    progress.
+    """Appends finished batches to partitions. Its calls block; it is not thread-safe. The cluster's `timeout_ms` limits the time
+    without progress.
 
     Methods raise BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.11), UnknownTopicOrPartitionError,
     and the errors for refused batches (RecordTooLargeError, RecordValidationError, ...). `append` may raise an earlier batch's
@@ -67,12 +67,12 @@ class BatchAppender:
         self._is_empty = True
         """Whether the transaction is empty, so that the coordinator does not know about it."""
         self._is_committing = False
-        """Whether the markers of the last transaction may not be written yet."""
+        """Whether the last commit's markers may be missing from some partitions."""
         self._failure: TidelogError | None = None
 
     @property
     def producer(self) -> Producer:
-        """Id and epoch; `NO_PRODUCER` before `init`."""
+        """The producer id and epoch; `NO_PRODUCER` before `init`."""
         return self._pipeline.producer
 
     def __enter__(self) -> Self:
@@ -99,9 +99,9 @@ class BatchAppender:
         self._is_begun = True
 
     def append(self, key: TopicPartition, batch: bytearray, tag: object = None) -> None:
-        """Append a batch, which the appender then owns and changes. `flush` returns it with its `tag`.
+        """Append a batch, which the appender then owns and changes. `flush` returns where it was stored, with its `tag`.
 
-        Raises InvalidArgumentError unless it is exactly one data batch of format v2 with consecutive offsets.
+        Raises InvalidArgumentError unless `batch` is exactly one data batch of format v2 with consecutive offsets.
         """
         self._check(is_begun=self._coordinator is not None)
         header = read_header(batch)
@@ -114,7 +114,7 @@ class BatchAppender:
             )
         if header.record_count != header.last_offset - header.base_offset + 1:
             raise InvalidArgumentError(
-                f"cannot append to {key.topic}-{key.partition}: a batch with gaps between its offsets",
+                f"cannot append to {key.topic}-{key.partition}: the batch has gaps between its offsets",
                 found=f"{header.record_count} records in {header.last_offset - header.base_offset + 1} offsets",
             )
         oldest = _ZSTD_VERSION if header.codec is Codec.ZSTD else _OLDEST_VERSION
@@ -130,8 +130,8 @@ class BatchAppender:
                     self._pipeline.wait()
 
     def flush(self) -> list[Appended]:
-        """Wait until everything is acknowledged; return where each batch was stored since the last flush, in order of
-        `append`.
+        """Wait until all batches are acknowledged. Return where each batch since the last flush was stored, in the order of the
+        `append` calls.
         """
         self._check(is_begun=None)
         self._settle()
@@ -140,7 +140,7 @@ class BatchAppender:
         return done
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Add a group's (offset, metadata) to the transaction. The topics must exist in this cluster."""
+        """Add a group's offsets, each with its metadata, to the transaction. The topics must exist in this cluster."""
         self._check(is_begun=True)
         if offsets:
             with self._noting():
@@ -150,10 +150,10 @@ class BatchAppender:
                 self._coordinator.commit_offsets(self.producer, group, offsets)
 
     def commit(self) -> None:
-        """Wait until everything is acknowledged, then commit; readers see the whole transaction a moment later.
+        """Wait until all batches are acknowledged, then commit. Readers see the whole transaction a moment later.
 
-        Kafka writes its markers after it has answered: see `wait_until_visible`. If the response never arrives, it is unknown
-        whether the transaction was committed; the group's offsets show that after the next `init`.
+        Kafka answers before it writes the markers: see `wait_until_visible`. If the response never arrives, it is unknown whether
+        the transaction was committed. The group's offsets show the outcome after the next `init`.
         """
         self._check(is_begun=True)
         self._settle()
@@ -176,8 +176,8 @@ class BatchAppender:
             self._is_committing = False
 
     def leave_open(self) -> Producer:
-        """Wait until everything is acknowledged, and leave the transaction open. Return the id and epoch with which another
-        process can end it; this producer then needs a new `init`.
+        """Wait until all batches are acknowledged, and leave the transaction open. Return the producer id and epoch with which
+        another process can end the transaction. This producer then needs a new `init`.
         """
         self._check(is_begun=True)
         self._settle()
@@ -187,14 +187,13 @@ class BatchAppender:
         return left
 
     def abort(self) -> None:
-        """Abort the transaction, so that read_committed readers see nothing of it, and clear errors.
+        """Abort the transaction, so that read_committed readers see none of its records, and clear errors.
 
-        Sends nothing if there is no transaction. Sends nothing either if this producer was fenced: its successor has ended the
-        transaction.
+        Sends nothing if there is no transaction, or if this producer was fenced: its successor has ended the transaction.
         """
         if self._coordinator is None or not self._is_begun or isinstance(self._failure, ProducerFencedError):
             if self._coordinator is None:
-                # The sequences are uncertain: init() gets a new id.
+                # The sequences are uncertain: init() gets a new producer id.
                 self._pipeline.producer = NO_PRODUCER
             self._forget()
             return
@@ -242,7 +241,7 @@ class BatchAppender:
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
-        """Keep the first error: later calls raise the same."""
+        """Keep the first error, so that later calls raise it again."""
         try:
             yield
         except TidelogError as error:

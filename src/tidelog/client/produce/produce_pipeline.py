@@ -1,4 +1,4 @@
-"""Sends batches to brokers: several requests in flight to each, with retries in order and without duplicates.
+"""Sends batches to brokers. Several requests to each broker are in flight; retries keep the order and cause no duplicates.
 
 | | |
 |---|---|
@@ -9,10 +9,10 @@ A retry does not duplicate records (KIP-98), because brokers remember the last f
 
 | what happens to a batch | action |
 |---|---|
-| its response is lost, or has a retriable error | resend it and all later ones: same order, same sequences |
+| its response is lost, or has a retriable error | resend it and all later batches: same order, same sequences |
 | it is a duplicate | the response has its offset |
-| its sequence is out of order, and an earlier one failed | resend it after that one |
-| it is the oldest pending one, and out of order | OutOfOrderSequenceError: the broker has lost records of this producer |
+| its sequence is out of order, and an earlier batch failed | resend it after that batch |
+| its sequence is out of order, and no older one is pending | OutOfOrderSequenceError: the broker lost the producer's records |
 | it is the producer's first in the partition | wait for its response before sending more: brokers accept any first sequence |
 
 | version of Produce | since | batches are sent as |
@@ -23,9 +23,9 @@ A retry does not duplicate records (KIP-98), because brokers remember the last f
 | 7 | 2.1 (KIP-110) | the same, also with zstd |
 | 8 | 2.4 (KIP-467) | the response says which record was refused, and why |
 
-Brokers before 0.11 and topics in message format v0 or v1 do not support producer ids: without a transactional id, batches are
-sent there without one, one at a time. If such a response is lost, `repeats_plain` decides: the batch is resent and may be
-duplicated, or an error is raised.
+Brokers before 0.11 and topics in message format v0 or v1 do not support producer ids. Unless there is a transactional id, batches
+for them are sent without a producer id, one at a time. If such a response is lost, `repeats_plain` decides: the batch is resent
+and may be duplicated, or an error is raised.
 
 Used by `appender`, and by `batch_appender`, which adds transactions. The caller calls `send` and `wait` until its condition is
 true.
@@ -77,8 +77,8 @@ FIRST_PAUSE_MS = 2
 
 
 class Appended(NamedTuple):
-    """Where a batch was stored; both offsets are -1 if the broker knows only that it was stored. `log_append_time_ms`: -1 for
-    CreateTime. `magic` is the message format in which it was sent.
+    """Where a batch was stored. Both offsets are -1 if the broker knows only that the batch was stored. `log_append_time_ms` is
+    -1 for CreateTime. `magic` is the message format in which the batch was sent.
     """
 
     key: TopicPartition
@@ -92,7 +92,9 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A batch from `add` on; `result` once it is acknowledged. `older(magic)` returns it as messages of v0 or v1."""
+    """A batch given to `add`. `result` is set once the batch is acknowledged. `older(magic)` returns it as messages of v0 or
+    v1.
+    """
 
     key: TopicPartition
     data: bytearray
@@ -103,9 +105,9 @@ class Batch:
     number: int = 0
     """Increases with each added batch."""
     base_sequence: int = -1
-    """-1 until it is sent."""
+    """-1 until the batch is sent."""
     magic: int = 2
-    """The message format in which it was last sent."""
+    """The message format in which the batch was last sent."""
     result: Appended | None = None
 
 
@@ -117,19 +119,19 @@ class _Partition:
     waiting: deque[Batch] = field(default_factory=deque)
     in_flight: deque[Batch] = field(default_factory=deque)
     address: BrokerAddress | None = None
-    """The broker with this partition's batches in flight: nothing is sent to a new leader before the old one has answered."""
+    """The broker with this partition's batches in flight: nothing is sent to a new leader before the old leader has answered."""
     next_sequence: int = 0
     is_known: bool = False
     """Whether a batch of this producer was acknowledged."""
     is_plain: bool = False
     """Whether the partition's message format does not support producer ids."""
     trouble: TidelogError | None = None
-    """The error because of which nothing is sent until the batches in flight are answered."""
+    """An error, if any. While it is set, nothing is sent until the batches in flight are answered."""
 
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One broker, and its pending requests."""
+    """A broker and its pending requests."""
 
     connection: Connection
     lent: contextlib.AbstractContextManager[Connection]
@@ -138,7 +140,7 @@ class _Lane:
 
 
 class ProducePipeline:
-    """Keeps produce requests in flight, and retries them in order. An error that is not retriable is raised; after it only
+    """Keeps produce requests in flight, and retries them in order. After it has raised an error that is not retriable, only
     `forget` may be called.
 
     The cluster's `timeout_ms` limits the time without any acknowledgement after an error.
@@ -147,7 +149,7 @@ class ProducePipeline:
     def __init__(self, cluster: Cluster, transactional_id: str | None, max_in_flight: int, *, repeats_plain: bool = True) -> None:
         if not 1 <= max_in_flight <= MAX_IN_FLIGHT:
             raise InvalidArgumentError(
-                "requests in flight per broker are out of range",
+                "the number of requests in flight per broker is out of range",
                 found=max_in_flight,
                 expected=f"1 to {MAX_IN_FLIGHT}: brokers deduplicate at most that many",
             )
@@ -161,7 +163,7 @@ class ProducePipeline:
         self._repeats_plain = repeats_plain
         self._timer = RetryTimer(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
         self._is_troubled = False
-        """Whether nothing was acknowledged since an error, so that the timer runs."""
+        """Whether nothing has been acknowledged since the last error. While it is True, the timer runs."""
         self._lanes: dict[BrokerAddress, _Lane] = {}
         self._requests = 0
         self._added = 0
@@ -171,7 +173,7 @@ class ProducePipeline:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything is acknowledged."""
+        """Whether all batches are acknowledged."""
         return not self._busy and not any(lane.in_flight for lane in self._lanes.values())
 
     @property
@@ -191,7 +193,7 @@ class ProducePipeline:
         self.waiting_bytes += len(batch.data)
 
     def renew(self, producer: Producer) -> None:
-        """Continue with another producer id or epoch; all sequences begin with 0. Call this only if nothing is waiting or
+        """Continue with a different producer id or epoch. All sequences restart from 0. Call this only if no batch is waiting or
         in flight.
         """
         plain = {key for key, partition in self._partitions.items() if partition.is_plain}
@@ -199,14 +201,14 @@ class ProducePipeline:
         self.producer = producer
 
     def drop_unsent(self) -> None:
-        """Drop batches that were never sent, and so have no sequence yet."""
+        """Drop batches that were never sent and therefore have no sequence."""
         for partition in self._busy.values():
             partition.waiting = deque(batch for batch in partition.waiting if batch.base_sequence >= 0)
         self._busy = {key: partition for key, partition in self._busy.items() if partition.waiting}
         self.waiting_bytes = sum(len(batch.data) for partition in self._busy.values() for batch in partition.waiting)
 
     def forget(self) -> None:
-        """Drop all batches and release the connections. Sequences continue, and may need a `renew`."""
+        """Drop all batches and release the connections. Sequences continue; call `renew` if they have become uncertain."""
         for address in list(self._lanes):
             self._leave(address)
         for partition in self._partitions.values():
@@ -223,7 +225,7 @@ class ProducePipeline:
             pass
 
     def _send_one_each(self) -> bool:
-        """Send one batch of each partition that may send; return whether a batch was sent."""
+        """Send one batch from each partition that may send. Return whether any batch was sent."""
         by_leader: dict[BrokerAddress, list[_Partition]] = {}
         for partition in self._busy.values():
             if partition.trouble is not None or (self._transactional_id is not None and partition.key not in self.admitted):
@@ -257,7 +259,7 @@ class ProducePipeline:
         return self._requests > requests
 
     def wait(self) -> None:
-        """Process one response. If no request is in flight, wait a little, and resume paused partitions."""
+        """Process one response. If no request is in flight, wait a moment and resume paused partitions."""
         waiting = [(lane.in_flight[0][0], address) for address, lane in self._lanes.items() if lane.in_flight]
         if waiting:
             self._receive(min(waiting)[1])
@@ -297,7 +299,7 @@ class ProducePipeline:
             timeout_ms=self._cluster.timeout_ms,
             topic_data=[TopicProduceData(name=topic, partition_data=data) for topic, data in by_topic.items()],
         )
-        # They count as sent even if only some were: those that fail are put in front again.
+        # All count as sent, even if sending fails midway: failed batches return to the front of the queue.
         self._requests += 1
         lane.in_flight.append((self._requests, batches))
         for partition in partitions[: len(batches)]:
@@ -353,7 +355,7 @@ class ProducePipeline:
             found = results.get(batch.key)
             if found is None:
                 raise ProtocolError(
-                    "the broker's response lacks some of the partitions", path=str(address), found=f"nothing of {batch.key}"
+                    "the broker's response lacks some of the partitions", path=str(address), found=f"no result for {batch.key}"
                 )
             self._note(self._partitions[batch.key], batch, found, address)
 
@@ -392,7 +394,7 @@ class ProducePipeline:
     def _is_format_too_old(self, code: int, topic: str) -> bool:
         """Whether a produce error is due to a topic in message format v0 or v1.
 
-        Kafka before 3.0 fails with an unspecific error on a transactional batch in such a topic.
+        For a transactional batch in such a topic, Kafka before 3.0 answers with an unspecific error.
         """
         if code == ErrorCode.UNKNOWN_SERVER_ERROR and self._transactional_id is not None:
             return is_without_transactions(self._cluster, topic)
@@ -429,7 +431,7 @@ class ProducePipeline:
     # --- Connections ---
 
     def _lane(self, address: BrokerAddress) -> _Lane:
-        """Return the connection to a broker; an idle one that was closed is replaced."""
+        """Return a broker and its connection; if an idle connection was closed, replace it."""
         lane = self._lanes.get(address)
         if lane is not None and not lane.in_flight and not lane.connection.is_idle:
             self._leave(address)
@@ -440,5 +442,5 @@ class ProducePipeline:
         return lane
 
     def _leave(self, address: BrokerAddress) -> None:
-        """Return a connection; one with pending responses is closed."""
+        """Return the connection to the cluster; close it if responses are pending."""
         self._lanes.pop(address).lent.__exit__(None, None, None)

@@ -8,8 +8,8 @@
 | TxnOffsetCommit | 28 | these offsets, to the group's coordinator | |
 | EndTxn | 26 | commit or abort | waits |
 
-Each may be resent after a lost response: they are idempotent. The versions are those in which the producer adds partitions
-(before KIP-890's second part), from Kafka 0.11 on.
+Each request is idempotent, so it may be resent after a lost response. The versions used are those in which the producer adds
+partitions (before KIP-890's second part), since Kafka 0.11.
 
 | code | raises |
 |---|---|
@@ -49,7 +49,7 @@ from tidelog.wire.messages.txn_offset_commit import (
 M = TypeVar("M", bound=Message)
 
 GOING_ON_VERSION = 3
-"""The version of InitProducerId from which on a producer can send its epoch, and learns that it was fenced (KIP-360,
+"""The first version of InitProducerId in which a producer can send its epoch, and learns that it was fenced (KIP-360,
 Kafka 2.5).
 """
 
@@ -80,7 +80,7 @@ def new_producer_id(cluster: Cluster) -> Producer:
             continue
         if not answer.error_code:
             return Producer(answer.producer_id, answer.producer_epoch, 0)
-        refusal = error_for(answer.error_code, "a producer id", cluster)
+        refusal = error_for(answer.error_code, "request for a producer id", cluster)
         if answer.error_code not in PASSING:
             raise refusal
         timer.wait(refusal)
@@ -97,7 +97,8 @@ class TransactionCoordinator:
         self._known: Known = {}
 
     def init(self, timeout_ms: int, current: Producer | None = None) -> Producer:
-        """Return the producer id and epoch to continue with. An open transaction is aborted; a decided one is completed first.
+        """Return the producer id and epoch to continue with. An open transaction is aborted; a decided transaction is completed
+        first.
 
         With `current`, an id and epoch whose transaction has ended, raises ProducerFencedError if another producer has begun
         since. Brokers before Kafka 2.5 do not detect that.
@@ -113,7 +114,7 @@ class TransactionCoordinator:
         return Producer(answer.producer_id, answer.producer_epoch, 0)
 
     def add_partitions(self, producer: Producer, keys: Iterable[TopicPartition]) -> None:
-        """Add partitions to the transaction, all or none; the first ones begin it."""
+        """Add partitions to the transaction, all or none. The first call begins the transaction."""
         topics: dict[str, list[int]] = {}
         for key in keys:
             topics.setdefault(key.topic, []).append(key.partition)
@@ -140,8 +141,8 @@ class TransactionCoordinator:
     def commit_offsets(self, producer: Producer, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Add a group's offsets, each with its metadata, to the transaction.
 
-        The topics must exist: brokers commit no offsets for others. Metadata: at most 4,096 characters, unless configured
-        otherwise.
+        The topics must exist: brokers refuse offsets of missing topics. Metadata may have at most 4,096 characters, unless
+        configured otherwise.
         """
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for key, (offset, metadata) in offsets.items():
@@ -197,9 +198,10 @@ class TransactionCoordinator:
             raise self._refusal(answer.error_code, f"{'commit' if is_commit else 'abort'} of a transaction of {self._id!r}")
 
     def wait_until_visible(self, producer: Producer) -> None:
-        """Wait until the markers of a committed transaction are written: coordinators answer EndTxn before that.
+        """Wait until the markers of a committed transaction are written. Coordinators answer EndTxn before that.
 
-        Asked again, they answer CONCURRENT_TRANSACTIONS until all markers are written. Call it before the next transaction.
+        If EndTxn is repeated, they answer CONCURRENT_TRANSACTIONS until all markers are written. Call this before the next
+        transaction begins.
         """
         self.end(producer, is_commit=True)
 
@@ -232,7 +234,9 @@ class TransactionCoordinator:
             return connection.offers(InitProducerIdRequest, GOING_ON_VERSION)
 
     def _check_topics(self, names: Iterable[str]) -> None:
-        """Raise UnknownTopicOrPartitionError for a missing topic: coordinators give the same error for a new one."""
+        """Raise UnknownTopicOrPartitionError for a missing topic. The coordinator's own error is ambiguous: it also occurs for a
+        topic that was just created.
+        """
         for name in names:
             self._cluster.topic(name)
 
@@ -243,7 +247,7 @@ class TransactionCoordinator:
 def fenced(cluster: Cluster, transactional_id: str | None) -> ProducerFencedError:
     """Return the error for a producer that no longer owns its transactional id."""
     return ProducerFencedError(
-        f"producer of transactional id {transactional_id!r} is fenced: another one began with the same id, "
+        f"producer of transactional id {transactional_id!r} is fenced: another producer began with the same id, "
         "or a transaction was open for longer than its timeout",
         path=str(cluster),
     )

@@ -2,14 +2,14 @@
 
 | version | since | adds |
 |---|---|---|
-| 0 | 0.8 | earliest and latest; times are compared with the segments' modification times: not used here |
+| 0 | 0.8 | earliest and latest; compares times with the segments' modification times (not used here) |
 | 1 | 0.10.1 (KIP-79) | the record's offset and timestamp for a time |
 | 2 | 0.11 (KIP-98) | the isolation level |
 | 4 | 2.1 (KIP-320) | leader epochs |
 | 7 | 3.0 (KIP-734) | the record with the largest timestamp |
 
-A missing offset has two reasons, neither of which is an error: see `NotFound`. Brokers answer up to the high watermark, with
-read_committed up to the last stable offset.
+An offset can be missing for two reasons, and neither is an error: see `NotFound`. Brokers search only up to the high watermark,
+or up to the last stable offset for read_committed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 
 class NotFound(enum.Enum):
-    """The reason why there is no offset for a time. It is falsy, and every found offset is truthy."""
+    """The reason why there is no offset for a time. It is falsy; a `FoundOffset` is always truthy."""
 
     NOTHING_THAT_LATE = "no record is at or after that time"
     NO_TIMESTAMPS = "the topic's message format has no timestamps"
@@ -72,7 +72,7 @@ def list_offsets(
     Raises InvalidArgumentError (an invalid isolation level), UnknownTopicOrPartitionError, UnsupportedVersionError (the broker is
     too old for a target), BrokerUnreachableError, BrokerError.
     """
-    # Every read begins here: with a misspelt level, aborted records must not be read.
+    # Every read begins here, so a misspelled level cannot cause aborted records to be read.
     check_isolation(isolation)
     answers: dict[TopicPartition, OffsetAnswer] = {}
     oldest = _oldest_version(targets, isolation)

@@ -1,17 +1,17 @@
 """Which offsets of a partition must be read so that no record of a time range is missed.
 
-A broker can say where a range begins: all records before the first one that reaches `start` are earlier. It cannot say where it
-ends: a late record may be anywhere after, so everything up to the high watermark (read_committed: the last stable offset) is
-read.
+A broker can say where a range begins: all records before the first one at or after `start` are earlier. It cannot say where the
+range ends, because a late record may be anywhere after that. So everything up to the high watermark (read_committed: the last
+stable offset) is read.
 
 | the broker's answer for `start` | read from |
 |---|---|
 | an offset | that offset |
-| none, and its largest timestamp is earlier | nothing to read |
-| none, but its largest timestamp is at or after it | the log start: Kafka's "none" is not always true (docs/decisions/0002) |
-| none, and it cannot report its largest timestamp (before 3.0) | the log start |
-| its message format has no timestamps | the log start: older segments may have some |
-| an error: it is older than 0.10.1 and cannot search | the log start |
+| none, and the largest timestamp is before `start` | nothing to read |
+| none, but the largest timestamp is `start` or later | the log start: Kafka's "none" is not always true (docs/decisions/0002) |
+| none, and the broker cannot report the largest timestamp (before 3.0) | the log start |
+| the topic's message format has no timestamps | the log start: older segments may have timestamps |
+| an error: the broker is older than 0.10.1 and cannot search | the log start |
 
 The end is requested first, so records that are appended meanwhile are never included.
 """
@@ -29,8 +29,8 @@ from tidelog.reader.time_search import FoundOffset
 
 
 class PartitionBounds(NamedTuple):
-    """A partition's bounds at the time of the request: `[log_start_offset, end_offset)`. Read the requested records from
-    `start_offset` on.
+    """A partition's bounds at the time of the request: `[log_start_offset, end_offset)`. The requested records are at or after
+    `start_offset`.
     """
 
     log_start_offset: int
@@ -41,8 +41,8 @@ class PartitionBounds(NamedTuple):
 def bounds_for_times(
     cluster: Cluster, keys: Iterable[TopicPartition], start_ms: int | None, isolation: Isolation
 ) -> dict[TopicPartition, PartitionBounds]:
-    """Return the bounds of the offsets to read for all records with `start_ms <= timestamp` (None: all records). Raises as
-    `list_offsets`.
+    """Return the bounds of the offsets to read for all records with `start_ms <= timestamp` (None: all records). Raises the
+    errors of `list_offsets`.
     """
     wanted = list(keys)
     ends = list_offsets(cluster, dict.fromkeys(wanted, LATEST), isolation)

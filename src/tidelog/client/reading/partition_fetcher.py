@@ -2,13 +2,13 @@
 
 | version | since | adds |
 |---|---|---|
-| 0 | 0.8 | a batch that does not fit is cut off; the next request asks for more |
+| 0 | 0.8 | a batch that does not fit is truncated; the next request asks for more bytes |
 | 2 | 0.10 (KIP-32) | message format v1; brokers convert down for older versions |
 | 3 | 0.10.1 (KIP-74) | the first batch is returned whole, however large |
 | 4 | 0.11 (KIP-98) | message format v2, the isolation level, aborted transactions |
 | 9, 12 | 2.1, 2.7 | leader epochs; flexible fields |
 
-Fetch sessions are not used: each request is complete. Version 13 and later use topic ids, which has no advantage here.
+Fetch sessions are not used: each request is complete. Versions from 13 on use topic ids, which have no advantage here.
 
 While the caller uses a response, the next request is in flight, so broker and client work in parallel. Only batch headers are
 checked on arrival; checksums are checked when a batch is opened.
@@ -46,12 +46,12 @@ CONSUMER = -1
 NO_SESSION_EPOCH = -1
 
 FETCH_BYTES = 1024 * 1024 - 1024
-"""Bytes requested at once: with everything around them, a mebibyte. Chunks that fit the processor's cache are received, checked,
-parsed and copied there.
+"""Bytes per request: with the rest of the response, one mebibyte. A response of this size fits in the processor's cache while it
+is received, checked, parsed and copied.
 """
 
 MAX_FETCH_BYTES = 8 * 1024 * 1024
-"""The most bytes requested at once: more is requested if a good part of each response is a truncated batch."""
+"""The most bytes per request. The size grows up to this limit if a large part of each response is a truncated batch."""
 
 MAX_BATCH_BYTES = 1 << 30
 """A batch with a larger size is damaged."""
@@ -62,13 +62,13 @@ MAX_WAIT_MS = 500
 _LENGTH = Struct(">i")
 
 FetchedBatch = tuple[BatchHeader, memoryview, int]
-"""A batch's header, whose position is in the response's records; those records; and the batch's start in them."""
+"""A batch's header, whose position counts from the start of the response's records; those records; the batch's start in them."""
 
 
 class PartitionFetcher:
     """Fetches a partition's batches with offsets in `[start_offset, end_offset)`. If `end_offset` is None, it never ends.
 
-    The first and the last batch may contain offsets outside this range. Counters describe what was read so far.
+    The first and the last batch may contain offsets outside this range. The counters count what has been read so far.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class PartitionFetcher:
                 try:
                     connection.send(self._request(), version, FetchResponse)
                 except BrokerUnreachableError as error:
-                    lost = error  # Responses received before are not lost with it.
+                    lost = error  # Responses received before the connection was lost are kept.
             yield from self._data(headers, records, found)
             if lost is not None:
                 raise lost
@@ -182,7 +182,7 @@ class PartitionFetcher:
                         found=ErrorCode.OFFSET_OUT_OF_RANGE.name,
                     )
                 if code in RETRIABLE:
-                    # One class, so that only this request is retried.
+                    # Always one class of error, so that only this request is retried.
                     raise BrokerError(what, error_code=code, path=str(place), found=ErrorCode(code).name)
                 if code:
                     raise error_for(code, what, place)
@@ -203,7 +203,7 @@ class PartitionFetcher:
                         "offsets go backward",
                         path=place,
                         found=header.last_offset,
-                        expected=f"at least {position}",
+                        expected=f"{position} or more",
                     )
                 position = header.last_offset + 1
             self.position = position
@@ -216,15 +216,15 @@ class PartitionFetcher:
             # An old version truncates a batch over the limit: request the whole batch.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES:
-                raise CorruptBatchError("an invalid batch length", path=place, found=length)
+                raise CorruptBatchError("the length of a batch is invalid", path=place, found=length)
             self._fetch_bytes = max(2 * self._fetch_bytes, length + 12)
         elif not self._is_endless:
-            # The records are known to exist: they may come late, but must come.
+            # The records exist: the broker may return them late, but must return them.
             self._wait(_late(self.key, self.position, self._end, connection))
         return headers, records
 
     def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
-        """Yield the batches that a reader gets, without control batches and aborted ones."""
+        """Yield the batches that a reader gets, without control batches and batches of aborted transactions."""
         aborted = found.aborted_transactions if self._is_committed else None
         transactions = [(txn.first_offset, txn.producer_id) for txn in aborted or ()]
         for header, is_aborted in data_batches(headers, records, transactions, f"{self.key.topic}-{self.key.partition}"):

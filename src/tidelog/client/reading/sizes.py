@@ -1,6 +1,6 @@
 """The size of partitions on their leaders' disks (DescribeLogDirs, KIP-113: Kafka 1.0 and later).
 
-Sizes are only used for estimates, so after any failure they are unknown.
+Sizes are only used for estimates, so no failure is raised: the size is then unknown.
 """
 
 from __future__ import annotations

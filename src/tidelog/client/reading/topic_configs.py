@@ -23,7 +23,7 @@ NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogConfig]:
-    """Return a configuration for each topic whose properties brokers report: retention as reported, all other properties with
+    """Return a configuration for each topic whose properties brokers report. Retention is as reported; all other properties have
     their defaults.
     """
     resources = [
@@ -45,7 +45,7 @@ def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogC
 
 
 def is_without_transactions(cluster: Cluster, topic: str) -> bool:
-    """Whether a topic is set to message format v0 or v1, which has no producers. A missing answer means no."""
+    """Whether a topic is set to message format v0 or v1, which do not support producer ids. False if no broker says so."""
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[MESSAGE_FORMAT])
     try:
         answer = cluster.ask_any(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse, newest=NEWEST_VERSION)

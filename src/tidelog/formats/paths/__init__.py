@@ -1,1 +1,1 @@
-"""Paths and open files of any kind: `file_path.py` says what readers need, `local_handle.py` opens the files of this machine."""
+"""Paths and open files of any kind: `file_path.py` defines what readers need, `local_handle.py` opens local files."""

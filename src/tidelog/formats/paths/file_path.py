@@ -1,9 +1,9 @@
-"""What readers need of a path and of an open file.
+"""Defines what readers need from a path and from an open file.
 
 `pathlib.Path` is such a path. So are paths to files elsewhere: objects in a bucket, remote segments.
 
-Such a path opens its file itself (`VirtualPath.open_handle`). It is no path of the operating system: `os.fspath` raises
-TypeError, so that a missed `open` cannot look for a local file of that name.
+A path to a file elsewhere opens the file itself (`VirtualPath.open_handle`). It is not a path of the operating system:
+`os.fspath` raises TypeError, so that code which calls `open` by mistake does not look for a local file of that name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from tidelog.errors import InvalidArgumentError
 
 
 class FilePath(Protocol):
-    """A path to a file or folder that is only read. Its methods do what those of `pathlib.Path` do, and raise the same errors."""
+    """A path to a file or folder that is only read. Its methods do the same as those of `pathlib.Path`, and raise the same
+    errors.
+    """
 
     @property
     def name(self) -> str: ...
@@ -43,12 +45,12 @@ class FilePath(Protocol):
 
 
 class Handle(Protocol):
-    """An open file. Its content may still change: `stat` is the present state where the kind of file has one."""
+    """An open file. Its content may still change; `stat` returns the current state, for kinds of files that have one."""
 
     fd: int
-    """The descriptor, for kernels that read by themselves; -1 if the file has none."""
+    """The descriptor, for kernels that read the file themselves; -1 if there is none."""
     is_constant: bool
-    """Whether the content never changes: a read fails if another content is in its place."""
+    """Whether the content never changes: a read fails if the content was replaced."""
 
     def stat(self) -> os.stat_result: ...
 
@@ -59,7 +61,7 @@ class Handle(Protocol):
         """Fill `buffer`; return the number of bytes, smaller than the buffer only at the end of the file. Raises OSError."""
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Be told the parts that are about to be read, ascending, and in that order."""
+        """Take a hint that the byte ranges `ranges` are about to be read, in this order, which ascends."""
 
     def close(self) -> None: ...
 
@@ -68,10 +70,10 @@ class VirtualPath(FilePath, Protocol):
     """A path whose file is not reached through the operating system."""
 
     def open_handle(self) -> Handle:
-        """Open the file for reading. Raises OSError as `open` does: FileNotFoundError if it is gone."""
+        """Open the file for reading. Raises OSError like `open`: FileNotFoundError if the file does not exist."""
 
     def at(self, text: str) -> Self:
-        """Return the path in the same place that prints as `text`."""
+        """Return the path with the text `text` in the same bucket or remote storage."""
 
 
 AnyPath = str | os.PathLike[str] | FilePath
@@ -80,22 +82,22 @@ _Path = TypeVar("_Path", bound=FilePath)
 
 
 def as_path(path: AnyPath) -> FilePath:
-    """Return a text or a path as a path."""
+    """Return `path` as a path; it may be a text."""
     return Path(path) if isinstance(path, str | Path) or not hasattr(path, "iterdir") else cast("FilePath", path)
 
 
 def path_at(text: str, near: FilePath) -> FilePath:
-    """Return a path from its text, which is of the same kind as `near`."""
+    """Return the path with the text `text`, of the same kind as `near`."""
     return Path(text) if isinstance(near, Path) else cast("VirtualPath", near).at(text)
 
 
 def with_ending(path: _Path, ending: str) -> _Path:
-    """Return the path with a text appended to its name."""
+    """Return the path with `ending` appended to its name."""
     return path.with_name(path.name + ending) if ending else path
 
 
 def list_names(directory: FilePath) -> list[str]:
-    """Return the names in a folder, of which there may be thousands. Raises OSError as `iterdir` does."""
+    """Return the names in a folder. There may be thousands. Raises OSError like `iterdir`."""
     return os.listdir(directory) if isinstance(directory, Path) else [path.name for path in directory.iterdir()]  # noqa: PTH208
 
 
@@ -105,9 +107,9 @@ def log_files(directory: FilePath) -> Iterator[FilePath]:
 
 
 def local_path(path: FilePath) -> Path:
-    """Return the path of a file or folder that will be written. Raises InvalidArgumentError unless it is in this machine's file
-    system.
+    """Return the local path of a file or folder that will be written. Raises InvalidArgumentError unless `path` is in this
+    machine's file system.
     """
     if not isinstance(path, Path):
-        raise InvalidArgumentError("this needs a local folder", found=str(path))
+        raise InvalidArgumentError("the path must be in the local file system", found=str(path))
     return path

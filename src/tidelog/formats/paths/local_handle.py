@@ -1,4 +1,4 @@
-"""An open file of this machine. Other kinds of paths open handles of their own (`VirtualPath`)."""
+"""An open local file. Other kinds of paths open their own handles (`VirtualPath`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog.formats.paths.file_path import FilePath, Handle, VirtualPath
 
 
 class LocalHandle:
-    """A regular file of this machine, read by `pread`."""
+    """A regular local file, read by `pread`."""
 
     __slots__ = ("fd",)
     is_constant = False
@@ -27,7 +27,7 @@ class LocalHandle:
 
     def read(self, position: int, length: int) -> bytes:
         data = pread(self.fd, length, position)
-        # One call moves at most 2 GiB - 4 KiB on Linux, and network file systems may give less than asked for.
+        # On Linux one call returns at most 2 GiB - 4 KiB, and network file systems may return less than requested.
         while 0 < len(data) < length:
             more = pread(self.fd, length - len(data), position + len(data))
             if not more:
@@ -49,7 +49,7 @@ class LocalHandle:
         return count
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        pass  # The system reads ahead.
+        pass  # The operating system reads ahead.
 
     def close(self) -> None:
         os.close(self.fd)
@@ -57,7 +57,7 @@ class LocalHandle:
 
 def open_regular(path: Path) -> int:
     """Open a regular file for reading and return its descriptor. Anything else raises OSError without waiting."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: a named pipe would wait for its writer.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: a named pipe would wait.
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is not a regular file")

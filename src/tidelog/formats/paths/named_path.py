@@ -1,4 +1,4 @@
-"""What paths to files elsewhere have in common: their names, their order, and that they are not local paths."""
+"""The common part of paths to files elsewhere: names, order, and errors if they are used as local paths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 
 class NamedPath(ABC):
-    """A base of classes that are `FilePath`s. Two paths are equal if they are of one class and have the same text."""
+    """A base class for paths that implement `FilePath`. Two paths are equal if they have the same class and the same text."""
 
     __slots__ = ()
 

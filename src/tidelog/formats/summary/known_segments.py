@@ -1,18 +1,18 @@
-"""What is known of a log's segments without reading them.
+"""Provides facts about a log's segments without reading the segments.
 
-A search by time looks at every segment before the one it finds, because a record may be late. In a folder of this machine that
-costs little. In a bucket it costs some requests for each segment, and this file costs one for all of them.
+A search by time looks at every segment before the one it finds, because a record may be late. In a local folder that costs
+little. In a bucket it costs some requests for each segment, while the summary costs one request for all segments.
 
-| the log is in | its segments are known from |
+| the log is in | source of the facts |
 |---|---|
-| a folder of this machine | nothing: they are read |
+| a local folder | none: the segments are read |
 | a bucket | the summary |
-| a folder that knows its segments by itself, as a backup by its manifests | the path's `segment_facts()` |
+| a folder that has the facts itself, such as a backup in its manifests | the path's `segment_facts()` |
 
 The summary is believed about a log that has the listed size, is not newer than the summary, and does not reach into the next
-segment. All others are read as if there were no summary. Where the end of a segment is read, its last batch must be that of the
-summary; otherwise nothing of that segment is believed. A log that was replaced by one of the same size, before the summary was
-copied, is recognized only so. `tidelog index verify` compares the summary with the logs.
+segment. All other segments are read as if there were no summary. If the end of a segment is read, its last batch must be the one
+in the summary; otherwise the summary is not believed about that segment. Only this check detects a log that was replaced by one
+of the same size before the summary was copied. `tidelog index verify` compares the summary with the logs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidelog.model import MAX_OFFSET
 
 
 class KnownSegments:
-    """The facts about the segments in a partition's folder. Nothing is read until one is asked for."""
+    """The facts about the segments in a partition's folder. Nothing is read before the first call of `of`."""
 
     def __init__(self, directory: FilePath, notices: Notices) -> None:
         self._directory = directory
@@ -39,7 +39,7 @@ class KnownSegments:
         self._written_ns = MAX_OFFSET
 
     def of(self, base_offset: int, next_base_offset: int | None, size_bytes: int, modified_ns: int) -> SegmentFacts | None:
-        """Return what is known of the segment that was listed so; None if it must be read."""
+        """Return the facts about the segment that was listed with these values; None if the segment must be read."""
         facts = self._by_base.get(base_offset)
         if facts is None or facts.size_bytes != size_bytes or modified_ns > self._written_ns:
             return None
@@ -57,7 +57,9 @@ class KnownSegments:
 
 
 def read_summary(directory: FilePath, notices: Notices) -> dict[int, SegmentFacts]:
-    """Return what a partition's summary says, by base offset; nothing without one, or, with a notice, from a damaged one."""
+    """Return the facts in a partition's summary, by base offset; empty if there is no summary, or if it is damaged, with a
+    notice.
+    """
     path = directory / names.SEGMENT_SUMMARY
     try:
         return {one.base_offset: one for one in decode_summary(read_whole(path), path)}

@@ -1,7 +1,7 @@
-"""The summary of a partition's segments: what a search must know of each, in one small file.
+"""The summary of a partition's segments: the facts that a search needs about each segment, in one small file.
 
-It is Tidelog's own, ``segments.summary`` beside the segments. `tidelog index rebuild` derives it from them, with the time maps.
-`known_segments.py` says when it is believed.
+The file, ``segments.summary`` next to the segments, is Tidelog's own. `tidelog index rebuild` derives it from the segments, with
+the time maps. `known_segments.py` decides when it is believed.
 
 All numbers are big-endian::
 
@@ -13,12 +13,12 @@ All numbers are big-endian::
 then columns, each with one int64 per segment, ascending by base offset::
 
     base offset
-    size of the log; all of it are batches
+    size of the log, which consists of whole batches
     offset of the first record; the base offset in an empty segment
     the offset after the last record
-    largest timestamp of all batches, ms, those of control batches included; -1 if none has one
-    last offset of the first batch with it
-    smallest timestamp of the records, ms, control records excluded; 2^63-1 if none has one
+    largest timestamp of all batches, ms, including control batches; -1 if no batch has a timestamp
+    last offset of the first batch with that timestamp
+    smallest timestamp of the records, ms, excluding control records; 2^63-1 if no record has a timestamp
     number of records without timestamp
     position of the last batch; -1 in an empty segment
     CRC field of the last batch
@@ -58,7 +58,7 @@ class SegmentFacts(NamedTuple):
     smallest: int
     without_timestamp: int
     last_position: int
-    """-1 also if it is unknown, as in the manifests of a backup; then the CRC is, too."""
+    """The position of the last batch; -1 also if it is unknown, as in a backup's manifests. Then the CRC is unknown, too."""
     last_crc: int
     last_magic: int
 
@@ -77,13 +77,18 @@ def encode_summary(segments: Iterable[SegmentFacts]) -> bytes:
 
 
 def decode_summary(data: bytes, path: PathLike = None) -> list[SegmentFacts]:
-    """Return the segments. Raises CorruptIndexError for anything but a whole file of this version."""
+    """Return the segments in a file's content. Raises CorruptIndexError unless it is a whole file of this version."""
     if len(data) < _HEADER.size:
-        raise CorruptIndexError("a summary of segments is cut off", path=path, found=f"{len(data)} bytes")
+        raise CorruptIndexError("a summary of segments is truncated", path=path, found=f"{len(data)} bytes")
     magic, version, count = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != VERSION:
         found = f"{magic!r}, version {version}"
-        raise CorruptIndexError("not a summary of segments", path=path, found=found, expected=f"{_MAGIC!r}, version {VERSION}")
+        raise CorruptIndexError(
+            "the file is not a summary of segments, or has an unknown version",
+            path=path,
+            found=found,
+            expected=f"{_MAGIC!r}, version {VERSION}",
+        )
     end = _HEADER.size + count * _COLUMNS * 8
     if count < 0 or len(data) != end + _CHECKSUM.size or _CHECKSUM.unpack_from(data, end)[0] != crc32c(memoryview(data)[:end]):
         raise CorruptIndexError("a summary of segments is damaged", path=path, found=f"{len(data)} bytes, {count} segments")

@@ -2,7 +2,7 @@
 
 | key | record |
 |---|---|
-| 3 | the group: its epoch, which grows when members or topics change |
+| 3 | the group: its epoch, which increases when members or topics change |
 | 4 | the subscribed topics' partitions and their racks (Kafka 3.7 to 4.0) |
 | 5 | a member: its client and its subscription |
 | 6 | the epoch of the target assignment |

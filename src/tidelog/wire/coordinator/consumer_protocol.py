@@ -3,10 +3,11 @@
 | version | added |
 |---|---|
 | 1 | the partitions that a member still owns, for cooperative rebalances (KIP-429) |
-| 2 | the generation in which they were assigned (KIP-792) |
-| 3 | its rack (KIP-881) |
+| 2 | the generation in which these partitions were assigned (KIP-792) |
+| 3 | the member's rack (KIP-881) |
 
-Versions only add fields at the end. So newer versions are decoded as the newest one here, as Kafka's clients and coordinator do.
+Versions only add fields at the end. So a newer version is decoded as the newest version here, as in Kafka's clients and
+coordinator.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def read_subscription(data: Bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(data: Bytes) -> ConsumerProtocolAssignment:
-    """Decode a member's assignment. Raises ProtocolError for invalid bytes, which includes empty ones."""
+    """Decode a member's assignment. Raises ProtocolError for invalid bytes, and for empty bytes."""
     return _read(ConsumerProtocolAssignment, data)
 
 

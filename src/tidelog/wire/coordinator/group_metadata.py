@@ -1,4 +1,5 @@
-"""A group and its members, in `__consumer_offsets`: written when the members get their assignments, and when the last one leaves.
+"""A group and its members, in `__consumer_offsets`. The record is written when the members get their assignments, and when the
+last member leaves.
 
 | value | change |
 |---|---|

@@ -1,13 +1,13 @@
-"""Coordinators' records in the form of Kafka's own formatters: JSON with Kafka's names of fields, by topic.
+"""Coordinators' records in the form of Kafka's own formatters: JSON with Kafka's field names, by topic.
 
 ::
 
     key    {"type": 1, "data": {"group": "readers", "topic": "flights", "partition": 0}}
     value  {"version": 3, "data": {"offset": 348, "leaderEpoch": -1, "metadata": "", "commitTimestamp": 1373414400000}}
 
-`type` is the version that the key begins with: it identifies the kind of record, and so the value's. Kafka before 4.0 calls it
-`version`, and DumpLogSegments writes both numbers as text. The subscriptions and assignments of consumers, in classic groups, are
-shown as their fields, as by DumpLogSegments.
+`type` is the version with which the key begins. It identifies the kind of record, and so the type of the value. Kafka before 4.0
+calls it `version`, and DumpLogSegments writes both numbers as text. In classic groups, the subscriptions and assignments of
+consumers are shown as their fields, as in DumpLogSegments.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ KINDS: Final[Mapping[str, _Kinds]] = {
 
 
 def show_key(topic: str, key: Bytes | None) -> Json | None:
-    """Return a key of an internal topic as JSON. Raises ProtocolError for a key of an unknown version, or malformed bytes."""
+    """Return a key of an internal topic as JSON. Raises ProtocolError for a key with an unknown version, and for malformed
+    bytes.
+    """
     if key is None:
         return None
     version = version_of(key)
@@ -77,7 +79,7 @@ def show_key(topic: str, key: Bytes | None) -> Json | None:
 
 
 def show_value(topic: str, key: Bytes | None, value: Bytes | None) -> Json | None:
-    """Return a value of an internal topic as JSON; its key identifies its type. Raises ProtocolError, like `show_key`."""
+    """Return a value of an internal topic as JSON. `key` identifies the value's type. Raises ProtocolError, like `show_key`."""
     if value is None:
         return None
     if key is None:
@@ -89,7 +91,7 @@ def show_value(topic: str, key: Bytes | None, value: Bytes | None) -> Json | Non
 def _kind(topic: str, version: int) -> tuple[type[Message], type[Message]]:
     kind = KINDS[topic].get(version)
     if kind is None:
-        raise ProtocolError(f"a key of {topic} is of an unknown version", found=version)
+        raise ProtocolError(f"a key of {topic} has an unknown version", found=version)
     return kind
 
 
@@ -110,6 +112,6 @@ def _show_group(group: GroupMetadataValue, show: Callable[[GroupMetadataValue], 
                 ("subscription", ConsumerProtocolSubscription, member.subscription),
                 ("assignment", ConsumerProtocolAssignment, member.assignment),
             ):
-                with suppress(ProtocolError):  # As DumpLogSegments does: unreadable bytes stay bytes.
+                with suppress(ProtocolError):  # As in DumpLogSegments, unreadable bytes are shown as bytes.
                     row[name] = _reader(cls, version_of(data))(data, 2)
     return shown

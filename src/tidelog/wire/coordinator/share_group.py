@@ -9,7 +9,7 @@
 | 14 | a member's current assignment |
 | 15 | the topics with share partitions whose state is initialized, being initialized, or being deleted |
 
-The key 9, and values with other fields, were written only by the early access versions of Kafka 3.9 and 4.0; they are not read.
+Only the early access versions in Kafka 3.9 and 4.0 wrote the key 9, and values with other fields. These are not read.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 | 0 | a snapshot: the start offset, and the state of the batches after it |
 | 1 | an update of the preceding snapshot; a start offset of -1 means unchanged |
 
-`delivery_complete_count` is the number of records after the start offset that need no further delivery (KIP-1226); -1 is unknown.
+`delivery_complete_count` is the number of records after the start offset that need no further delivery (KIP-1226), -1 if it is
+unknown.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The messages, one module per API, with what each version changed. Names are Kafka's, in snake case."""
+"""The messages, one module per API, each with a table of the changes in each version. Names are Kafka's, in snake case."""

@@ -1,4 +1,4 @@
-"""AllocateProducerIds (key 67): a broker takes a block of producer ids, `producer_id_len` of them (KIP-730).
+"""AllocateProducerIds (key 67): a broker gets a block of `producer_id_len` producer ids (KIP-730).
 
 | version | what it changed |
 |---|---|

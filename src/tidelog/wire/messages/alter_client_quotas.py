@@ -37,7 +37,7 @@ class EntryResult(Struct):
     entity: list[EntityData] = array(EntityData)
 
 
-EntryResult.__name__ = "EntryData"  # Kafka has one name for both.
+EntryResult.__name__ = "EntryData"  # Kafka uses one name for both structs.
 
 
 class AlterClientQuotasResponse(Message, api="AlterClientQuotas", key=49, versions="0-1", flexible="1+"):

@@ -1,6 +1,6 @@
-"""AlterPartition (key 56): a leader asks the controller for another set of in-sync replicas (KIP-497).
+"""AlterPartition (key 56): a leader asks the controller to change the set of in-sync replicas (KIP-497).
 
-`partition_epoch` is the partition's epoch as the leader knows it. If it is not the current one, the controller answers
+`partition_epoch` is the partition's epoch as the leader knows it. If that is not the current epoch, the controller answers
 INVALID_UPDATE_VERSION.
 
 | version | what it changed |
@@ -8,7 +8,7 @@ INVALID_UPDATE_VERSION.
 | 0 | flexible from the start |
 | 1 | leader_recovery_state: 1 after an unclean election, until the leader has recovered (KIP-704) |
 | 2 | topic ids in place of names; INELIGIBLE_REPLICA, NEW_LEADER_ELECTED, UNKNOWN_TOPIC_ID (KIP-841) |
-| 3 | each in-sync replica with its broker's epoch, so that a restarted one does not count (KIP-903) |
+| 3 | each in-sync replica with its broker's epoch, so that a restarted broker does not count (KIP-903) |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45): assigns other replicas to partitions; None as replicas cancels a reassignment (KIP-455).
+"""AlterPartitionReassignments (key 45): assigns partitions to different replicas. Null replicas cancel a reassignment (KIP-455).
 
 | version | what it changed |
 |---|---|

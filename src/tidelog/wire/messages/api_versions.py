@@ -1,7 +1,7 @@
-"""ApiVersions (key 18): which versions of which APIs a broker serves. Most clients send it first.
+"""ApiVersions (key 18): the APIs that a broker serves, and their versions. Most clients send this request first.
 
-A version that the broker does not know is answered in v0, with UNSUPPORTED_VERSION and the versions of this API (KIP-511). The
-response's header never has tagged fields: its reader may not know the version yet.
+If the broker does not know the request's version, it answers in v0, with UNSUPPORTED_VERSION and the versions of this API
+(KIP-511). The response's header never has tagged fields, because the client may not know the version yet.
 
 | version | what it changed |
 |---|---|
@@ -9,7 +9,7 @@ response's header never has tagged fields: its reader may not know the version y
 | 2 | throttled clients get the response at once |
 | 3 | flexible; the client's software (KIP-511); features (KIP-584) |
 | 4 | a feature's min_version may be 0 (KAFKA-17011) |
-| 5 | cluster_id and node_id that the client thinks it talks to (KIP-1242) |
+| 5 | the cluster_id and node_id that the client expects (KIP-1242) |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (key 73): a broker tells the controller in which of its data folders partitions are (KIP-858).
+"""AssignReplicasToDirs (key 73): a broker reports to the controller which of its data folders each partition is in (KIP-858).
 
 | version | what it changed |
 |---|---|

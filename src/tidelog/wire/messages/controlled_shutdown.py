@@ -1,10 +1,10 @@
-"""ControlledShutdown (key 7): a broker of a ZooKeeper cluster asks the controller to move its leaders elsewhere.
+"""ControlledShutdown (key 7): a broker of a ZooKeeper cluster asks the controller to move its leaderships to other brokers.
 
-The response lists the partitions that it still leads. The broker asks again until there are none.
+The response lists the partitions that the broker still leads. The broker repeats the request until there are none.
 
 | version | what it changed |
 |---|---|
-| 0 | its request's header has no client_id |
+| 0 | the request's header has no client_id |
 | 1 | the usual header |
 | 2 | broker_epoch (KIP-380) |
 | 3 | flexible |

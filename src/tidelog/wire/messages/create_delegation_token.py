@@ -1,10 +1,10 @@
-"""CreateDelegationToken (key 38): a token that stands for a principal (KIP-48).
+"""CreateDelegationToken (key 38): creates a token with which a client authenticates as a principal (KIP-48).
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
+| 1 | throttled clients get the response at once |
 | 2 | flexible |
-| 3 | a token for another principal than that of the request (KIP-373) |
+| 3 | a token for a different principal from the one that sends the request (KIP-373) |
 """
 
 from __future__ import annotations

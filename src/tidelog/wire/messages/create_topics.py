@@ -1,12 +1,12 @@
-"""CreateTopics (key 19).
+"""CreateTopics (key 19): creates topics.
 
 | version | what it changed |
 |---|---|
 | 1 | validate_only; error_message |
 | 2 | throttle_time_ms |
 | 3 | throttled clients get the response at once |
-| 4 | -1 partitions or replicas: the broker's default (KIP-464) |
-| 5 | flexible; the topic's partitions, replicas and configuration in the answer (KIP-525) |
+| 4 | a number of partitions or replicas of -1 means the broker's default (KIP-464) |
+| 5 | flexible; the response has the topic's partitions, replicas and configuration (KIP-525) |
 | 6 | THROTTLING_QUOTA_EXCEEDED (KIP-599) |
 | 7 | the topic's id (KIP-516) |
 """

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20).
+"""DeleteTopics (key 20): deletes topics.
 
 | version | what it changed |
 |---|---|

@@ -1,8 +1,8 @@
-"""DescribeDelegationToken (key 41): tokens and who may renew them (KIP-48).
+"""DescribeDelegationToken (key 41): tokens, and the principals that may renew them (KIP-48).
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
+| 1 | throttled clients get the response at once |
 | 2 | flexible |
 | 3 | the principal that requested the token (KIP-373) |
 """

@@ -3,7 +3,7 @@
 | version | what it changed |
 |---|---|
 | 0 | flexible from the start |
-| 1 | when each replica fetched last, and when it had caught up (KIP-836) |
+| 1 | the last time at which each replica fetched, and the last time at which it had caught up (KIP-836) |
 | 2 | error messages, directory ids, the nodes' listeners (KIP-853) |
 """
 

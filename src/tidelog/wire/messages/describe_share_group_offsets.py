@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (key 90): where share groups continue reading (KIP-932).
+"""DescribeShareGroupOffsets (key 90): the offsets from which share groups continue reading (KIP-932).
 
 | version | what it changed |
 |---|---|

@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): makes the preferred replica, or any live one, the leader of partitions (KIP-183).
+"""ElectLeaders (key 43): makes the preferred replica, or any live replica, the leader of partitions (KIP-183).
 
 | version | what it changed |
 |---|---|

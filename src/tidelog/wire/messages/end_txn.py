@@ -1,4 +1,4 @@
-"""EndTxn (key 26): commit or abort (KIP-98).
+"""EndTxn (key 26): commits or aborts a transaction (KIP-98).
 
 | version | what it changed |
 |---|---|
@@ -6,7 +6,7 @@
 | 2 | PRODUCER_FENCED (KIP-588); before, INVALID_PRODUCER_EPOCH |
 | 3 | flexible |
 | 4 | TRANSACTION_ABORTABLE (KIP-890) |
-| 5 | the id and epoch for the next transaction: each has its own epoch (KIP-890) |
+| 5 | the producer id and epoch for the next transaction, because each transaction has its own epoch (KIP-890) |
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Envelope (key 58): a broker forwards a client's request to the controller, and gets the response to pass on (KIP-590).
+"""Envelope (key 58): a broker forwards a client's request to the controller, and gets the client's response (KIP-590).
 
-`request_data` is the client's unchanged request, from its header on, without the length of its frame; `response_data` likewise.
+`request_data` is the client's unchanged request, from its header on, without the frame's size. `response_data` has the same form.
 `client_host_address` is 4 or 16 bytes. The principal is a two-byte version, 0, followed by a `DefaultPrincipalData`.
 
 | version | what it changed |

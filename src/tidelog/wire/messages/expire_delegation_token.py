@@ -1,8 +1,8 @@
-"""ExpireDelegationToken (key 40): a token expires sooner, or now (KIP-48).
+"""ExpireDelegationToken (key 40): makes a token expire sooner, or at once (KIP-48).
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
+| 1 | throttled clients get the response at once |
 | 2 | flexible |
 """
 

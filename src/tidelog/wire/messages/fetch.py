@@ -1,4 +1,4 @@
-"""Fetch (key 1): record batches from an offset on, for consumers and followers.
+"""Fetch (key 1): returns record batches from an offset on, for consumers and followers.
 
 | version | what it changed |
 |---|---|

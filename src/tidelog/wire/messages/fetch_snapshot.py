@@ -1,7 +1,8 @@
-"""FetchSnapshot (key 59): bytes of a snapshot of the metadata log, from a position on (KIP-630).
+"""FetchSnapshot (key 59): returns the bytes of a snapshot of the metadata log, from a position on (KIP-630).
 
-`unaligned_records` are bytes of the file, which may begin and end within a batch. They are never null, so Kafka 3.9.1 and 4.2.0
-fail to write their SNAPSHOT_NOT_FOUND: for a snapshot that no longer exists they answer UNKNOWN_SERVER_ERROR, without topics.
+`unaligned_records` are bytes of the file, which may begin and end within a batch. The field is not nullable, so Kafka 3.9.1 and
+4.2.0 fail to encode their SNAPSHOT_NOT_FOUND response. For a snapshot that no longer exists they answer UNKNOWN_SERVER_ERROR,
+without topics.
 
 | version | what it changed |
 |---|---|

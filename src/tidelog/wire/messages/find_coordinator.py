@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
+"""FindCoordinator (key 10): returns the broker that coordinates a group or a transactional id.
 
 | version | what it changed |
 |---|---|

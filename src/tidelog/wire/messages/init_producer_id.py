@@ -1,4 +1,4 @@
-"""InitProducerId (key 22): an id for an idempotent or transactional producer (KIP-98).
+"""InitProducerId (key 22): returns an id for an idempotent or transactional producer (KIP-98).
 
 | version | what it changed |
 |---|---|

@@ -3,13 +3,13 @@
 | version | what it changed |
 |---|---|
 | 0 | one timeout, for session and rebalance |
-| 1 | rebalance_timeout_ms, separate from the session's timeout (KIP-62) |
+| 1 | rebalance_timeout_ms, separate from the session timeout (KIP-62) |
 | 2 | throttle_time_ms |
 | 3 | throttled clients get the response at once |
-| 4 | a new member gets its id first, and joins with it: MEMBER_ID_REQUIRED (KIP-394) |
+| 4 | MEMBER_ID_REQUIRED: a new member first gets an id, and then joins with that id (KIP-394) |
 | 5 | group_instance_id: static members, which keep their assignment across restarts (KIP-345) |
 | 6 | flexible |
-| 7 | the protocol's type in the answer, and null for no protocol (KIP-559) |
+| 7 | the protocol's type in the response; null for no protocol (KIP-559) |
 | 8 | the reason why a member joins (KIP-800) |
 | 9 | skip_assignment: a leader that rejoined need not compute an assignment (KIP-814) |
 """

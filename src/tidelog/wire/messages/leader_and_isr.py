@@ -5,12 +5,12 @@ their inter-broker addresses.
 
 | version | what it changed |
 |---|---|
-| 0 | each partition beside its topic's name |
-| 1 | is_new: whether the replica has never been on the broker (KIP-112) |
+| 0 | each partition has its topic's name |
+| 1 | is_new: whether the broker has never had the replica (KIP-112) |
 | 2 | broker_epoch (KIP-380); partitions by topic |
 | 3 | adding_replicas, removing_replicas (KIP-455) |
 | 4 | flexible |
-| 5 | topic ids, type: 1 if the request names all of the broker's partitions, else 0 (KIP-516); answers by topic id |
+| 5 | topic ids; type: 1 if the request lists all of the broker's partitions, else 0 (KIP-516); responses by topic id |
 | 6 | leader_recovery_state (KIP-704) |
 | 7 | is_kraft_controller: the controllers of KRaft have taken over (KIP-866) |
 """

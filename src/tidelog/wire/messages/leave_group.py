@@ -2,10 +2,10 @@
 
 | version | what it changed |
 |---|---|
-| 0 | one member, by its id; its error is that of the response |
+| 0 | one member, by its id; the response's error is the member's |
 | 1 | throttle_time_ms |
 | 2 | throttled clients get the response at once |
-| 3 | many members in one request, by id or by instance, as an administrator removes them (KIP-345) |
+| 3 | many members in one request, by member id or instance id, for administrators that remove members (KIP-345) |
 | 4 | flexible |
 | 5 | the reason why each member leaves (KIP-800) |
 """

@@ -1,8 +1,8 @@
-"""ListOffsets (key 2): the offset for a time, or for the start or the end of the log.
+"""ListOffsets (key 2): returns the offset for a time, or for the start or the end of the log.
 
 | version | what it changed |
 |---|---|
-| 0 | up to max_num_offsets offsets where segments begin, by the files' modification times, newest first |
+| 0 | up to max_num_offsets base offsets of segments, by the files' modification times, newest first |
 | 1 | one offset, and the timestamp of its record (KIP-79) |
 | 2 | isolation level (KIP-98), throttle_time_ms |
 | 3 | throttled clients get the response at once |

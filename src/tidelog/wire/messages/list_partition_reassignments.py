@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): reassignments that are under way; None as topics asks for all (KIP-455).
+"""ListPartitionReassignments (key 46): the reassignments in progress; null topics request all of them (KIP-455).
 
 | version | what it changed |
 |---|---|

@@ -3,16 +3,16 @@
 | version | what it changed |
 |---|---|
 | 0 | an empty list of topics requests all topics |
-| 1 | null requests all topics, an empty list none; racks, the controller, internal topics |
+| 1 | null requests all topics, an empty list requests none; racks, the controller, internal topics |
 | 2 | cluster_id (KIP-78) |
 | 3 | throttle_time_ms |
 | 4 | allow_auto_topic_creation (KIP-204); before, a requested topic is always created |
 | 5 | offline_replicas (KIP-112) |
-| 6 | a throttled client is answered at once; LISTENER_NOT_FOUND instead of LEADER_NOT_AVAILABLE |
+| 6 | throttled clients get the response at once; LISTENER_NOT_FOUND instead of LEADER_NOT_AVAILABLE |
 | 7 | leader epochs (KIP-320) |
 | 8 | authorized operations (KIP-430) |
 | 9 | flexible |
-| 10 | topic ids in the answer (KIP-516) |
+| 10 | topic ids in the response (KIP-516) |
 | 11 | authorized operations of the cluster moved to DescribeCluster (KIP-700) |
 | 12 | topics may be requested by id |
 | 13 | error_code for the whole response (KIP-1102) |

@@ -7,12 +7,12 @@
 | 2 | one retention_time_ms instead of the timestamps |
 | 3 | throttle_time_ms |
 | 4 | throttled clients get the response at once |
-| 5 | no retention time: the broker's applies (KIP-211) |
+| 5 | no retention time: the broker's setting applies (KIP-211) |
 | 6 | the leader epoch of the last consumed record (KIP-320) |
 | 7 | group_instance_id (KIP-345) |
 | 8 | flexible |
-| 9 | members of the new kind of group, whose generation is an epoch (KIP-848) |
-| 10 | topics by their ids |
+| 9 | members of groups of the new protocol, whose generation is an epoch (KIP-848) |
+| 10 | topics by id |
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@
 | 6 | flexible |
 | 7 | require_stable: UNSTABLE_OFFSET_COMMIT while a transaction may still change the offset (KIP-447) |
 | 8 | many groups in one request (KIP-709) |
-| 9 | members of the new kind of group (KIP-848) |
-| 10 | topics by their ids |
+| 9 | members of groups of the new protocol (KIP-848) |
+| 10 | topics by id |
 """
 
 from __future__ import annotations

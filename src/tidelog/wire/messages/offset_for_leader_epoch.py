@@ -1,9 +1,9 @@
-"""OffsetForLeaderEpoch (key 23): where the records of a leader epoch end (KIP-101).
+"""OffsetForLeaderEpoch (key 23): returns the end offset of a leader epoch (KIP-101).
 
 | version | what it changed |
 |---|---|
 | 0 | the end offset of an epoch (KIP-101) |
-| 1 | leader_epoch in the answer: the last one at or below the requested one (KIP-279) |
+| 1 | leader_epoch in the response: the last epoch at or below the requested one (KIP-279) |
 | 2 | current_leader_epoch (KIP-320), throttle_time_ms |
 | 3 | replica_id: consumers (-2) get offsets up to the high watermark only (KIP-320) |
 | 4 | flexible |

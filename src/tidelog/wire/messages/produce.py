@@ -6,13 +6,13 @@
 | 1 | throttle_time_ms |
 | 2 | message format v1 (KIP-32); the response contains the append time |
 | 3 | message format v2 (KIP-98): exactly one batch per partition, only of that format; transactional_id |
-| 4 | KAFKA_STORAGE_ERROR may be answered (KIP-112) |
+| 4 | responses may have KAFKA_STORAGE_ERROR (KIP-112) |
 | 5 | log_start_offset in the response (KIP-107) |
 | 6 | throttled clients get the response at once |
 | 7 | zstd (KIP-110) |
 | 8 | the rejected records, each with the reason (KIP-467) |
 | 9 | flexible |
-| 10 | the new leader beside NOT_LEADER_OR_FOLLOWER (KIP-951) |
+| 10 | the new leader, with NOT_LEADER_OR_FOLLOWER (KIP-951) |
 | 11 | TRANSACTION_ABORTABLE (KIP-890) |
 | 12 | adds the partition to the transaction implicitly (KIP-890) |
 | 13 | topic ids in place of names (KIP-516) |

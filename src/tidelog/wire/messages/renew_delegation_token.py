@@ -1,8 +1,8 @@
-"""RenewDelegationToken (key 39): a token expires later (KIP-48).
+"""RenewDelegationToken (key 39): makes a token expire later (KIP-48).
 
 | version | what it changed |
 |---|---|
-| 1 | a throttled client is answered at once |
+| 1 | throttled clients get the response at once |
 | 2 | flexible |
 """
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): one message of a SASL mechanism, and the answer to it (KIP-152).
+"""SaslAuthenticate (key 36): one message of a SASL mechanism, and its response (KIP-152).
 
 | version | what it changed |
 |---|---|

@@ -2,10 +2,10 @@
 
 | version | what it changed |
 |---|---|
-| 0 | each partition beside its topic's name; one flag says whether all are deleted |
+| 0 | each partition has its topic's name; one flag says whether all partitions are deleted |
 | 1 | broker_epoch (KIP-380); partitions by topic |
 | 2 | flexible |
-| 3 | each partition with its leader epoch, and whether it is deleted (KIP-570) |
+| 3 | each partition has its leader epoch, and a flag that says whether it is deleted (KIP-570) |
 | 4 | is_kraft_controller: the controllers of KRaft have taken over (KIP-866) |
 """
 

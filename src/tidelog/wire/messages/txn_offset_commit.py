@@ -7,7 +7,7 @@
 | 3 | flexible; the member and its generation, for fencing (KIP-447) |
 | 4 | TRANSACTION_ABORTABLE (KIP-890) |
 | 5 | adds the offsets' partition to the transaction implicitly (KIP-890) |
-| 6 | topics by their ids; a member of the new kind of group |
+| 6 | topics by id; members of groups of the new protocol |
 
 Kafka's newest definitions call the generation `GenerationIdOrMemberEpoch`.
 """

@@ -4,7 +4,7 @@
 |---|---|
 | 0 | flexible from the start |
 | 1 | upgrade_type in place of allow_downgrade: 1 only upgrades, 2 allows lossless downgrades, 3 all downgrades; validate_only |
-| 2 | one error for all features; before, one for each (KIP-1022) |
+| 2 | one error for all features; before, one error for each (KIP-1022) |
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """UpdateMetadata (key 6): the controller of a ZooKeeper cluster sends brokers the metadata for clients.
 
-It lists all live brokers each time, and the changed partitions, or all of them for a new broker. Leader -2 marks a partition
+Each request lists all live brokers, and the changed partitions; for a new broker, all partitions. Leader -2 marks a partition
 that is being deleted. `zk_version` is the version of the partition's znode.
 
 | version | what it changed |
 |---|---|
-| 0 | each partition beside its topic's name; host and port of each broker |
+| 0 | each partition has its topic's name; each broker has a host and a port |
 | 1 | several endpoints per broker, by security protocol |
 | 2 | rack (KIP-36) |
 | 3 | the endpoints' listeners (KIP-103) |
