@@ -303,7 +303,7 @@ def test_another_process_with_its_id_ends_it(tmp_path: Path) -> None:
             await unfenced(plane)
             epoch = controllers.quorum.end_offset
             controllers.quorum.append(r.RegisterBrokerRecord(9, False, uuid.uuid4(), epoch))
-            with pytest.raises(InvalidArgumentError, match=r"another broker was started with this node\.id"):
+            with pytest.raises(InvalidArgumentError, match=r"another broker has registered with this node\.id"):
                 await until(plane, lambda: False)
 
     asyncio.run(go())

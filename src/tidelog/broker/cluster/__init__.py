@@ -6,5 +6,5 @@
 | `kraft/` | a member under KRaft's controllers |
 | `zookeeper/` | a member under ZooKeeper and a controller among the brokers |
 
-`peers.metadata_plane` is the protocol that both implement.
+Both implement the protocol `peers.metadata_plane.MetadataPlane`.
 """

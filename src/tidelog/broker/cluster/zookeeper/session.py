@@ -34,7 +34,7 @@ logger = logging.getLogger("tidelog.broker")
 
 RETRY_S = 0.2
 PATIENT_S = 1.0
-"""Connecting for longer than this (seconds) is logged."""
+"""If connecting takes longer than this (seconds), it is logged."""
 AGAIN_S = 30.0
 """A followed znode is read again after this time (seconds) even if its watch has not fired."""
 
@@ -42,7 +42,7 @@ _LOST = (ConnectionLoss, SessionExpiredError, ConnectionClosedError, KazooTimeou
 
 
 class Znode(NamedTuple):
-    """A znode's content, its number of changes, the transaction that created it, and the owning session, 0 for none."""
+    """A znode: its content, its version, the id of the transaction that created it, and the session that owns it (0 for none)."""
 
     data: bytes
     version: int
@@ -83,7 +83,9 @@ class Session:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             await self.close()
-            raise BrokerUnreachableError(f"no answer within {timeout_s:g} s", path=f"ZooKeeper at {self.servers}") from None
+            raise BrokerUnreachableError(
+                f"no server answered within {timeout_s:g} s", path=f"ZooKeeper at {self.servers}"
+            ) from None
         finally:
             said.cancel()
 
@@ -107,7 +109,7 @@ class Session:
     # --- znodes
 
     async def get(self, path: str, watch: asyncio.Event | None = None) -> Znode | None:
-        """Return a znode, None if it does not exist. `watch` is set when it changes or the connection is lost."""
+        """Return a znode, or None if it does not exist. `watch` is set when the znode changes or the connection is lost."""
         try:
             data, stat = await self._done(self._client.get_async(path, watch=self._watcher(watch)))
         except NoNodeError:
@@ -149,7 +151,7 @@ class Session:
             except BrokerUnreachableError:  # The loss of the connection is logged elsewhere.
                 await asyncio.sleep(RETRY_S)
             except TidelogError as error:
-                self._log.failed("%s is not followed: %s", path, error)
+                self._log.failed("cannot follow the znode %s, retrying: %s", path, error)
                 await asyncio.sleep(RETRY_S)
 
     # --- inside
@@ -183,7 +185,7 @@ class Session:
         except (NoNodeError, BadVersionError, NodeExistsError):
             raise
         except KazooException as error:
-            raise ZookeeperError(f"ZooKeeper refused: {type(error).__name__} {error}", path=self.servers) from None
+            raise ZookeeperError(f"ZooKeeper refused an operation: {type(error).__name__} {error}", path=self.servers) from None
 
     def _changed(self, state: str) -> None:
         self._post(lambda: self._moved(state))
