@@ -200,7 +200,7 @@ def test_a_node_id_that_stays_taken_ends_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "error", "match"),
     [
-        (ErrorCode.INCONSISTENT_CLUSTER_ID, InvalidArgumentError, "another cluster"),
+        (ErrorCode.INCONSISTENT_CLUSTER_ID, InvalidArgumentError, "a different cluster"),
         (ErrorCode.UNSUPPORTED_VERSION, UnsupportedVersionError, "feature"),
         (ErrorCode.INVALID_REGISTRATION, InvalidArgumentError, "invalid"),
     ],
@@ -236,7 +236,7 @@ def test_no_controller_ends_it_in_time(tmp_path: Path, caplog: pytest.LogCapture
             await controllers.controller.stop()
             # Not the 30 s that other requests have.
             with pytest.raises(
-                BrokerUnreachableError, match=r"not registered within 1 s: no connection .* within (1|0\.9[0-9]*) s"
+                BrokerUnreachableError, match=r"not registered within 1 s: could not connect .* within (1|0\.9[0-9]*) s"
             ):
                 await unfenced(plane)
 

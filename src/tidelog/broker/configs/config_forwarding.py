@@ -10,7 +10,7 @@ ConfigAdminManager).
 | client metrics, group | forwarded | refused |
 | any other, or a duplicate | refused | the same |
 
-The metadata brings the changes to all brokers, where they then take effect.
+All brokers get the changes with the metadata, and then apply them.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def change_all_forwarded(
 def _looked_at(
     broker: ConfiguredBroker, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
 ) -> Generator[Any, Any, bool]:
-    """Check a resource's changes here. Return whether they are already complete; otherwise the controllers must make them.
+    """Check a resource's changes here. Return True if nothing else is to be done, or False if the controllers must make the
+    changes.
 
     Raises ApiError, BrokerUnreachableError.
     """

@@ -6,7 +6,7 @@ at 0. No request uses a higher version than the peer offers.
 | what happens | raises |
 |---|---|
 | no connection, a lost connection, no response in time | BrokerUnreachableError |
-| one side rejects the other's certificate, password or token | the same, since certificates and passwords get renewed |
+| one side rejects the other's certificate, password or token | the same, because certificates and passwords may be renewed |
 | only one side is configured for TLS, or for SASL | SecurityProtocolError |
 | a response that violates the protocol | ProtocolError |
 | the two sides share no version of a request | UnsupportedVersionError |
@@ -143,7 +143,7 @@ class Channel:
         except TimeoutError:
             if connection is None:
                 raise BrokerUnreachableError("no connection in time", path=self.place) from None
-            error = BrokerUnreachableError(f"no answer to {request.API_NAME} within {timeout_s:g} s", path=self.place)
+            error = BrokerUnreachableError(f"the node did not answer {request.API_NAME} within {timeout_s:g} s", path=self.place)
             # Responses come in order, so all others are blocked by this one.
             connection.close(error)
             raise error from None
@@ -173,7 +173,7 @@ class Channel:
         version = min(high, request.VERSIONS[-1])
         if version < max(low, request.VERSIONS[0]):
             raise UnsupportedVersionError(
-                f"the node supports no known version of {request.API_NAME}",
+                f"the node and this broker share no version of {request.API_NAME}",
                 path=self.place,
                 found="none" if high < 0 else f"v{low} to v{high}",
                 expected=f"v{request.VERSIONS[0]} to v{request.VERSIONS[-1]}",
@@ -229,7 +229,7 @@ class Channel:
                     await self._handshake(connection)
                     await self._authenticate(connection)
             except TimeoutError:
-                raise BrokerUnreachableError("no connection: no answer in time", path=self.place) from None
+                raise BrokerUnreachableError("no connection: the node did not answer in time", path=self.place) from None
             except (AuthenticationError, InvalidArgumentError) as error:
                 raise BrokerUnreachableError(f"no connection: {error}", path=self.place) from None
             except TidelogError:
@@ -271,7 +271,9 @@ class Channel:
             self._renewal_s = asyncio.get_running_loop().time() + RENEWAL_SHARE * lifetime_ms / 1000
 
     async def _renew(self, connection: PeerConnection) -> PeerConnection:
-        """Reauthenticate, after all pending responses have arrived. A failure closes the connection, and a new one is opened."""
+        """Re-authenticate once all pending responses have arrived. If that fails, the connection is closed and a new one
+        opened.
+        """
         try:
             async with asyncio.timeout(self._connect_timeout_s()):
                 await self._authenticate(connection)

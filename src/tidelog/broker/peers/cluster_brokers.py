@@ -2,7 +2,7 @@
 
 | a broker is | when |
 |---|---|
-| registered | it has sent a registration and was not unregistered since |
+| registered | it has registered and has not been unregistered since |
 | fenced | its heartbeats are missing, or it is starting or shutting down; clients do not see it |
 | found at a listener | it has a listener of that name |
 
@@ -42,10 +42,10 @@ class ClusterBrokers:
         self._plane = plane
         self._listeners: dict[str, _AtListener] = {}
         self.generation = 0
-        """Changes with each registration; callers use it to invalidate what they derived from the brokers."""
+        """Changes whenever a registration changes; callers use it to invalidate values derived from the brokers."""
 
     def changed(self) -> None:
-        """Drop the cached results after a registration changed."""
+        """Drop the cached results, because a registration has changed."""
         self._listeners.clear()
         self.generation += 1
 
@@ -65,9 +65,10 @@ class ClusterBrokers:
         return None if found is None or found.is_fenced else found
 
     def controller_id(self, listener: Listener) -> int:
-        """Return the controller if it is a broker.
+        """Return the controller's id if the controller is a broker.
 
-        Otherwise return any live broker: clients cannot reach the controllers, and every broker forwards to them (KIP-590).
+        Otherwise return the id of any live broker: clients cannot reach the controllers, and every broker forwards to them
+        (KIP-590).
         """
         controller = self._plane.controller_id
         if controller is not None:

@@ -36,7 +36,7 @@ Name: TypeAlias = str | Part
 
 
 class Limit(NamedTuple):
-    """A limit, and the user, client id, or both that share it. "" means that this part does not matter."""
+    """A limit, and the user and client id that share it. "" means that the limit does not depend on that part."""
 
     value: float
     user: str
