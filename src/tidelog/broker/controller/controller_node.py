@@ -43,6 +43,6 @@ class ControllerNode(Node):
     def _run(self, steps: Steps[None]) -> None:
         def over(result: object) -> None:
             if isinstance(result, BaseException):
-                logger.error("a broker's registration could not be changed: %s", result)
+                logger.error("cannot write a change of a broker's registration: %s", result)
 
         self.topic_changes.begin(Job(BROKERS, steps), over)

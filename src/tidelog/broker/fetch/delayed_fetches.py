@@ -11,7 +11,7 @@ appends to twelve partitions wakes a delayed fetch after the last partition, not
 one record, their callbacks run in slices, with other clients served in between. Cancelling thousands of wide watches is sliced,
 too: `cancel` stops the callbacks at once, and the watch's keys are removed later.
 
-Everything runs on the loop's thread.
+Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Forwarding:
                     self._room.clear()
                     await self._room.wait()
         except TimeoutError:
-            raise BrokerUnreachableError("too many requests wait for the controller", path="controller") from None
+            raise BrokerUnreachableError("too many requests are waiting for the controller", path="controller") from None
         self._bytes += size
         try:
             return await self._plane.forward(

@@ -46,7 +46,9 @@ class MetadataPlane(Protocol):
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The lowest and highest version of each API that the active controller supports; None without a connection to it."""
+        """The lowest and highest version of each API that the active controller supports; None before the first
+        connection to it.
+        """
 
     @property
     def controller_id(self) -> int | None:

@@ -98,7 +98,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """The number of requests that wait for a response."""
+        """The number of requests awaiting a response."""
         return len(self._waiting)
 
     def send(self, message: Message, version: int, response: type[Message]) -> asyncio.Future[Any]:

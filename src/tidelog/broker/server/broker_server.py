@@ -224,7 +224,7 @@ class BrokerServer:
         for _ in range(ACCEPTS_A_TURN):
             if not self._limits.has_room(listener):
                 self.limited_log.warning(
-                    "listener %s: the limit of %d connections is reached: new connections wait",
+                    "listener %s: a connection limit is reached, with %d connections open: new connections wait",
                     listener.name,
                     len(self.connections),
                 )

@@ -252,7 +252,7 @@ class Connection(AnswerWriter):
         return True
 
     def _consume(self, buffer: memoryview, end: int) -> None:
-        """Answer the frames in `buffer[:end]`, and keep the rest."""
+        """Answer the complete frames in `buffer[:end]`, and keep the bytes after them."""
         handle = self._handle
         position = 0
         out: list[Bytes] = []

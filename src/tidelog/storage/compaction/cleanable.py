@@ -118,8 +118,8 @@ def calculate_cleanable_bytes(log: PartitionLog, first_dirty_offset: int, unclea
 
 
 def max_compaction_delay_ms(log: PartitionLog, first_dirty_offset: int, now_ms: int) -> int:
-    """Return by how many ms the oldest dirty segment has exceeded max.compaction.lag.ms, 0 if none has. A segment's age is that
-    of the timestamp of its first batch.
+    """Return by how many ms the oldest dirty segment has exceeded max.compaction.lag.ms, 0 if none has. A segment's age is
+    measured from the timestamp of its first batch.
     """
     if log.config.max_compaction_lag_ms >= now_ms:  # The default: no segment needs to be read.
         return 0

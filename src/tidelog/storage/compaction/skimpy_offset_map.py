@@ -4,7 +4,7 @@ The map stores a hash of 128 bits instead of the key: 24 bytes per key of any le
 million keys (a dict would take 200 bytes per key). The memory is allocated at the first use and freed by `clear`. A pass with
 more keys than `max_entries` ends where the map is full, and the next pass continues from there.
 
-The table itself is `records.kernel.OffsetTable`. The cleaner owns one map, for one log at a time.
+The table itself is `records.kernel.OffsetTable`. The cleaner has a single map, which it uses for one log at a time.
 """
 
 from __future__ import annotations

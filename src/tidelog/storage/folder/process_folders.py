@@ -93,7 +93,8 @@ def place(folder: Path, clock: Clock, count: int) -> None:
 def check(folder: Path, clock: Clock) -> Places:
     """Return in which folder each partition is: 0 is `folder` itself. Nothing is written.
 
-    Raises InvalidArgumentError for a folder that cannot be divided, and for a divided one without one of its parts; StorageError.
+    Raises InvalidArgumentError for a folder that cannot be divided, and for a divided folder of which a part is missing;
+    StorageError.
     """
     data_folder.check_is_data_folder(folder)
     owner = read_meta_properties(folder)

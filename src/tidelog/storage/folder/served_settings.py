@@ -61,6 +61,6 @@ def read_served_settings(directory: FilePath) -> ServedSettings | None:
 def write_served_settings(
     directory: Path, properties: Mapping[str, PropertyValue], time_ms: int, broker_epoch: int | None
 ) -> None:
-    """Store the settings that the folder is served with from now on. Raises StorageError."""
+    """Store the settings with which the folder is served from now on. Raises StorageError."""
     told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
     write_json(directory / SERVED_FILE, VERSION, {"time_ms": time_ms, "broker_epoch": broker_epoch, "properties": told})

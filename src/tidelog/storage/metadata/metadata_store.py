@@ -432,7 +432,7 @@ class MetadataStore:
         return self._folder / names.file_name(self._next_offset, names.LOG_SUFFIX)
 
     def _take(self, log: MetadataLog) -> None:
-        """Start from the state on disk. Records that a log must have but lacks are written before the first change."""
+        """Start from the state on disk. Records that a log must have, but this one lacks, are written before the first change."""
         self.image, self._log, self._preamble = log.image, log, []
         self._epoch, self._next_offset, self._bytes_behind_snapshot = log.epoch, log.end_offset, log.log_bytes
         self._snapshot_bytes = 0 if log.snapshot is None else log.snapshot.path.stat().st_size

@@ -37,14 +37,16 @@ def read_quorum_state(directory: Path) -> QuorumState | None:
         return None
     epoch = content.get("leaderEpoch")
     if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < -1:
-        raise CorruptCheckpointError("invalid leaderEpoch in quorum-state", path=path, found=repr(epoch), expected="-1 or more")
+        raise CorruptCheckpointError(
+            "quorum-state has an invalid leaderEpoch", path=path, found=repr(epoch), expected="-1 or more"
+        )
     voters = content.get("currentVoters")
     if voters is None:
         return QuorumState(epoch, None)
     try:
         return QuorumState(epoch, tuple(sorted(int(voter["voterId"]) for voter in voters)))
     except (TypeError, KeyError, ValueError):
-        raise CorruptCheckpointError("invalid currentVoters in quorum-state", path=path, found=repr(voters)[:60]) from None
+        raise CorruptCheckpointError("quorum-state has invalid currentVoters", path=path, found=repr(voters)[:60]) from None
 
 
 def write_quorum_state(directory: Path, node_id: int, epoch: int, *, kraft_version: int) -> None:

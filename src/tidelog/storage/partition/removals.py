@@ -5,10 +5,10 @@
 |---|---|
 | target ≥ log end | only an epoch that begins there |
 | target < the first segment's base | everything; the log restarts at the target |
-| otherwise | batches from the one with the target on, segments above it, their snapshots and epochs; may lower the log start |
+| otherwise | the batch with the target and all later batches, with their snapshots and epochs; may lower the log start |
 
 Afterwards the producer state is that of the remaining records: the last snapshot at or below the target, and later batches.
-`retention` decides which segments are old. `PartitionLog` owns one `Removals`.
+`retention` decides which segments are old. Each `PartitionLog` has a `Removals`.
 """
 
 from __future__ import annotations

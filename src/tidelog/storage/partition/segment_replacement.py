@@ -58,7 +58,7 @@ def replacing_segments(
     """
     coming = sorted(new, key=lambda segment: segment.base_offset)
     if not coming:
-        raise InvalidArgumentError("segments must be replaced by at least one", path=directory)
+        raise InvalidArgumentError("segments must be replaced by at least one new segment", path=directory)
     sync = partial(sync_files, [directory])
     for segment in reversed(coming):
         segment.change_file_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)

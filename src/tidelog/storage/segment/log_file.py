@@ -116,7 +116,7 @@ class LogFile(LogFileReader):
         size = self.size_bytes
         if not 0 <= target_bytes <= size:
             raise InvalidArgumentError(
-                "a log file can only be truncated to between 0 and its size",
+                "a log file can only be truncated to a size from 0 to its current size",
                 path=self.path,
                 found=target_bytes,
                 expected=f"0 to {size}",

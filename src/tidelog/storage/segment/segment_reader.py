@@ -1,4 +1,4 @@
-"""A segment's look-ups: the place of an offset, reads from there on, the record for a time (spec §4.4 to §4.9).
+"""A segment's look-ups: the position of an offset, reads that start there, the record for a time (spec §4.4 to §4.9).
 
 Invariant: the indexes are hints. If an offset index entry does not point to its batch, a warning is logged, and the log is walked
 from its start. Each entry of a time index that was opened from disk is checked before it is used (`checked_times`). No look-up

@@ -48,7 +48,7 @@ _FEW = 8
 
 
 def is_far(batches: int, distance_bytes: int) -> bool:
-    """Whether a walk over batches has become too long, so that the headers should be used for the rest."""
+    """Whether a walk over batches has become too long, so that it should continue from headers walked earlier."""
     return batches >= POINT_BATCHES or (batches > _FEW and distance_bytes > POINT_BYTES)
 
 

@@ -191,7 +191,7 @@ class BrokerLifecycle:
         return True
 
     def end(self) -> None:
-        """Stop sending. Idempotent."""
+        """Stop sending heartbeats. Idempotent."""
         if self.state not in (BrokerState.SHUTTING_DOWN, None):
             self._move(BrokerState.SHUTTING_DOWN)
         if self.state is BrokerState.SHUTTING_DOWN:

@@ -280,7 +280,8 @@ class KraftPlane:
             await self.publish(delta)
 
     def _check_own_registration(self) -> None:
-        """Fail if another process has registered with this broker's id: two brokers that lead the same partitions lose records.
+        """End the metadata plane with an error if another process has registered with this broker's id: two brokers that lead the
+        same partitions would lose records.
 
         A registration made before 3.7-IV2 has no directories, so the broker registers again once the cluster reaches that level
         (KAFKA-16162).

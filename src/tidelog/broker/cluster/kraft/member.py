@@ -75,7 +75,7 @@ async def joined(
             log_loaded(manager, monotonic() - began)
 
             async def take_up(node: Node) -> None:
-                """Apply the current metadata, follow it from then on, and wait until clients may see this broker.
+                """Apply the current metadata, start to follow its changes, and wait until clients may see this broker.
 
                 A client that was served earlier could get metadata without any broker, and librdkafka then asks again only
                 after `topic.metadata.refresh.interval.ms`.

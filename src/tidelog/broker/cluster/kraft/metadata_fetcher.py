@@ -211,7 +211,7 @@ class MetadataFetcher:
                 found=code_name(response.error_code),
             )
         if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
-            raise ProtocolError("the response contains other partitions than the requested one", path=str(address))
+            raise ProtocolError("the response does not contain exactly the requested partition", path=str(address))
         (data,) = response.responses[0].partitions
         leader = data.current_leader
         nodes = {one.node_id: (one.host, one.port) for one in response.node_endpoints}

@@ -70,7 +70,7 @@ class SnapshotFetcher:
                 if piece.position != position or (size >= 0 and piece.size != size) or not piece.size > position:
                     found = f"position {piece.position} of {piece.size} bytes"
                     raise ProtocolError(
-                        "a snapshot's chunk is not the requested one",
+                        "the leader sent a chunk of a snapshot that was not requested",
                         path=channel.place,
                         found=found,
                         expected=f"position {position}",

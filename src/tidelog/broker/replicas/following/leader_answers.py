@@ -190,7 +190,7 @@ class LeaderAnswers:
             for _ in append_fetched(log, data, one.leader_epoch):
                 yield
                 if one.state is not FollowerState.FETCHING:
-                    return  # The partition was dropped meanwhile: ignore the rest.
+                    return  # The partition was dropped meanwhile: ignore later batches.
         except UnexpectedAppendOffsetError as error:
             yield from self._overlapped(one, error)
             return

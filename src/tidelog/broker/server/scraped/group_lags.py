@@ -62,7 +62,7 @@ _SAMPLE_MS = WINDOW_MS // MAX_SAMPLES
 
 
 class OnLoop(Protocol):
-    """Runs a function on the loop's thread, waits for it, and returns its result."""
+    """Runs a function on the event loop's thread, waits for it, and returns its result."""
 
     def __call__(self, work: Callable[[], T], /) -> T: ...
 
@@ -85,7 +85,7 @@ class Scraped(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """The values for a group's partition, as read on the loop's thread. Use `log` only on that thread."""
+    """The values for a group's partition, as read on the event loop's thread. Use `log` only on that thread."""
 
     key: GroupPartition
     committed_offset: int
@@ -112,8 +112,8 @@ class _Sample(NamedTuple):
 
 
 class GroupLags:
-    """Computes the lag of all groups for each scrape. `call` runs a function on the loop's thread; everything else runs on the
-    metrics thread, one scrape at a time.
+    """Computes the lag of all groups for each scrape. `call` runs a function on the event loop's thread; everything else runs on
+    the metrics thread, one scrape at a time.
     """
 
     def __init__(self, node: Node, call: OnLoop) -> None:
@@ -260,13 +260,13 @@ class GroupLags:
 
 
 def _some(waiting: Iterator[_Facts | None]) -> tuple[bool, list[_Facts]]:
-    """Return whether there may be more values, and the next ones from the iterator. Runs on the loop's thread."""
+    """Return whether there may be more values, and the next ones from the iterator. Runs on the event loop's thread."""
     taken = list(islice(waiting, AT_ONCE))
     return len(taken) == AT_ONCE, [one for one in taken if one is not None]
 
 
 class _Search:
-    """The search for one partition's next record. Each step runs on the loop's thread."""
+    """The search for one partition's next record. Each step runs on the event loop's thread."""
 
     def __init__(self, facts: _Facts) -> None:
         self.facts = facts

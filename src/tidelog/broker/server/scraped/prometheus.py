@@ -33,8 +33,8 @@ them.
 | `tidelog_group_partitions_left_out` | | groups' partitions beyond the limit, see `group_lags` |
 | `tidelog_segments_rolled_by_time_total`, `tidelog_one_batch_segments_total` | `topic` | high if timestamps jump (KIP-32) |
 
-For each scrape the loop's thread collects the numbers of some partitions at a time, then the groups' next records (`group_lags`).
-The HTTP server's thread formats the text. `prometheus_client` is imported only when the metrics server starts.
+For each scrape, the event loop's thread collects the numbers, a few partitions at a time, and then the groups' next records
+(`group_lags`). The HTTP server's thread formats the text. `prometheus_client` is imported only when the metrics server starts.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class QuickSecurity:
         return None if self._keys is None else self._keys / "ca.pem"
 
     def properties(self, port: int) -> dict[str, str]:
-        """Return the broker's properties."""
+        """Return the broker properties for a secured listener on this port."""
         found = {
             "listeners": f"{self.protocol}://127.0.0.1:{port}",
             "listener.security.protocol.map": f"{self.protocol}:{self.protocol}",

@@ -42,7 +42,7 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
     if origin is _CLIENT and len(records) > _LAST_DELTA and records[_MAGIC] == 2 and records[_LAST_DELTA] & _SIGN:
         if len(records) > max_message_bytes:
             raise RecordTooLargeError("a batch is larger than max.message.bytes", expected=f"at most {max_message_bytes}")
-        raise InvalidRecordError("a producer's batch ends before it begins")
+        raise InvalidRecordError("the last offset of a producer's batch is below its first offset")
     headers = list(iter_headers(records))
     for header in headers:
         position, size = header.position, header.size

@@ -13,8 +13,8 @@
 Up to step 6 an error changes nothing of substance (at most an epoch's start, or an empty segment). Any error in step 7 takes the
 log offline, because the file and the state in memory must not diverge.
 
-For the usual batch, a leader's steps 1 and 2 are one call (`records.kernel.take_plain_batch`). `PartitionLog` owns one `Appends`;
-bench/append_bench.py measures the cost of an append besides its write.
+For the usual batch, a leader's steps 1 and 2 are one call (`records.kernel.take_plain_batch`). Each `PartitionLog` has an
+`Appends`. bench/append_bench.py measures the cost of an append besides its write.
 """
 
 from __future__ import annotations
