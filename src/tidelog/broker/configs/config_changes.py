@@ -272,7 +272,7 @@ def _change_broker(broker: ConfiguredBroker, resource: Resource, *, incremental:
 def broker_settings(
     broker: ConfiguredBroker, resource: Resource, before: Mapping[str, str], *, incremental: bool
 ) -> dict[str, str]:
-    """Return the settings of this broker, or of all (empty name), after the changes. Raise ApiError for an invalid change."""
+    """Return the settings of this broker, or of all (empty name), after the changes. Raises ApiError for an invalid change."""
     if resource.name:
         check_broker_id(broker, resource.name)
     after = dict(before) if incremental else {}

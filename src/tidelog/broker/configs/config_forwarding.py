@@ -60,7 +60,7 @@ _WRITTEN = frozenset({TOPIC, BROKER})
 def altered(
     broker: ConfiguredBroker, message: Any, resources: Sequence[Resource], request: Request, *, incremental: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse] | None]:
-    """Return the response for each resource of `message`, None if the client must request the API versions again."""
+    """Return the response for each resource of `message`, or None if the client must request the API versions again."""
     if broker.forwarding is None:
         outcomes = yield from change_all(broker, resources, incremental=incremental, validate_only=message.validate_only)
     else:
@@ -84,7 +84,7 @@ def change_all_forwarded(
 ) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
     """Change the resources of `message` in a cluster, like `change_all`.
 
-    Raise UnsupportedVersionError if the active controller does not support the request's version.
+    Raises UnsupportedVersionError if the active controller does not support the request's version.
     """
     times: Counter[tuple[int, str]] = Counter()
     for number, resource in enumerate(resources):

@@ -42,12 +42,12 @@ class ControlledTopics(Topics):
     # --- asking
 
     def get(self, name: str) -> TopicView | None:
-        """Return a topic, None if it is unknown."""
+        """Return a topic, or None if it is unknown."""
         topic = self._store.image.topics.get(name)
         return None if topic is None or not topic.partitions else _view(topic)
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return the topic with an id, None if it is unknown."""
+        """Return the topic with an id, or None if it is unknown."""
         topic = self._store.image.topics_by_id.get(topic_id)
         return None if topic is None else self.get(topic.name)
 

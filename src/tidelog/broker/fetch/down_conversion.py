@@ -51,8 +51,8 @@ def newest_magic(fetch_version: int) -> int:
 def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset: int) -> Generator[None, None, Converted]:
     """Convert `data`, batch by batch, for a client that fetches from `fetch_offset` and knows formats up to `magic`.
 
-    `configured_magic` is the topic's format. Raise UnsupportedCompressionTypeError if the first batch cannot be converted,
-    and CorruptDataError if `data` is not made of batches.
+    `configured_magic` is the topic's format. Raises UnsupportedCompressionTypeError if the first batch cannot be converted, and
+    CorruptDataError if `data` is not made of batches.
     """
     if configured_magic <= magic and _is_known(data, magic):
         return Converted(data, 0)

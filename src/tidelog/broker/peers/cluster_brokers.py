@@ -60,7 +60,7 @@ class ClusterBrokers:
         return self._at(listener.name).registered
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return a live broker by its id, None if no live broker has it."""
+        """Return a live broker by its id, or None if no live broker has it."""
         found = self._at(listener.name).by_id.get(broker_id)
         return None if found is None or found.is_fenced else found
 

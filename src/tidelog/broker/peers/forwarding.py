@@ -4,7 +4,7 @@
 |---|---|
 | answers | its response, byte for byte |
 | does not support that version (after a change of controller) | a closed connection, so that it negotiates versions again |
-| refuses the envelope, or sends another response | UNKNOWN_SERVER_ERROR |
+| refuses the envelope, or sends a response to a different request | UNKNOWN_SERVER_ERROR |
 | does not answer for `TIMEOUT_S`, or no controller leads | REQUEST_TIMED_OUT, after which clients retry |
 
 Each request has its own task, so no client waits for another client's request. At most `MAX_BYTES` of requests are in flight;

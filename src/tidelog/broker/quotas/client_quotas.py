@@ -2,7 +2,7 @@
 
 | quota | counts | if exceeded, the client is |
 |---|---|---|
-| `producer_byte_rate` | bytes of Produce requests | answered, then muted until the rate is down |
+| `producer_byte_rate` | bytes of Produce requests | answered, then muted until the rate is below the quota |
 | `consumer_byte_rate` | bytes of Fetch responses | answered without records, then muted |
 | `request_percentage` | time on the loop, as a share of one processor | answered, then muted, for one window at most |
 | `controller_mutation_rate` | partitions created and deleted | refused in versions that know code 89, muted in others |

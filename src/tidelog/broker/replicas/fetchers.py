@@ -113,7 +113,7 @@ class Fetchers:
     # --- asking
 
     def partition(self, key: TopicPartition) -> FollowedPartition | None:
-        """Return a followed partition, None if it is not followed."""
+        """Return a followed partition, or None if it is not followed."""
         where = self._leaders.get(key)
         return None if where is None else self._fetchers[where].partitions[key]
 

@@ -44,7 +44,7 @@ class BoundSockets:
 
 
 def bind(config: BrokerConfig) -> BoundSockets:
-    """Bind all of a configuration's listeners. Raise InvalidArgumentError, and leave nothing open, if that fails."""
+    """Bind all of a configuration's listeners. Raises InvalidArgumentError, and leaves nothing open, if that fails."""
     sockets: list[tuple[socket.socket, Listener]] = []
     try:
         for listener in config.listeners:

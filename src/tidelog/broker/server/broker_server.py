@@ -149,7 +149,7 @@ class BrokerServer:
     async def start(self, bound: BoundSockets | None = None) -> None:
         """Listen, on the given `bound` sockets or on new ones. `stop` closes them.
 
-        Raise InvalidArgumentError, and leave nothing open, if an address cannot be bound.
+        Raises InvalidArgumentError, and leaves nothing open, if an address cannot be bound.
         """
         self._sockets = (bound or bind(self.node.config)).take()
         self.node.listeners = tuple(listener for _, listener in self._sockets)

@@ -155,7 +155,7 @@ class Connection(AnswerWriter):
             self._loop.call_later(LINGER_S, self._leave)
 
     def close(self) -> None:
-        """Close now. Idempotent."""
+        """Close the connection now. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -202,7 +202,7 @@ class Connection(AnswerWriter):
         self._receive()
 
     def _receive(self) -> bool:
-        """Read once, and answer the complete requests. Return whether anything had arrived."""
+        """Read once, and answer the complete requests. Return whether any bytes have arrived."""
         large = self._large
         try:
             if large is not None:

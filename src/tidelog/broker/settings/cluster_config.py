@@ -129,7 +129,7 @@ class ClusterConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> ClusterConfig | None:
-        """Return the configuration for a broker's properties and its `listeners`, None for a standalone broker.
+        """Return the configuration for a broker's properties and its `listeners`, or None for a standalone broker.
 
         Raises InvalidArgumentError for a bad or missing value, and for conflicting properties.
         """

@@ -56,11 +56,11 @@ class SaslServer(Protocol):
     is_complete: bool
 
     def evaluate(self, response: bytes) -> bytes:
-        """Return the reply to a client's message. Raise AuthenticationError if the client fails."""
+        """Return the reply to a client's message. Raises AuthenticationError if the client fails."""
 
 
 class ListenerSecurity:
-    """The security settings of a listener's connections. Raise InvalidArgumentError for settings that cannot work, before any
+    """The security settings of a listener's connections. Raises InvalidArgumentError for settings that cannot work, before any
     client connects.
     """
 

@@ -164,7 +164,7 @@ class CleanerManager:
     # --- states
 
     def state(self, key: TopicPartition) -> CleaningState | None:
-        """Return a partition's state, None if it may be chosen."""
+        """Return a partition's state, or None if it may be chosen."""
         return self._states.get(key)
 
     def _move(self, key: TopicPartition, state: CleaningState | None) -> None:

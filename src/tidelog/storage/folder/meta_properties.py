@@ -93,7 +93,7 @@ def _is_directory_id(text: str) -> bool:
 
 
 def known_cluster_id(directory: FilePath) -> str | None:
-    """Return the id of the cluster that a folder belongs to, None if unknown. Raises StorageError."""
+    """Return the id of the cluster that a folder belongs to, or None if unknown. Raises StorageError."""
     try:
         owner = read_meta_properties(directory)
     except CorruptCheckpointError:

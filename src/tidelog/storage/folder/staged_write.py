@@ -144,7 +144,7 @@ class StagedWrite:
 
 
 class _Stager:
-    """The logs in staging folders."""
+    """Creates the logs in staging folders, and appends to them."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         self.logs: dict[TopicPartition, PartitionLog] = {}

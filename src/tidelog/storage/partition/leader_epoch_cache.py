@@ -218,7 +218,7 @@ class LeaderEpochCache:
         self._epochs.clear()
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self.path = directory / LEADER_EPOCH_CHECKPOINT
 
     def defer_to(self, defer: Defer) -> None:

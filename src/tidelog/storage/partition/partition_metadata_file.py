@@ -50,5 +50,5 @@ class PartitionMetadataFile:
             self.is_dirty = False
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self.path = directory / self.path.name

@@ -57,7 +57,7 @@ class ProducerSnapshots:
         self._offsets = None if found is None else _offsets_of(name for name in found if name.endswith(names.SNAPSHOT_SUFFIX))
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the paths after the folder was renamed."""
+        """Update the paths after the folder has been renamed."""
         self._directory = directory
 
     def write(self, offset: int, packed: Sequence[bytes], *, sync: bool) -> Path:

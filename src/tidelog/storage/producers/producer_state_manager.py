@@ -357,7 +357,7 @@ class ProducerStateManager:
         return self._snapshots.mark_for_deletion(offset)
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the paths after the folder was renamed."""
+        """Update the paths after the folder has been renamed."""
         self._snapshots.update_parent_dir(directory)
 
     # Verification of transactions (KIP-890).

@@ -266,7 +266,7 @@ class IndexFile(Generic[_Entries]):
             raise StorageError(f"cannot rename an index: {error.strerror or error}", path=old) from error
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self._entries_at_rest = None
         self.path = directory / self.path.name
 

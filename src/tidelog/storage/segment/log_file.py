@@ -198,7 +198,7 @@ class LogFile(LogFileReader):
             raise refused("rename", old, error) from error
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self.path = directory / self.path.name
 
     def delete_if_exists(self) -> bool:

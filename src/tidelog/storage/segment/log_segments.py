@@ -173,7 +173,7 @@ class LogSegments:
         return sum(segment.give_descriptors_back() for segment in self._segments.values())
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the paths after the folder was renamed."""
+        """Update the paths after the folder has been renamed."""
         self.directory = directory
         for segment in self:
             segment.update_parent_dir(directory)

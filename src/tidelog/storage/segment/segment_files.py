@@ -142,7 +142,7 @@ class SegmentFiles:
             part.rename_to(part.path.with_name(name.removesuffix(old_suffix) + new_suffix))
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the paths after the folder was renamed."""
+        """Update the paths after the folder has been renamed."""
         for part in (self.log, self.offset_index, self.time_index, self.txn_index):
             part.update_parent_dir(directory)
 

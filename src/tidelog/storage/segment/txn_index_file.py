@@ -117,7 +117,7 @@ class TxnIndexFile:
             raise self._refused("rename", error) from error
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self.path = directory / self.path.name
         if self._index is not None:
             self._index.path = self.path

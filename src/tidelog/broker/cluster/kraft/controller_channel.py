@@ -2,7 +2,7 @@
 NodeToControllerChannelManager).
 
 `metadata_fetcher` finds the leader of the quorum. A request that gets no response, or NOT_CONTROLLER, is sent again to the same
-or another controller. It may therefore be executed twice.
+or another controller. A request may therefore be executed twice.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ batches.
 | a diverging epoch | uncommitted batches are truncated to it; committed ones never are |
 | a snapshot's id | the leader's log starts above ours: the snapshot is fetched and replaces the image |
 | … that is damaged, or cannot be written to disk | it is fetched again, and none of it is replayed |
-| none in time | the leader is abandoned, and all controllers are asked in turn for the leader |
+| (no answer in time) | the leader is abandoned, and all controllers are asked in turn for the leader |
 
 The first request has epoch 0. It is rejected, and the error response names the leader and its epoch. (Epoch -1 would be rejected
 as an invalid request.)

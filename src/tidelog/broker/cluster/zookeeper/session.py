@@ -126,7 +126,7 @@ class Session:
             return []
 
     async def set(self, path: str, data: bytes, version: int) -> int | None:
-        """Write a znode if it has the given version. Return its new version, None if it was changed in the meantime."""
+        """Write a znode if it has the given version. Return its new version, or None if it was changed in the meantime."""
         try:
             return int((await self._done(self._client.set_async(path, data, version=version))).version)
         except (BadVersionError, NoNodeError):

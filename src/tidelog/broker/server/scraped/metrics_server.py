@@ -46,7 +46,7 @@ HEALTH = "/healthz"
 
 
 class MetricsServer:
-    """Serves metrics on separate threads until it is closed. Raise StorageError if it cannot listen."""
+    """Serves metrics on separate threads until it is closed. Raises StorageError if it cannot listen."""
 
     def __init__(self, host: str, port: int, health: Health) -> None:
         self._registry = CollectorRegistry()

@@ -97,7 +97,7 @@ class QuickSecurity:
         return found
 
     def make_users(self, node: Node) -> None:
-        """Store the users' SCRAM credentials in the metadata if they are missing or differ. Raise StorageError if that fails."""
+        """Store the users' SCRAM credentials in the metadata if they are missing or differ. Raises StorageError if that fails."""
         records = []
         for mechanism in SCRAM_IDS.keys() & self._mechanisms:
             number = SCRAM_IDS[mechanism]
@@ -115,7 +115,7 @@ class QuickSecurity:
         node.manager.metadata.commit(records)
 
     def client_config(self, client: str, bootstrap_servers: str, user: str | None, mechanism: str | None) -> dict[str, Any]:
-        """Return a client's settings under its own names. Raise InvalidArgumentError for an unknown client or user."""
+        """Return a client's settings under its own names. Raises InvalidArgumentError for an unknown client or user."""
         if client not in CLIENTS:
             raise InvalidArgumentError("no settings are known for this client", found=client, expected=", ".join(CLIENTS))
         mechanism = mechanism or (DEFAULT_MECHANISM if DEFAULT_MECHANISM in self._mechanisms else PLAIN)
