@@ -4,7 +4,7 @@ One request is in flight at a time. It contains all proposals made since the las
 that fails as a whole is retried until it succeeds, without proposals that were dropped in the meantime. Each partition gets its
 own result.
 
-Use only on the event loop's thread. Kafka's AlterPartitionManager.
+Use only on the event loop's thread. See Kafka's AlterPartitionManager.
 """
 
 from __future__ import annotations

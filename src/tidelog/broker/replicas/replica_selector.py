@@ -12,7 +12,7 @@ A replica can serve a consumer if it is in the ISR, reachable by the consumer, a
 out-of-sync replica might never reach the end.
 
 A leader calls `preferred_replica` for a consumer's fetch (version 11 and later) before it reads records. If there is a preferred
-replica, the response names it and contains no records. A follower serves records up to its own high watermark. Kafka's
+replica, the response names it and contains no records. A follower serves records up to its own high watermark. See Kafka's
 RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica. Pure.
 """
 

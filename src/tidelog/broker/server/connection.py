@@ -5,7 +5,8 @@
 It uses no asyncio task, stream or transport: the loop only calls it when the socket is readable or writable. Requests that
 arrive in one read are answered in one write.
 
-It reads unless one of the following holds. These are independent of each other, so they are flags and not a state machine:
+A connection reads unless one of these conditions holds. They are independent of each other, so they are flags and not a state
+machine:
 
 | nothing is read while | flag | until |
 |---|---|---|
@@ -19,7 +20,8 @@ It reads unless one of the following holds. These are independent of each other,
 
 A connection therefore never holds more than one request, the bytes read along with it (at most `SHARED_BYTES`, or the size of its
 last request), and one turn's responses. After a small request it reads into the buffer that all connections share. After a large
-one it expects another of the same size: it reads that one into a separate buffer, not past its end, and never copies it.
+request it expects another of the same size: it reads the next request into a separate buffer, not past its end, and does not copy
+it.
 
 A connection is also the `Request` that handlers get, because it has only one at a time. `answer_writer` encodes and sends the
 responses; this module reads the requests and takes turns with other connections.

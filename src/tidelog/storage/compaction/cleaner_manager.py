@@ -11,8 +11,8 @@
 The file ``cleaner-offset-checkpoint`` has the offset at which each log's next pass begins. It is a checkpoint file as in spec §7,
 written after every pass. A checkpoint outside its log counts as the log start.
 
-A log whose compaction met damaged data is uncleanable until the next start: rewriting it could lose records. A log that could
-not be written, because of a full disk for example, is tried again after some minutes.
+If compaction meets damaged data, the log is uncleanable until the next start, because rewriting it could lose records. If a log
+could not be written, for example because of a full disk, its compaction is retried after some minutes.
 
 The manager chooses the log with the largest share of dirty bytes, among those whose share exceeds min.cleanable.dirty.ratio or
 whose records have waited longer than max.compaction.lag.ms. Invariant: no two operations hold the same partition. Not

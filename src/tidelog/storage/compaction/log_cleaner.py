@@ -17,7 +17,7 @@ run during such a deletion.
 | success | the checkpoint moves |
 | a segment that had to be split | the pass restarts at once |
 | damage (CorruptDataError, or any unexpected error) | the log is no longer compacted, with a warning |
-| a disk error | the log is unchanged, and is tried again in five minutes |
+| a disk error | the log is unchanged, and its compaction is retried in five minutes |
 | `CleanerManager.abort_cleaning` | the unfinished segment is removed |
 | `abandon` | the files stay as they are, as after a crash |
 

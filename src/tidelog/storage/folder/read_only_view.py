@@ -57,7 +57,9 @@ class ReadOnlyView:
         return Path(self._temporary.name) / self.directory.name
 
     def __enter__(self) -> Self:
-        """Raises InvalidArgumentError if there is no folder, StorageError if it cannot be read."""
+        """Create the view, and return this object. Raises InvalidArgumentError if there is no folder, StorageError if it cannot
+        be read.
+        """
         if not self.directory.is_dir():
             raise InvalidArgumentError("there is no folder to serve", path=self.directory)
         self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-read-only-")

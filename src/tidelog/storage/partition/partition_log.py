@@ -211,7 +211,7 @@ class PartitionLog:
     def prepare_append(
         self, records: Bytes, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> Callable[[], Prepared]:
-        """Return the part of an append that decompresses, checks and converts records, see `Appends.prepare`."""
+        """Return the part of an append that decompresses, checks and converts records: see `Appends.prepare`."""
         return self._appends.prepare(records, leader_epoch, origin)
 
     def append_as_follower(self, records: Bytes, leader_epoch: int | None = None) -> AppendInfo:

@@ -145,7 +145,7 @@ def due_segments(
     log_end_offset: int,
     limit: int | None = None,
 ) -> list[tuple[LogSegment, Reason]]:
-    """Return the segments of a log to delete, oldest first, at most `limit`, and why."""
+    """Return the segments of a log to delete, each with the reason, oldest first, at most `limit`."""
     by_base = {segment.base_offset: segment for segment in segments}
     needed_ms = now_ms - config.retention_ms
     going = due(

@@ -152,7 +152,7 @@ class ProducerStateManager:
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
         """Return the last stable offset after `completed`: the start of another producer's open transaction, otherwise the offset
-        after the marker. Must be called before `complete_txn`.
+        after the marker. Call it before `complete_txn`.
         """
         for txn in self._ongoing:
             if txn.producer_id != completed.producer_id:

@@ -107,7 +107,7 @@ class Configs:
 
 
 def properties_of(znode: Znode | None) -> dict[str, str]:
-    """Return a resource's properties; empty if the znode is missing or malformed."""
+    """Return a resource's properties; an empty dict if the znode is missing or malformed."""
     value = {} if znode is None else _json(znode.data)
     config = value.get("config") if isinstance(value, dict) else None
     return {str(name): str(text) for name, text in config.items()} if isinstance(config, dict) else {}

@@ -119,7 +119,7 @@ class Session:
         return Znode(data, stat.version, stat.czxid, stat.ephemeralOwner)
 
     async def children(self, path: str, watch: asyncio.Event | None = None) -> list[str]:
-        """Return the names of a znode's children; empty if the znode does not exist."""
+        """Return the names of a znode's children; an empty list if the znode does not exist."""
         try:
             return list(await self._done(self._client.get_children_async(path, watch=self._watcher(watch))))
         except NoNodeError:

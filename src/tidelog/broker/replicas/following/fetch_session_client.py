@@ -10,7 +10,7 @@ Since version 13, topics are identified by id (KIP-516). If a topic is recreated
 the new id added. If any partition has no topic id, all partitions use names; a session never switches between ids and names.
 
 The cost of a request depends on the number of changes, not on the number of partitions. `broker.fetch.fetch_sessions` is the
-leader's side. Kafka's FetchSessionHandler. Pure.
+leader's side. See Kafka's FetchSessionHandler. Pure.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ truncates to its high watermark.
 `start_of_batch`: a log is never truncated within a batch. Otherwise the records of the batch below the offset would be removed
 as well, and never fetched again. Kafka truncates within the batch, and cannot append what the leader sends next.
 
-Kafka's AbstractFetcherThread. Nothing here changes a log.
+The rules are those of Kafka's AbstractFetcherThread. Nothing here changes a log.
 """
 
 from __future__ import annotations
