@@ -5,8 +5,7 @@
 It uses no asyncio task, stream or transport: the loop only calls it when the socket is readable or writable. Requests that
 arrive in one read are answered in one write.
 
-A connection reads unless one of these conditions holds. They are independent of each other, so they are flags and not a state
-machine:
+A connection reads unless one of these independent conditions holds, which are therefore flags and not a state machine:
 
 | nothing is read while | flag | until |
 |---|---|---|
@@ -20,8 +19,7 @@ machine:
 
 A connection therefore never holds more than one request, the bytes read along with it (at most `SHARED_BYTES`, or the size of its
 last request), and one turn's responses. After a small request it reads into the buffer that all connections share. After a large
-request it expects another of the same size: it reads the next request into a separate buffer, not past its end, and does not copy
-it.
+request it expects another of that size, and reads it into a separate buffer, not past its end, without copying it.
 
 A connection is also the `Request` that handlers get, because it has only one at a time. `answer_writer` encodes and sends the
 responses; this module reads the requests and takes turns with other connections.
