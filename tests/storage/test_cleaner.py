@@ -131,7 +131,7 @@ class TestSegments:
         with pytest.raises(CorruptBatchError, match="longer than the remaining part"):
             clean_segments(cleaner, log, [segment])
         segment.log.truncate_to(10)
-        with pytest.raises(CorruptBatchError, match="cut off"):
+        with pytest.raises(CorruptBatchError, match="truncated"):
             clean_segments(cleaner, log, [segment])
 
     def test_wrong_checksum(self, tmp_path: Path) -> None:

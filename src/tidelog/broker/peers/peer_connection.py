@@ -154,7 +154,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.close(BrokerUnreachableError(f"the connection was lost: {reason}{self._guess()}", path=self.place))
 
     def _guess(self) -> str:
-        """Return a hint what the port may require, if it closed the connection before any response, or after ApiVersions only."""
+        """Return a hint at what the port may require, if the peer closed the connection before any response or after
+        ApiVersions.
+        """
         tls = self._config.tls
         # Without ApiVersions, the peer may close on the first request because it requires SASL or does not know the version.
         or_sasl = "" if self._first is ApiVersionsResponse else " or SASL, or be older than inter.broker.protocol.version"
