@@ -117,7 +117,7 @@ class Broker:
         self._properties = sort_properties({"group.initial.rebalance.delay.ms": 0, **given}, topic_names=True)
         if self._properties.unknown:
             raise InvalidArgumentError(
-                "not a property of a broker or a topic", found=described(self._properties.unknown, topic_names=True)
+                "unknown property of a broker or topic", found=described(self._properties.unknown, topic_names=True)
             )
         self._clock = clock or SystemClock()
         has_listeners = any(name in given for name in ("listeners", "advertised.listeners", "port", "host.name"))

@@ -145,7 +145,7 @@ def check_changes(resource: Resource, *, with_operations: bool = True) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the value is missing for {', '.join(nulls)}")
     unknown = [one for one in resource.changes if with_operations and one.operation not in _OPERATIONS]
     if unknown:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown operation {unknown[0].operation} on a property")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"operation {unknown[0].operation} on a property is unknown")
 
 
 def change(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:

@@ -215,7 +215,7 @@ class BrokerLifecycle:
             self._log_waiting(f"not registered yet: {reason}")
             await asyncio.sleep(min(wait_s, max(deadline - monotonic(), 0)))
             wait_s = min(2 * wait_s, MAX_RETRY_S)
-        raise BrokerUnreachableError(f"not registered within {self._registration_timeout_s:g} s: {reason}")
+        raise BrokerUnreachableError(f"the broker was not registered within {self._registration_timeout_s:g} s: {reason}")
 
     async def _try_to_register(self, timeout_s: float) -> str | None:
         """Try to register. Return None on success, or the reason why it must be retried. Raises TidelogError if a retry cannot

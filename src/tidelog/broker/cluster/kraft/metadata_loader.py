@@ -92,7 +92,7 @@ class MetadataLoader:
                 data = file.read(header.position, header.size)
                 if header.base_offset != at:
                     raise CorruptDataError(
-                        "records are missing in a metadata snapshot", path=path, found=header.base_offset, expected=at
+                        "records are missing from a metadata snapshot", path=path, found=header.base_offset, expected=at
                     )
                 at = header.next_offset
                 if header.is_control:

@@ -201,7 +201,7 @@ class Session:
             self._log.failed("the connection to ZooKeeper (%s) is lost, reconnecting", self.servers)
         elif self._is_lost:
             self._is_lost = False
-            logger.info("a new session with ZooKeeper (%s)", self.servers)
+            logger.info("opened a new session with ZooKeeper (%s)", self.servers)
             self._on_session()
         else:
             self._log.works("connected to ZooKeeper (%s) again", self.servers)

@@ -130,7 +130,7 @@ class FetchSessionClient:
         if response.error_code:
             code = response.error_code
             ended = self._session_id, self._epoch, code
-            self._log.failed("%s ends fetch session %d, epoch %d: error %d", self._leader, *ended, level=logging.INFO)
+            self._log.failed("%s ended fetch session %d in epoch %d with error %d", self._leader, *ended, level=logging.INFO)
             self._begin_again(keep_id=code != ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return None
         is_full = self._epoch == INITIAL_EPOCH
