@@ -7,11 +7,11 @@
 | a read met an error, a log divergence, or a preferred replica | |
 
 Otherwise the fetch waits (`delayed_fetches`) until `min_bytes` are available. It does not wait, or stops waiting, if one of its
-offsets is in an older segment than the log's end, or above that end, or if a log is removed or may no longer be read. After
-`max_wait_ms` the response has the records that exist. After a wait all partitions are read again.
+offsets is in an older segment than the log's end or above that end. The same applies if a log is removed or may no longer be
+read. After `max_wait_ms` the response has the records that exist. After a wait all partitions are read again.
 
-So that no other connection has to wait, another thread reads bytes that are not in memory and converts large numbers of records,
-and many partitions are read in slices (see `slices`). `apis.fetch` creates one `Fetch` per request. Everything else runs on the
+No other connection has to wait: another thread reads bytes that are not in memory and converts large numbers of records. Many
+partitions are read in slices (see `slices`). `apis.fetch` creates one `Fetch` per request. Everything else runs on the
 event loop's thread.
 """
 

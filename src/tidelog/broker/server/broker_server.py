@@ -130,8 +130,8 @@ class BrokerServer:
         self._sockets: list[tuple[socket.socket, Listener]] = []
         self._accepting: set[socket.socket] = set()
         self._waiting: dict[socket.socket, socket.socket] = {}
-        """For each listening socket that pauses: the accepted connection that exceeded its creation rate. It waits, and
-        later ones stay in the accept queue.
+        """For each listening socket that pauses: the accepted connection that exceeded its creation rate. This connection waits,
+        and later ones stay in the accept queue.
         """
         self._throttled: set[socket.socket] = set()
         """Connections from addresses that exceed their creation rate. They are closed after a delay."""

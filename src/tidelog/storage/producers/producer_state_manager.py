@@ -1,7 +1,7 @@
 """The producer state of one partition: duplicates, sequences, epochs, open transactions, snapshots (spec §9; KIP-98).
 
-The state is that of the records below `map_end_offset`. It is loaded from the last sound snapshot and the batches after it,
-changes with each append, and is written to a snapshot when the log rolls and when it is closed.
+The state is that of the records below `map_end_offset`. It is loaded from the last sound snapshot and the later batches, and
+changes with each append. When the log rolls or is closed, the state is written to a snapshot.
 
 The order of an append is: `duplicate_of`, `prepare_update`, `ProducerAppendInfo.append`, the write itself, `update`. For each
 transaction that the append completes, `last_stable_offset`, the transaction index and `complete_txn` follow. `map_end_offset` is
@@ -337,8 +337,8 @@ class ProducerStateManager:
         return self._snapshots.latest
 
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int], found: Iterable[str] | None = None) -> None:
-        """Delete the snapshots that belong to no segment, except the highest one if it lies above every segment's base, because
-        it is that of a clean shutdown (spec §9.6). Raises StorageError.
+        """Delete the snapshots that belong to no segment. The highest snapshot is kept if it is above every segment's base
+        offset: it is then that of a clean shutdown (spec §9.6). Raises StorageError.
 
         `found` are the names of the folder's files, if the caller has just listed them.
         """

@@ -45,7 +45,7 @@ class LogFile(LogFileReader):
         """Open or create a file.
 
         With `preallocate` a new file gets its full length, `init_file_size` bytes, at once and is logically empty. An existing
-        file counts in its full length, zeros included: recovery finds the valid part. It is not opened yet. Raises
+        file counts in its full length, zeros included: recovery finds the valid part. The file is not opened yet. Raises
         InvalidArgumentError for a file larger than an int32, StorageError.
         """
         try:

@@ -106,8 +106,8 @@ class LogFileReader:
         return data
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Read bytes at `position` into `buffer`, and return their number. It is less than the buffer's size only at the logical
-        end.
+        """Read bytes at `position` into `buffer`, and return their number, which is less than the buffer's size only at the
+        logical end.
 
         Raises what `read` raises.
         """

@@ -1,7 +1,7 @@
 """Walks the headers of a segment's batches once, and remembers points at intervals.
 
-If an index cannot be used, because it is wrong, too short or not checked yet, the headers show which batch has an offset, which
-batch is the first with a timestamp at or after a time, and the largest timestamp before a position. A gigabyte in batches of
+The headers replace an index that is wrong, too short or not checked yet. They show which batch has an offset, which batch is the
+first with a timestamp at or after a time, and the largest timestamp before a position. A gigabyte in batches of
 16 KiB needs 69,000 reads, too many for a thread that serves clients. Within `non_blocking`, therefore, at most `POINT_BATCHES` or
 `POINT_BYTES` are walked at once. Then `NotWalkedError` is raised; its `prefetch` continues for another `PIECE_S` on the thread
 for disk waits. The caller retries until the headers are known; other work does not wait.

@@ -73,7 +73,7 @@ class LogAppendTime:
                 self._last_ms = max(self._last_ms, header.max_timestamp)
 
     def forget(self) -> None:
-        """Drop the last append time, because batches were removed from the log's end. It is read from the log when next
+        """Drop the last append time, because batches were removed from the log's end. The time is read from the log when next
         needed.
         """
         self._last_ms = None
