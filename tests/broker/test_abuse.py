@@ -127,7 +127,10 @@ def test_refusals_do_not_fill_the_log(broker: RunningBroker, caplog: pytest.LogC
         verdict_of(broker.address, struct.pack(">i", -1))
     lines = [record for record in caplog.records if record.levelname == "WARNING"]
     assert len(lines) == 20
-    assert lines[0].getMessage() == "connection 1 from 127.0.0.1 was closed: a request of -1 bytes: expected 0 to 104857600"
+    assert (
+        lines[0].getMessage()
+        == "connection 1 from 127.0.0.1 was closed: the size of a request is -1 bytes: expected 0 to 104857600"
+    )
     assert broker.node.metrics.counters.malformed_requests == 60
 
 

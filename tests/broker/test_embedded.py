@@ -153,7 +153,7 @@ def test_properties_by_either_name(tmp_path: Path) -> None:
         ({"num_partitions": 0}, "num.partitions"),
         ({"log.dirs": "/a,/b"}, "log.dirs"),
         ({"listeners": "OTHER://:9093"}, "has no protocol"),
-        ({"ssl_cafile": "ca.pem"}, r"clients get theirs from client_config\(\): found ssl.cafile, expected tls=True"),
+        ({"ssl_cafile": "ca.pem"}, r"client_config\(\) returns the settings of clients: found ssl.cafile, expected tls=True"),
         ({"tls": True, "sasl_mechanism": "PLAIN"}, "found sasl.mechanism"),
     ],
 )
@@ -165,7 +165,7 @@ def test_bad_properties(properties: dict[str, object], message: str) -> None:
 def test_what_cannot_start_leaves_nothing_running(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with Broker(tmp_path / "one") as one:
-        with pytest.raises(InvalidArgumentError, match="is running"):
+        with pytest.raises(InvalidArgumentError, match="is already running"):
             one.start()
         with pytest.raises(StorageError, match="using this folder"):
             Broker(tmp_path / "one").start()
@@ -328,7 +328,7 @@ class TestWithoutAClient:
             with pytest.raises(InvalidArgumentError, match=r"did you mean retention.ms\?"):
                 broker.create_topic("t", retention_mss=1)
             for other in ("replication_factor", "num_partitions", "config"):
-                with pytest.raises(InvalidArgumentError, match=f"create_topic has no {other}: expected"):
+                with pytest.raises(InvalidArgumentError, match=f"create_topic has no argument {other}: expected"):
                     broker.create_topic("t", **{other: 1})
             with pytest.raises(UnknownTopicOrPartitionError):
                 broker.records("t")

@@ -169,11 +169,11 @@ def test_how_long_it_fails() -> None:
 def test_what_can_never_happen_is_refused() -> None:
     with tidelog.Broker() as broker:
         for arguments, options, words in [
-            (("Prduce", "NETWORK_EXCEPTION"), {}, "not an API of this broker"),
-            (("Produce", "NETWORK_EXEPTION"), {}, "not a Kafka error"),
-            (("Produce", 4000), {}, "not a Kafka error"),
-            (("Produce", "NONE"), {}, "not a Kafka error"),
-            (("Produce", 7), {"times": 0}, "the number of failures"),
+            (("Prduce", "NETWORK_EXCEPTION"), {}, "this broker does not serve this API"),
+            (("Produce", "NETWORK_EXEPTION"), {}, "unknown Kafka error"),
+            (("Produce", 4000), {}, "unknown Kafka error"),
+            (("Produce", "NONE"), {}, "a request cannot fail with this error"),
+            (("Produce", 7), {"times": 0}, "times is out of range"),
             (("Heartbeat", 7), {"topic": "t"}, "Heartbeat can only fail as a whole, not for one topic"),
             (("OffsetFetch", 7), {"topic": "t"}, "OffsetFetch can only fail as a whole"),
         ]:

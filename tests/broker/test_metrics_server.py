@@ -79,7 +79,7 @@ def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None
             scraped(server)
     finally:
         server.close()
-    assert "metrics cannot be reported: the broker does not answer in time" in caplog.text
+    assert "metrics cannot be reported: the broker did not answer the metrics thread in time" in caplog.text
 
 
 def asked(server: MetricsServer, path: str) -> tuple[int, str]:

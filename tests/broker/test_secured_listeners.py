@@ -484,7 +484,7 @@ def test_no_password_is_logged(secured: Secured, caplog: pytest.LogCaptureFixtur
         ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "GSSAPI"}, "found GSSAPI"),
         (
             {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "PLAIN"},
-            "plain.sasl.jaas.config with its users",
+            "plain.sasl.jaas.config",
         ),
         (
             {

@@ -55,16 +55,16 @@ def test_a_folder_that_is_formatted_is_left_alone(tmp_path: Path) -> None:
     assert f"found node 4 of cluster {CLUSTER}, expected node 5 of cluster {CLUSTER}" in other.error
     assert (tmp_path / "meta.properties").read_bytes() == before
     write_meta_properties(tmp_path, MetaProperties(4, None, version=0))
-    assert "for another node or cluster" in run(*arguments, "4", "--ignore-formatted").error
+    assert "for a different node or cluster" in run(*arguments, "4", "--ignore-formatted").error
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     assert run("format", "--cluster-id", CLUSTER, "--node-id", "4").exit_code == 2
     assert run("format", str(tmp_path), "--cluster-id", CLUSTER).exit_code == 2
     for cluster in ("", "a b", "ä"):
-        with pytest.raises(InvalidArgumentError, match="a cluster id"):
+        with pytest.raises(InvalidArgumentError, match="the cluster id is invalid"):
             format_folder(tmp_path, cluster, 4)
-    with pytest.raises(InvalidArgumentError, match="a node id"):
+    with pytest.raises(InvalidArgumentError, match="the node id is out of range"):
         format_folder(tmp_path, CLUSTER, -1)
     (tmp_path / "homework.txt").write_text("")
     assert "is not a data folder" in run("format", str(tmp_path), "--cluster-id", CLUSTER, "--node-id", "4").error

@@ -220,7 +220,7 @@ def test_a_folder_of_another_cluster(cluster: Cluster) -> None:
     stranger = TidelogMember(cluster.kafka, 41, cluster_id="AAAAAAAAQQCQAAAAAAAAAg")
     stranger.begin()
     assert stranger.ended() == 1
-    assert "the controllers belong to another cluster" in stranger.said()
+    assert "the controllers belong to a different cluster" in stranger.said()
 
 
 def test_a_folder_of_another_broker(cluster: Cluster) -> None:
@@ -238,7 +238,7 @@ def test_a_copy_of_another_brokers_folder(cluster: Cluster) -> None:
     (twin.data / "meta.properties").write_text(text.replace(f"node.id={KAFKAS}", "node.id=46"))
     twin.begin()
     assert twin.ended() == 1
-    assert "Each needs its own directory.id): found INVALID_REGISTRATION" in twin.said()
+    assert "Each folder needs its own directory.id): found INVALID_REGISTRATION" in twin.said()
 
 
 def test_a_folder_that_is_not_formatted(cluster: Cluster) -> None:

@@ -168,7 +168,7 @@ def test_a_node_id_that_is_taken(cluster: KafkaCluster, tmp_path: Path) -> None:
 def test_controllers_of_another_cluster(cluster: KafkaCluster, tmp_path: Path) -> None:
     async def go() -> None:
         async with plane_of(cluster, tmp_path, cluster_id="AAAAAAAAQQCQAAAAAAAAAg") as plane:
-            with pytest.raises(InvalidArgumentError, match="another cluster"):
+            with pytest.raises(InvalidArgumentError, match="a different cluster"):
                 await unfenced(plane)
 
     asyncio.run(go())

@@ -98,7 +98,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     with Spool(None, "test", 1) as spool:
         spool.add(TopicPartition("a", 1), build_batch_v2([Record(0, NOW_MS, CREATE_TIME, None, b"y")]))
         spooled = spool.finish()
-    with pytest.raises(UnknownTopicOrPartitionError, match="no partition 1 of topic 'a'"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="topic 'a' has no partition 1"):
         commit_to_folder(chosen, [spooled], 1)
     assert values(tmp_path, "a") == ["x"]
     commit(chosen, 1, ["y"])

@@ -490,10 +490,10 @@ class TestStatistics:
             manager.alter_config("wide", wide)
         with managed(tmp_path):
             pass
-        told = [record.getMessage() for record in caplog.records if "may roll a segment" in record.getMessage()]
+        told = [record.getMessage() for record in caplog.records if "can roll a segment" in record.getMessage()]
         assert len(told) == 2
-        assert told[0].startswith("topic wide accepts timestamps that are 5000 ms off, more than segment.ms = 1000")
-        assert told[1].startswith("topic wider accepts timestamps that are 9000 ms off")
+        assert told[0].startswith("topic wide accepts timestamps up to 5000 ms from the current time, more than")
+        assert told[1].startswith("topic wider accepts timestamps up to 9000 ms from the current time")
 
 
 def maps(log: PartitionLog) -> list[int]:

@@ -86,10 +86,10 @@ class TestAppendAndRoll:
         local.roll()
         append(local, 3)
         local.update_log_end_offset(1)
-        with pytest.raises(InvalidArgumentError, match="after the others"):
+        with pytest.raises(InvalidArgumentError, match="above the active segment"):
             local.roll()
         local.update_log_end_offset(3)
-        with pytest.raises(InvalidArgumentError, match="after the others"):
+        with pytest.raises(InvalidArgumentError, match="above the active segment"):
             local.roll()
 
     def test_log_flush(self, tmp_path: Path) -> None:

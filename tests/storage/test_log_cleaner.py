@@ -335,7 +335,7 @@ def test_damage_makes_a_log_uncleanable(world: World, caplog: pytest.LogCaptureF
             pass
     assert set(world.manager.uncleanable_partitions) == {broken.topic_partition}
     assert "checksum" in world.manager.uncleanable_partitions[broken.topic_partition]
-    assert "broken-0: no longer compacted" in caplog.text
+    assert "broken-0 is no longer compacted" in caplog.text
     assert path.read_bytes() == data
     assert world.manager.checkpoints == {sound.topic_partition: sound.segments.active.base_offset}
     assert not broken.is_offline

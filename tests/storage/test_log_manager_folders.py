@@ -172,14 +172,14 @@ class TestOwner:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("version=1\n", r"version 1 without node\.id"),
+            ("version=1\n", r"version 1, but no node\.id"),
             ("version=9\nnode.id=1\n", "found 9, expected 0 or 1"),
-            ("", r"version 0 without broker\.id"),
-            ("nonsense", r"version 0 without broker\.id"),
+            ("", r"version 0, but no broker\.id"),
+            ("nonsense", r"version 0, but no broker\.id"),
             ("version=1\nnode.id=four\n", "found 'four'"),
             ("version=1\nnode.id=1\ncluster.id=\\u12\n", "an invalid escape"),
             *(
-                (f"version=1\nnode.id=1\ndirectory.id={one}\n", rf"directory\.id in meta\.properties: found '{one}'")
+                (f"version=1\nnode.id=1\ndirectory.id={one}\n", rf"directory\.id in meta\.properties is invalid: found '{one}'")
                 for one in ("", "xyz", "hHa37Y8VmWSBv1MUzYPlVwAAAA", "AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAg")
             ),
         ],

@@ -264,7 +264,7 @@ class TestAsFollower:
         """They are refused before anything is noted: a leader's word takes no log offline."""
         log = open_log(tmp_path)
         log.append_as_follower(batch(0, count=1))
-        with pytest.raises(InvalidOffsetError, match="does not fit into a segment"):
+        with pytest.raises(InvalidOffsetError, match="too far apart for one segment"):
             log.append_as_follower(batch(1, count=1, leader_epoch=3) + batch(offset, count=1, leader_epoch=4), 5)
         latest = log.leader_epochs.latest
         assert not log.is_offline and latest is not None and latest.epoch == 0

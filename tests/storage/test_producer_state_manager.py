@@ -75,7 +75,7 @@ class TestSequences:
         append(state, batch(0, 0))
         with pytest.raises(OutOfOrderSequenceError) as raised:
             append(state, batch(5, 17))
-        text = "a batch out of order: producer 1, test-0, offset 17: found sequence 5, expected the one after 0"
+        text = "the batch is out of order: producer 1, test-0, offset 17: found sequence 5, expected the one after 0"
         assert str(raised.value) == text
 
     def test_producer_sequence_wrap_around(self, state: ProducerStateManager) -> None:
@@ -316,7 +316,7 @@ class TestTransactions:
         append(state, batch(0, 0, transactional=True))
         with caplog.at_level(logging.WARNING, "tidelog.storage"):
             state.replay(batch(1, 1))
-        assert "a batch outside the open transaction" in caplog.text
+        assert "the batch is outside the open transaction" in caplog.text
         assert entry(state).last_sequence == 1 and unstable(state) == 0
 
     def test_first_unstable_offset(self, state: ProducerStateManager) -> None:

@@ -235,7 +235,7 @@ class TestRead:
 
     @pytest.mark.parametrize("lie", [(3, 10**6), (3, 7), (3, 5 * HELLO_BYTES), (INT32_MAX, 1), (0, 9 * HELLO_BYTES)], ids=str)
     def test_an_offset_index_that_lies(self, tmp_path: Path, lie: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:
-        """An entry that points to no such batch costs a warning and a walk, no answer."""
+        """An entry that does not point to a batch costs a warning and a walk, no answer."""
         parts = [batch(i, [10 * i], value=b"") for i in range(10)]
         segment = open_segment(tmp_path)
         put(segment, *parts)
@@ -246,7 +246,7 @@ class TestRead:
         assert [offsets(segment.read(i, 1, min_one_message=True)) for i in range(10)] == [[i] for i in range(10)]
         assert segment.read_next_offset() == 10
         assert [segment.find_offset_by_timestamp(10 * i, 0) for i in range(10)] == [(10 * i, i, -1) for i in range(10)]
-        assert "points to no such batch" in caplog.text or lie[0] == INT32_MAX
+        assert "does not point to a batch" in caplog.text or lie[0] == INT32_MAX
         segment.close()
 
     def test_next_offset_calculation(self, tmp_path: Path) -> None:

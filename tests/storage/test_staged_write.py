@@ -152,7 +152,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     folder(tmp_path)
     with (
         StagedWrite(tmp_path, CLOCK) as one,
-        pytest.raises(UnknownTopicOrPartitionError, match="no partition 7 of topic 'events'"),
+        pytest.raises(UnknownTopicOrPartitionError, match="topic 'events' has no partition 7"),
     ):
         one.begin([TopicPartition("events", 7)])
     assert not is_pending(tmp_path)

@@ -38,8 +38,8 @@ def test_topics_as_they_were_kept(tmp_path: Path) -> None:
         ('{"version": 2}', "found 2, expected 1"),
         ('{"version": 1}', "no object named topics"),
         ('{"version": 1, "topics": {"a": 5}}', "topic 'a'.*found int"),
-        ('{"version": 1, "topics": {"a": {"id": "x", "partitions": 1}}}', "id: found 'x'"),
-        ('{"version": 1, "topics": {"a": {"id": "AAAAAAAAAAAAAAAAAAAAAQ", "partitions": 0}}}', "partitions: found 0"),
+        ('{"version": 1, "topics": {"a": {"id": "x", "partitions": 1}}}', "the id is invalid: found 'x'"),
+        ('{"version": 1, "topics": {"a": {"id": "AAAAAAAAAAAAAAAAAAAAAQ", "partitions": 0}}}', "partitions is invalid: found 0"),
         ('{"version": 1, "topics": {"a": {"id": "AAAAAAAAAAAAAAAAAAAAAQ", "partitions": 1, "properties": {"x": 1}}}}', "unknown"),
     ],
 )

@@ -20,13 +20,13 @@ Defaults are Kafka's, except that `group.initial.rebalance.delay.ms` is 0, so th
 | `create_topic("orders", 3, retention_ms=1000)`, `delete_topic("orders")` | |
 | `produce("orders", b"value", key=b"key")`, `produce("orders", [b"a", b"b"])` | returns offsets; creates a missing topic |
 | `records("orders")` | the topic's records |
-| `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | such requests of clients fail, without any effect |
+| `fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)` | the next two such requests fail, without effect |
 
 The broker runs on its own thread with its own event loop, so it serves clients while the program does other work, although both
 share the GIL. Methods may be called from any thread.
 
-`stop` shuts down cleanly. `kill` leaves the folder as a killed process does, so that a test can see the recovery. After either,
-`start` starts the broker again on the same folder. `with` starts and stops the broker. A running broker that is
+`stop` shuts down cleanly. `kill` leaves the folder as a killed process does, so that a test can observe the recovery. After
+either, `start` starts the broker again on the same folder. A `with` block starts and stops the broker. A running broker that is
 garbage-collected, or that still runs when the program ends, is stopped with a ResourceWarning. After a fork the broker keeps
 running only in the process that started it.
 """
@@ -80,7 +80,7 @@ _OF_OTHER_CLIENTS = {
     "config": "the properties themselves: retention_ms=1000",
     "topic_configs": "the properties themselves: retention_ms=1000",
 }
-"""What other clients' classes of new topics are given."""
+"""Arguments of other clients' classes for new topics, and what to pass to `create_topic` instead."""
 
 
 class Broker:
@@ -104,7 +104,7 @@ class Broker:
         for name in given:
             if name.split(".")[0] in ("ssl", "sasl", "security") and name not in UNUSED_PROPERTIES:
                 raise InvalidArgumentError(
-                    "not a property of a broker; its clients get theirs from client_config()",
+                    "this is not a property of a broker; client_config() returns the settings of clients",
                     found=name,
                     expected="tls=True, users={'alice': 'secret'}",
                 )
@@ -117,7 +117,7 @@ class Broker:
         self._properties = sort_properties({"group.initial.rebalance.delay.ms": 0, **given}, topic_names=True)
         if self._properties.unknown:
             raise InvalidArgumentError(
-                "not a property of a broker or a topic", found=described(self._properties.unknown, topic_names=True)
+                "unknown property of a broker or topic", found=described(self._properties.unknown, topic_names=True)
             )
         self._clock = clock or SystemClock()
         has_listeners = any(name in given for name in ("listeners", "advertised.listeners", "port", "host.name"))
@@ -160,7 +160,7 @@ class Broker:
         Raises InvalidArgumentError for a bad address, or if it is already running.
         """
         if self._serving is not None:
-            raise InvalidArgumentError("the broker is running", path=self.data_dir)
+            raise InvalidArgumentError("the broker is already running", path=self.data_dir)
         serving = BrokerThread(self.data_dir, self._properties, self._listeners, self._clock, is_read_only=self._is_read_only)
         self._listeners = serving.started.result()
         self._serving = serving
@@ -209,8 +209,8 @@ class Broker:
 
         `client` is "confluent-kafka", "kafka-python", "aiokafka", "java" (properties) or "tidelog" (for `tidelog.connect`). If
         the broker has `users`, `user` is one of them (by default the first), and `mechanism` is PLAIN, SCRAM-SHA-256 (the
-        default) or SCRAM-SHA-512. Raises InvalidArgumentError for another client, user or mechanism, and if the broker was given
-        `listeners`.
+        default) or SCRAM-SHA-512. Raises InvalidArgumentError for any other client, user or mechanism, and if the broker was
+        given `listeners`.
         """
         if self._security is None and self._listeners[0].protocol != PLAINTEXT:
             raise InvalidArgumentError("the listeners were given as properties: configure the clients to match")
@@ -227,7 +227,7 @@ class Broker:
         self._check_writable()
         for other, instead in _OF_OTHER_CLIENTS.items():
             if other in properties:
-                raise InvalidArgumentError(f"create_topic has no {other}", expected=instead)
+                raise InvalidArgumentError(f"create_topic has no argument {other}", expected=instead)
         named = {name if "." in name else name.replace("_", "."): value for name, value in properties.items()}
         self._change(name, lambda node: node.topics.creation(name, partitions, named))
 
@@ -277,8 +277,8 @@ class Broker:
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> int | list[int]:
-        """Append a record and return its offset, or append several as one batch and return their offsets. Text is stored as
-        UTF-8.
+        """Append a record and return its offset, or append several records as one batch and return their offsets. Text is stored
+        as UTF-8.
 
         By default the hash of the key chooses the `partition`, as in Kafka's producer (0 without a key), and `timestamp_ms` is
         the time of the broker's clock. A missing topic is created with `num.partitions`. Raises UnknownTopicOrPartitionError,
@@ -333,8 +333,8 @@ class Broker:
         return found
 
     def fail(self, api: str, error: str | int | None, *, topic: str | None = None, times: int | None = 1) -> Fault:
-        """Make the next `times` requests of an API fail, or all of them if `times` is None. Return the fault: `stop` ends it, and
-        `count` is how often it occurred.
+        """Make the next `times` requests of an API fail, or all of them if `times` is None. Return the fault: its `stop` ends it,
+        and its `count` says how often it has occurred.
 
         `api` and `error` are Kafka's names, such as "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6). If the error is None, the
         connection is closed. A failed request has no effect. With `topic`, only requests that name this topic fail, and only

@@ -1,7 +1,8 @@
 """The thread that runs a `Broker`, with its own event loop.
 
-Other threads use `call`, and stop it with `end`. Neither waits forever: `end` gives up on a disk that does not answer, and `call`
-fails if the broker ends first. Neither holds a lock while it waits (see `Reply`), so both may be called from a signal handler.
+Other threads use `call`, and stop the broker with `end`. Neither method waits forever: `end` gives up on a disk that does not
+answer, and `call` fails if the broker ends first. Neither holds a lock while it waits (see `Reply`), so both may be called from a
+signal handler.
 """
 
 from __future__ import annotations
@@ -38,16 +39,18 @@ STALLED_S = 120.0
 """Seconds without progress after which a shutdown counts as stalled: longer than all its waits except those for the disk."""
 
 DROP_WAIT_S = 10.0
-"""How long the program waits for the shutdown of a dropped broker; the shutdown continues after that."""
+"""How long, in seconds, the program waits for the shutdown of a broker that was garbage-collected. The shutdown continues after
+that.
+"""
 
 WATCH_S = 1.0
 
 
 class Reply(Generic[T]):
-    """A value or an error from another thread. The first `give` or `fail` counts; later ones are ignored.
+    """A value or an error from another thread. Only the first call of `give` or `fail` counts; later ones are ignored.
 
-    A `Future` takes its lock in Python code, so a signal handler may run while the waiting thread holds it. A handler that stops
-    the broker waits for the thread that should give the result, so both would wait forever.
+    A `Future` takes its lock in Python code, so a signal handler may run while the waiting thread holds that lock. If the handler
+    stops the broker, it waits for the thread that should give the result. With a `Future` both would wait forever.
     """
 
     def __init__(self) -> None:

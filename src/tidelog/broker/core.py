@@ -1,6 +1,7 @@
 """What all parts of a broker use: logs, configuration, clock, timers, threads. Each running broker has one `Core`.
 
-It does not know the parts that use it. `Node` extends it and creates them. Use everything here only on the event loop's thread.
+`Core` does not depend on the parts that use it. `Node` extends it and creates them. Use everything here only on the event loop's
+thread.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tidelog.storage.log_manager import LogManager
 
 
 class Core:
-    """Services that each part of a broker can use."""
+    """The services that every part of a broker can use."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""A running broker as its APIs see it: the core, and all parts wired together.
+"""A running broker as its APIs see it: the core and all parts.
 
-The parts do not know the node; each is given the core and the parts that it uses. Use everything here only on the event loop's
-thread.
+The parts do not depend on the node; each is given the core and the parts that it uses. Use everything here only on the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from tidelog.wire.messages.describe_quorum import ReplicaState
 
 
 class Node(Core):
-    """State shared by all APIs. `serving_broker` makes it once the folder is open. Use it only on the event loop's thread."""
+    """State shared by all APIs. `serving_broker` creates it once the folder is open. Use it only on the event loop's thread."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Node(Core):
             self.forwarding = Forwarding(plane, self.heavy)
             self.topic_creation = TopicCreation(plane, self._creatable)
         self.permissions = Permissions.of(config, self.image)
-        """The authorizer; None if there is none and everything is allowed."""
+        """The authorizer; None if no authorizer is configured, so that everything is allowed."""
         self.configs = ConfigEntries(self)
         self.producer_ids: ProducerIdSource = manager.producer_ids if plane is None else ClusterProducerIds(plane)
         self.groups = Groups(self, self._state_log(offsets_topic(config)), self.topics)
@@ -159,7 +159,7 @@ class Node(Core):
         return self.topics.forget_deleted(delta)
 
     def has_settings_of(self, broker_id: int) -> bool:
-        """Whether this node changes the settings of a broker: only its own."""
+        """Whether this node changes the settings of a broker. A broker changes only its own settings."""
         return broker_id == self.node_id
 
     @property

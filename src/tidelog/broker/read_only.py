@@ -1,4 +1,4 @@
-"""The APIs of a read-only broker. Requests that would change something are refused, with error codes on which no client retries.
+"""The APIs of a read-only broker. Requests that would change something are refused, with error codes that clients do not retry.
 
 | request | answer |
 |---|---|
@@ -6,7 +6,7 @@
 | InitProducerId of an idempotent producer; CreateTopics, AlterConfigs, IncrementalAlterConfigs | CLUSTER_AUTHORIZATION_FAILED |
 | AlterClientQuotas, AlterUserScramCredentials, CreateAcls, DeleteAcls | CLUSTER_AUTHORIZATION_FAILED |
 | DeleteTopics, CreatePartitions, DeleteRecords | TOPIC_AUTHORIZATION_FAILED |
-| InitProducerId of a transactional one, AddOffsetsToTxn, EndTxn | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
+| InitProducerId of a transactional producer, AddOffsetsToTxn, EndTxn | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
 | OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
 | AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | not served: they need a successful InitProducerId first |
 
@@ -45,7 +45,7 @@ from tidelog.wire.messages import (
     produce,
 )
 
-WHY = "this broker serves a folder read-only"
+WHY = "this broker is read-only"
 
 READ_ONLY_SETTINGS: dict[str, Any] = {
     "auto_create_topics_enable": False,

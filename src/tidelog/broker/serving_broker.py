@@ -46,10 +46,10 @@ class ServingBroker:
         self.server = server
         self._ticker = ticker
         self.failure: asyncio.Future[None] | None = None
-        """On a cluster member: a future that raises the error after which the broker cannot continue."""
+        """On a cluster member: a future that completes with the error after which the broker cannot continue."""
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set. Raises the error after which the broker cannot continue."""
+        """Wait until `stop` is set. Raises the error after which the broker cannot continue, if one occurs before that."""
         if self.failure is None:
             await stop.wait()
             return
@@ -125,7 +125,7 @@ async def running(
     server = BrokerServer(node, apis)
     search = HoleSearch(manager.directory)
     try:
-        # Until then requests about groups get COORDINATOR_LOAD_IN_PROGRESS.
+        # Until the groups are loaded, requests about them get COORDINATOR_LOAD_IN_PROGRESS.
         node.groups.start()
         if not config.is_read_only:  # A read-only broker must not do this: it would write the missing markers.
             manager.settings.note_served(manager.directory, clock.now_ms())

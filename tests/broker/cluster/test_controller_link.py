@@ -62,5 +62,5 @@ def test_a_version_that_both_take(newest: int, at_most: int, version: int) -> No
 
 
 def test_a_controller_that_is_too_old() -> None:
-    with pytest.raises(UnsupportedVersionError, match="supports no known version of AlterPartition"):
+    with pytest.raises(UnsupportedVersionError, match="and this broker share no version of AlterPartition"):
         asked_of(None, 2)

@@ -200,7 +200,7 @@ def test_a_node_id_that_stays_taken_ends_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "error", "match"),
     [
-        (ErrorCode.INCONSISTENT_CLUSTER_ID, InvalidArgumentError, "another cluster"),
+        (ErrorCode.INCONSISTENT_CLUSTER_ID, InvalidArgumentError, "a different cluster"),
         (ErrorCode.UNSUPPORTED_VERSION, UnsupportedVersionError, "feature"),
         (ErrorCode.INVALID_REGISTRATION, InvalidArgumentError, "invalid"),
     ],
@@ -236,7 +236,7 @@ def test_no_controller_ends_it_in_time(tmp_path: Path, caplog: pytest.LogCapture
             await controllers.controller.stop()
             # Not the 30 s that other requests have.
             with pytest.raises(
-                BrokerUnreachableError, match=r"not registered within 1 s: no connection .* within (1|0\.9[0-9]*) s"
+                BrokerUnreachableError, match=r"not registered within 1 s: could not connect .* within (1|0\.9[0-9]*) s"
             ):
                 await unfenced(plane)
 
@@ -303,7 +303,7 @@ def test_another_process_with_its_id_ends_it(tmp_path: Path) -> None:
             await unfenced(plane)
             epoch = controllers.quorum.end_offset
             controllers.quorum.append(r.RegisterBrokerRecord(9, False, uuid.uuid4(), epoch))
-            with pytest.raises(InvalidArgumentError, match=r"another broker was started with this node\.id"):
+            with pytest.raises(InvalidArgumentError, match=r"another broker has registered with this node\.id"):
                 await until(plane, lambda: False)
 
     asyncio.run(go())

@@ -416,7 +416,7 @@ def test_controllers_of_another_cluster_end_it(tmp_path: Path) -> None:
     async def go() -> None:
         quorum = FakeQuorum()
         async with following(tmp_path, quorum, FakeController(quorum), cluster_id="BBBBBBBBQQCQAAAAAAAAAg") as follower:
-            with pytest.raises(InvalidArgumentError, match="another cluster"):
+            with pytest.raises(InvalidArgumentError, match="a different cluster"):
                 await follower.until(lambda: False)
 
     asyncio.run(go())

@@ -87,7 +87,7 @@ class TestGarbage:
         with controlled(tmp_path, zookeeper):
             zookeeper.put("/config/brokers/1", data)
             zookeeper.put("/config/changes/config_change_1", {"entity_path": "brokers/1"})
-            wait_until(lambda: f"is not JSON ({len(data)} bytes)" in caplog.text, "the warning", PATIENCE_S)
+            wait_until(lambda: f"is not valid JSON ({len(data)} bytes)" in caplog.text, "the warning", PATIENCE_S)
         assert "hunter2" not in caplog.text
 
     @pytest.mark.parametrize("data", GARBAGE)

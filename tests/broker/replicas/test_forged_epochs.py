@@ -95,7 +95,7 @@ def test_a_leader_with_forged_epochs(tmp_path: Path, backoff_ms: int, caplog: py
         said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
         folder = second.directory
         cut = f"{folder}: truncated to 6, below its high watermark 8: the leader's epoch 3 ends at 6"
-        again = f"{folder}: broker 1 says that its epoch 3 ends at 6, but sent records up to 7: asking again"
+        again = f"{folder}: broker 1 reports that its epoch 3 ends at 6, but it has sent records up to 7: asking again"
         assert said[:2] == [cut, again]
         assert backoff_ms < LONG_MS or len(said) == 2
         first.close()
@@ -125,7 +125,7 @@ def test_an_epoch_that_no_leader_had_yet(tmp_path: Path, committed: int, version
             await until(has_all)
         assert offsets(second) == list(range(10))
         assert second.leader_epochs.latest == EpochEntry(5, 8)
-        said = f"{second.directory}: it has leader epoch 9, and its leader's is 5: newer epochs are dropped"
+        said = f"{second.directory}: the log has leader epoch 9, but the leader's epoch is 5: removing the newer epochs"
         assert version == 11 or said in caplog.text
         first.close()
         second.close()

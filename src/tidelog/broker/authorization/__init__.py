@@ -1,4 +1,4 @@
-"""What a principal may do. `handling` has the checks that run before the handlers.
+"""Decides which operations a principal may do. `handling` has the checks that run before the handlers.
 
 | file | |
 |---|---|

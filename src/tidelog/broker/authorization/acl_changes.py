@@ -1,6 +1,6 @@
 """Creates and deletes ACLs on a standalone broker, as records of its metadata log, in Kafka's format.
 
-They take effect once they are on disk. A change of many records is written and replayed atomically (KIP-868).
+ACL changes take effect once they are on disk. A change of many records is written and replayed atomically (KIP-868).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACLS: Final = " acls"
 
 
 def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
-    """Return the error if the entry is invalid; NONE if it is valid."""
+    """Return the error code and message for an invalid entry; NONE if the entry is valid."""
     why = None
     if not ResourceType.TOPIC <= acl.resource_type <= ResourceType.USER:
         why = f"Invalid resourceType {acl.resource_type}"
@@ -40,7 +40,7 @@ def why_invalid(acl: Acl) -> tuple[ErrorCode, str | None]:
     elif acl.permission not in (Permission.DENY, Permission.ALLOW):
         why = f"Invalid permissionType {acl.permission}"
     elif not is_principal(acl.principal):
-        why = "a principal is a type, a colon and a name"
+        why = "a principal must have the form type:name"
     return (ErrorCode.NONE, None) if why is None else (ErrorCode.INVALID_REQUEST, why)
 
 

@@ -1,7 +1,7 @@
 """Requests that fail on demand, for tests of clients: `tidelog.Broker.fail` sets which requests fail, and how often.
 
-A fault refuses a request, or the part of it about one topic, like a missing right, but with any of Kafka's error codes. What is
-refused has no effect; everything else is answered as usual. `faulty_handler` applies it.
+A fault refuses a request, or the request's part for one topic, as if the client were not authorized, but with any of Kafka's
+error codes. The refused part has no effect; everything else is answered as usual. `faulty_handler` applies the faults.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Fault:
             self.stop()
 
     def stop(self) -> None:
-        """Answer as usual from the next request on. Idempotent."""
+        """Answer requests as usual again, starting with the next one. Idempotent."""
         self._left = 0
         self._ended()
 
@@ -76,12 +76,14 @@ class Faults:
         """Add a fault. Raises InvalidArgumentError for one that can never occur."""
         if api not in self._with_topics:
             meant = did_you_mean(api, self._with_topics)
-            raise InvalidArgumentError("not an API of this broker", found=f"{api}{meant}", expected=_some(self._with_topics))
+            raise InvalidArgumentError(
+                "this broker does not serve this API", found=f"{api}{meant}", expected=_some(self._with_topics)
+            )
         if topic is not None and not self._with_topics[api]:
             able = _some(name for name, is_able in self._with_topics.items() if is_able)
             raise InvalidArgumentError(f"{api} can only fail as a whole, not for one topic", found=topic, expected=able)
         if times is not None and times < 1:
-            raise InvalidArgumentError("the number of failures", found=times, expected="1 or more, or None to fail until stopped")
+            raise InvalidArgumentError("times is out of range", found=times, expected="1 or more, or None to fail until stopped")
         fault = Fault(api, None if error is None else _code(error), topic, times, self._changed)
         self._by_api[api] = (*self.of(api), fault)
         self._changed()
@@ -93,10 +95,10 @@ def _code(error: str | int) -> ErrorCode:
         code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
         raise InvalidArgumentError(
-            "not a Kafka error", found=error, expected="the name of an error, such as NOT_LEADER_OR_FOLLOWER"
+            "unknown Kafka error", found=error, expected="the name of an error, such as NOT_LEADER_OR_FOLLOWER"
         ) from None
     if code == ErrorCode.NONE:
-        raise InvalidArgumentError("not a Kafka error", found=code.name)
+        raise InvalidArgumentError("a request cannot fail with this error", found=code.name)
     return code
 
 

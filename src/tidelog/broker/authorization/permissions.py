@@ -30,15 +30,15 @@ _LONGEST_NAME: Final = 1000
 
 
 class Permissions:
-    """Decides whether a request may do something. Any thread may ask; only the loop's thread may change the ACLs."""
+    """Decides whether a request is authorized. Any thread may ask; only the event loop's thread may change the ACLs."""
 
     def __init__(self, authorizer: StandardAuthorizer) -> None:
         self.authorizer = authorizer
 
     @classmethod
     def of(cls, config: BrokerConfig, image: MetadataImage) -> Permissions | None:
-        """Return the authorizer that the broker's properties configure, with the ACLs of the metadata; None if they
-        configure none.
+        """Return the authorizer that the broker's properties configure, with the ACLs of the metadata, or None if no authorizer
+        is configured.
         """
         if not config.authorizer_class_name:
             return None
@@ -76,8 +76,8 @@ class Permissions:
         log_allowed: bool = True,
         count: int = 1,
     ) -> bool:
-        """Whether a request's sender may do an operation on the resource with this name. `count` is how often the request
-        names it, for the log.
+        """Whether the request's principal may do an operation on the resource with this name. `count` is how often the request
+        names the resource, for the log.
         """
         decision = self.authorizer.decide(request.principal, _host(request), operation, kind, name)
         if decision.is_allowed:
@@ -93,17 +93,17 @@ class Permissions:
         return logger.isEnabledFor(logging.DEBUG)
 
     def may_cluster(self, request: Request, operation: Operation, *, log_denied: bool = True) -> bool:
-        """Whether a request's sender may do an operation on the cluster."""
+        """Whether the request's principal may do an operation on the cluster."""
         return self.may(request, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=log_denied)
 
     def may_any(self, request: Request, operation: Operation, kind: ResourceType) -> bool:
-        """Whether a request's sender may do an operation on at least one possible resource of this type."""
+        """Whether the request's principal may do an operation on at least one possible resource of this type."""
         return self.may(request, operation, kind, NOWHERE, log_denied=False, count=0) or self.authorizer.may_any(
             request.principal, _host(request), operation, kind
         )
 
     def operations(self, request: Request, kind: ResourceType, name: str) -> int:
-        """Return a bit field of the operations that a request's sender may do on a resource."""
+        """Return a bit field of the operations that the request's principal may do on a resource."""
         return self.authorizer.operations(request.principal, _host(request), kind, name)
 
 

@@ -2,9 +2,9 @@
 
 | read | for |
 |---|---|
-| `startup` | the kind of broker that a configuration describes |
+| `startup` | choosing the kind of broker by its configuration |
 | `kraft/` | a member under KRaft's controllers |
 | `zookeeper/` | a member under ZooKeeper and a controller among the brokers |
 
-`peers.metadata_plane` is the protocol that both implement.
+Both implement the protocol `peers.metadata_plane.MetadataPlane`.
 """

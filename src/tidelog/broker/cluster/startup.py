@@ -3,7 +3,7 @@
 
 manager = manager_of(folder, clock, config, properties)
 if not is_member(manager):
-    manager.startup()                                      # a member's is loaded by its cluster's metadata
+    manager.startup()                                      # a member loads its logs when it joins
 async with serving(manager, config, clock) as broker: ...
 """
 

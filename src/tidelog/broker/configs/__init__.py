@@ -1,1 +1,1 @@
-"""Settings that clients read and change: of topics, of the broker, of the whole cluster."""
+"""Settings that clients can read and change: those of topics, of this broker, and of the whole cluster."""

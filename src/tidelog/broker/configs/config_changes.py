@@ -5,7 +5,7 @@
 | topic (2) | takes effect at once: with the next append, roll, retention check or compaction |
 | broker (4) | some take effect at once, for this broker (its id) or all (empty name): see `dynamic_settings` |
 | broker's loggers (8) | only incremental, until the process ends; levels are log4j's names; `root` is Tidelog's root logger |
-| group (32) | with the group's next heartbeat; refused while consumer groups are off |
+| group (32) | takes effect with the group's next heartbeat; refused while consumer groups are off |
 | any other | refused |
 
 | operation | a topic's property |
@@ -14,8 +14,8 @@
 | delete (1) | is reset to the broker's default |
 | append (2), subtract (3) | for lists: existing values are not added again, missing ones are not an error |
 
-The checks run in Kafka's order. A topic without a configuration gets one at the first change. Properties that the change does not
-set then prevent any deletion of records.
+The checks run in Kafka's order. A topic without a configuration gets one at the first change. In that configuration, properties
+that the change does not set have values that prevent any deletion of records.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Resource(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The result for a resource. Without a reason the changes were made."""
+    """The result for a resource. If there is no reason, the changes were made."""
 
     resource: Resource
     code: ErrorCode
@@ -142,10 +142,10 @@ def check_changes(resource: Resource, *, with_operations: bool = True) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a property more than once")
     nulls = [one.name for one in resource.changes if one.value is None and one.operation != Operation.DELETE]
     if nulls:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"no value for {', '.join(nulls)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the value is missing for {', '.join(nulls)}")
     unknown = [one for one in resource.changes if with_operations and one.operation not in _OPERATIONS]
     if unknown:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown operation {unknown[0].operation} on a property")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"operation {unknown[0].operation} on a property is unknown")
 
 
 def change(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
@@ -190,8 +190,8 @@ def _change_topic(broker: ConfiguredBroker, resource: Resource, *, incremental: 
 def topic_properties(
     broker: ConfiguredBroker, resource: Resource, before: Mapping[str, str], *, incremental: bool, kept: bool = False
 ) -> dict[str, str]:
-    """Return a topic's properties after the changes. With `kept`, properties of `before` that are not changed are kept. Raise
-    ApiError for an invalid change.
+    """Return a topic's properties after the changes. With `kept`, properties in `before` that the changes do not mention are
+    kept. Raises ApiError for an invalid change.
     """
     name = resource.name
     if incremental:
@@ -202,13 +202,16 @@ def topic_properties(
         properties = {**(before if kept else {}), **{one.name: one.value or "" for one in resource.changes}}
     _check_sizes(properties)
     if not name:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "topics have no common properties; set the broker's defaults")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "the topic's name is missing: topics have no common properties, but the broker's defaults can be set",
+        )
     reason = why_invalid(name)
     if reason is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     broker.configs.check_topic(properties)
     if broker.topics.get(name) is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return properties
 
 
@@ -269,7 +272,7 @@ def _change_broker(broker: ConfiguredBroker, resource: Resource, *, incremental:
 def broker_settings(
     broker: ConfiguredBroker, resource: Resource, before: Mapping[str, str], *, incremental: bool
 ) -> dict[str, str]:
-    """Return the settings of this broker, or of all (empty name), after the changes. Raise ApiError for an invalid change."""
+    """Return the settings of this broker, or of all (empty name), after the changes. Raises ApiError for an invalid change."""
     if resource.name:
         check_broker_id(broker, resource.name)
     after = dict(before) if incremental else {}
@@ -291,7 +294,10 @@ def log_broker_settings(name: str, settings: Mapping[str, str]) -> None:
 
 def _change_group(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
     if not resource.name:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a group's settings need its name; set the broker's defaults")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "the group's name is missing: groups have no common settings, but the broker's defaults can be set",
+        )
     before = broker.image.configs.get((GROUP, resource.name), {})
     after = dict(before) if incremental else {}
     for one in resource.changes:
@@ -315,7 +321,7 @@ def loggers() -> dict[str, logging.Logger]:
 
 
 def level_name(logger: logging.Logger) -> str:
-    """Return a logger's effective level by log4j's name."""
+    """Return the log4j name of a logger's effective level."""
     level = logger.getEffectiveLevel()
     return next((name for name, number in LOG_LEVELS.items() if level >= number), "TRACE")
 
@@ -326,11 +332,11 @@ def _change_loggers(changes: Sequence[Change], *, validate_only: bool) -> None:
         if one.operation not in (Operation.SET, Operation.DELETE):
             raise ApiError(ErrorCode.INVALID_REQUEST, "a logger's level can only be set or deleted")
         if one.name not in known:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"no logger {one.name!r}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"logger {one.name!r} does not exist")
         if one.operation == Operation.DELETE and one.name == ROOT_LOGGER:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the level of {ROOT_LOGGER} cannot be deleted")
         if one.operation == Operation.SET and one.value not in LOG_LEVELS:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{one.value!r} is not a level: {', '.join(LOG_LEVELS)}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{one.value!r} is not a log level: expected one of {', '.join(LOG_LEVELS)}")
     if not validate_only:
         for one in changes:
             known[one.name].setLevel(LOG_LEVELS[one.value or ""] if one.operation == Operation.SET else logging.NOTSET)

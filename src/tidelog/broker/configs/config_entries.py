@@ -1,13 +1,14 @@
 """Topic and broker properties as DescribeConfigs shows them: value, source, synonyms.
 
-A topic property is looked up in this order; the first that is set counts, and all that are set are its synonyms:
+A topic property is looked up in these places. The first place where it is set counts, and all places where it is set are its
+synonyms:
 
 | where | source |
 |---|---|
 | the topic itself | DYNAMIC_TOPIC_CONFIG (1) |
 | this broker's dynamic settings (`dynamic_settings`) | DYNAMIC_BROKER_CONFIG (2) |
 | the dynamic settings of all brokers | DYNAMIC_DEFAULT_BROKER_CONFIG (3) |
-| the broker's properties, under the broker's name, the finest unit first | STATIC_BROKER_CONFIG (4) |
+| the broker's properties, under the broker's names for it, the finest unit first | STATIC_BROKER_CONFIG (4) |
 | the broker's default, if it has one under that name | DEFAULT_CONFIG (5) |
 
 As in Kafka, DescribeConfigs gives no synonyms if the finest-unit name (``log.retention.ms``) is not set, even if
@@ -84,7 +85,7 @@ class ConfigEntry(NamedTuple):
     """Whether the value is hidden from clients; true for unknown properties."""
 
 
-# A topic property → the broker's names for it, in order of precedence.
+# Maps a topic property to the broker's names for it, in order of precedence.
 _BROKER_NAMES: dict[str, tuple[str, ...]] = {
     "segment.bytes": ("log.segment.bytes",),
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
@@ -164,14 +165,14 @@ class ConfigEntries:
     # --- topics
 
     def check_topic(self, properties: Mapping[str, str]) -> None:
-        """Raise ApiError (INVALID_CONFIG) unless these are topic properties. The broker's names for them are unknown here."""
+        """Raise ApiError (INVALID_CONFIG) unless these are topic properties, under their topic names, with valid values."""
         unknown = sorted(properties.keys() - self._kinds.keys())
         if unknown:
             # A request may have thousands, and each suggestion takes some microseconds.
             named = ", ".join(f"{name}{did_you_mean(name, self._kinds)}" for name in unknown[:MAX_NAMED])
             raise ApiError(ErrorCode.INVALID_CONFIG, f"a topic has no property {named}")
         try:
-            LogConfig.from_properties(properties)  # A member's configuration skips what it does not understand.
+            LogConfig.from_properties(properties)  # A member's configuration ignores properties that it does not know.
             config = self._core.manager.config.topic_config(properties)
         except InvalidArgumentError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
@@ -183,8 +184,8 @@ class ConfigEntries:
         return [self._created(name, properties) for name in sorted(self._kinds)]
 
     def topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
-        """Return all properties of a topic, by name. `own` are those set on the topic. For properties unknown here only
-        the name is shown.
+        """Return all properties of a topic, by name; `properties` are those set on the topic. Properties unknown here have only a
+        name.
         """
         return [
             self._topic_entry(name, properties) if name in self._kinds else _hidden(name)
@@ -212,7 +213,7 @@ class ConfigEntries:
         return ConfigEntry(name, value, source, CONFIG_TYPES[self._kinds[name]], False, synonyms)
 
     def _broker_synonyms(self, names: tuple[str, ...], topic_name: str) -> list[Synonym]:
-        """Return where a broker's property is set: explicitly and by default. `names`: the requested name first."""
+        """Return the places where a broker's property is set, and its default. In `names` the requested name comes first."""
         given = self._core.config.given
         found = self._dynamic_synonyms(names)
         if names and topic_name in given and names[0] not in given:  # Embedded brokers may use the topics' names.
@@ -227,7 +228,7 @@ class ConfigEntries:
         return found
 
     def _dynamic_synonyms(self, names: tuple[str, ...]) -> list[Synonym]:
-        """Return the dynamic settings of a broker's property."""
+        """Return the dynamic settings of a broker's property, this broker's first."""
         settings = self._core.dynamic_settings
         return [
             Synonym(name, given[name], source)
@@ -249,7 +250,7 @@ class ConfigEntries:
         return entries
 
     def broker(self) -> list[ConfigEntry]:
-        """Return the properties that the broker uses, set or not, by name."""
+        """Return the properties that the broker uses, whether or not they are set, by name."""
         entries: dict[str, ConfigEntry] = {}
         for topic_name, names in _BROKER_NAMES.items():
             for place, name in enumerate(names):
@@ -313,7 +314,7 @@ class ConfigEntries:
 
 
 def _hidden(name: str) -> ConfigEntry:
-    """A topic property of a newer Kafka. It may be a secret, so its value is never shown, as in Kafka."""
+    """Return the entry of a topic property of a newer Kafka. It may be a secret, so its value is never shown, as in Kafka."""
     synonyms = [Synonym(name, None, DYNAMIC_TOPIC_CONFIG)]
     return ConfigEntry(name, None, DYNAMIC_TOPIC_CONFIG, CONFIG_TYPES["UNKNOWN"], False, synonyms, is_sensitive=True)
 

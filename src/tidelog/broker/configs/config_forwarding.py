@@ -10,7 +10,7 @@ ConfigAdminManager).
 | client metrics, group | forwarded | refused |
 | any other, or a duplicate | refused | the same |
 
-The metadata brings the changes to all brokers, where they then take effect.
+All brokers get the changes with the metadata, and then apply them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _WRITTEN = frozenset({TOPIC, BROKER})
 def altered(
     broker: ConfiguredBroker, message: Any, resources: Sequence[Resource], request: Request, *, incremental: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse] | None]:
-    """Return the response for each resource of `message`, None if the client must request the API versions again."""
+    """Return the response for each resource of `message`, or None if the client must request the API versions again."""
     if broker.forwarding is None:
         outcomes = yield from change_all(broker, resources, incremental=incremental, validate_only=message.validate_only)
     else:
@@ -84,7 +84,7 @@ def change_all_forwarded(
 ) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
     """Change the resources of `message` in a cluster, like `change_all`.
 
-    Raise UnsupportedVersionError if the active controller does not support the request's version.
+    Raises UnsupportedVersionError if the active controller does not support the request's version.
     """
     times: Counter[tuple[int, str]] = Counter()
     for number, resource in enumerate(resources):
@@ -125,7 +125,8 @@ def change_all_forwarded(
 def _looked_at(
     broker: ConfiguredBroker, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
 ) -> Generator[Any, Any, bool]:
-    """Check a resource's changes here. Return whether they are already complete; otherwise the controllers must make them.
+    """Check a resource's changes here. Return True if nothing else is to be done, or False if the controllers must make the
+    changes.
 
     Raises ApiError, BrokerUnreachableError.
     """

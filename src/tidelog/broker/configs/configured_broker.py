@@ -1,4 +1,4 @@
-"""What a change of settings needs of the broker. The node provides all of it."""
+"""The interface of the broker that changes of settings use. The node implements it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,6 @@ each partition has one replica.
 | `controlled_topics` | topics: which broker gets which partition |
 | `metadata_reads` | the metadata log, as brokers fetch it |
 | `apis/` | the requests that only brokers send, one file each |
-| `controller_node` | the parts, wired |
+| `controller_node` | creates and connects the parts |
 | `enveloped` | clients' requests that a broker forwards |
 """

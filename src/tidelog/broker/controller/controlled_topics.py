@@ -1,6 +1,6 @@
 """The topics of the brokers of one machine: which broker gets which partition.
 
-A new partition goes to the live broker with the fewest partitions. It has one replica. Changes are records of the metadata log;
+A new partition has one replica, on the live broker with the fewest partitions. Changes are records of the metadata log;
 the brokers create and remove the folders when they read them.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ControlledTopics(Topics):
-    """Topics in the metadata of `core`, on the brokers of `registrations`."""
+    """The topics in the metadata of `core`, whose partitions are on the brokers of `registrations`."""
 
     def __init__(self, core: Core, registrations: Registrations) -> None:
         self._core = core
@@ -42,12 +42,12 @@ class ControlledTopics(Topics):
     # --- asking
 
     def get(self, name: str) -> TopicView | None:
-        """Return a topic, None if it is unknown."""
+        """Return a topic, or None if it is unknown."""
         topic = self._store.image.topics.get(name)
         return None if topic is None or not topic.partitions else _view(topic)
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return the topic with an id, None if it is unknown."""
+        """Return the topic with an id, or None if it is unknown."""
         topic = self._store.image.topics_by_id.get(topic_id)
         return None if topic is None else self.get(topic.name)
 
@@ -56,7 +56,7 @@ class ControlledTopics(Topics):
         return [_view(topic) for _, topic in sorted(self._store.image.topics.items()) if topic.partitions]
 
     def colliding(self, name: str) -> str | None:
-        """Return a topic whose name differs from `name` only in dots and underscores."""
+        """Return the name of a topic that differs from `name` only in dots and underscores, or None if there is none."""
         wanted = look_alike(name)
         if "_" not in wanted:
             return None
@@ -101,7 +101,7 @@ class ControlledTopics(Topics):
         yield from self._written(view.name, [RemoveTopicRecord(view.topic_id)])
 
     def finishing(self, name: str) -> Steps[None]:
-        """Do nothing: a deletion is one record."""
+        """Do nothing: one record is the whole deletion."""
         yield from ()
 
     # --- inside
@@ -116,7 +116,7 @@ class ControlledTopics(Topics):
         return Topic(name, topic.topic_id, len(topic.partitions), self.properties(name))
 
     def _placed(self, topic_id: uuid.UUID, numbers: Iterable[int]) -> Iterator[PartitionRecord]:
-        """Yield new partitions, each on the live broker that has the fewest."""
+        """Yield new partitions, each on the live broker that has the fewest partitions."""
         alive = self._registrations.alive()
         if not alive:
             raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is running")

@@ -1,4 +1,4 @@
-"""The controller's parts, wired: a broker's node without partitions, whose topics belong to other brokers."""
+"""Creates and connects the controller's parts: a broker's node without partitions, whose topics are on other brokers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ logger = logging.getLogger("tidelog.broker")
 
 
 class ControllerNode(Node):
-    """What the controller's APIs see. Use it only on the event loop's thread."""
+    """The node of a controller, which the handlers of its APIs get. Use only on the event loop's thread."""
 
     dispatcher: Dispatcher
-    """Answers forwarded requests; set once the server is there."""
+    """Answers forwarded requests; set once the server exists."""
 
     def __init__(self, *parts: Any, **more: Any) -> None:
         super().__init__(*parts, **more)
@@ -36,7 +36,7 @@ class ControllerNode(Node):
         self.topics = ControlledTopics(self, self.registrations)
 
     def has_settings_of(self, broker_id: int) -> bool:
-        """Whether the broker is one of those that are controlled."""
+        """Whether the broker is one of the controlled brokers."""
         return broker_id in self.registrations.expected
 
     def quorum_observers(self) -> list[ReplicaState]:
@@ -49,6 +49,6 @@ class ControllerNode(Node):
     def _run(self, steps: Steps[None]) -> None:
         def over(result: object) -> None:
             if isinstance(result, BaseException):
-                logger.error("brokers: %s", result)
+                logger.error("cannot write a change of a broker's registration: %s", result)
 
         self.topic_changes.begin(Job(BROKERS, steps), over)

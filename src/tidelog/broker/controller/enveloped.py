@@ -1,4 +1,4 @@
-"""A client's request that a broker forwards in an Envelope (KIP-590): answered like a request of a connection."""
+"""A client's request that a broker forwards in an Envelope (KIP-590). It is answered like a request from a connection."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class EnvelopedRequest:
-    """The request in the envelope `outer`, from a client at `peer_host`. `done` gets the frame of the response, None if there
-    is none.
+    """The request in the envelope `outer`, from a client at `peer_host`. `done` is called with the frame of the response, or None
+    if there is no response.
     """
 
     def __init__(self, outer: Request, principal: Principal, peer_host: str, done: Callable[[bytes | None], None]) -> None:
@@ -62,15 +62,15 @@ class EnvelopedRequest:
         """Do nothing: the broker reads the throttle time from the response."""
 
     def when_gone(self, callback: Callable[[], None]) -> None:
-        """Wait with the envelope's connection."""
+        """Call `callback` if the connection of the envelope is lost before the response is sent."""
         self._outer.when_gone(callback)
 
     def keep_frame(self, data: memoryview, position: int, end: int) -> memoryview:
-        """Return the bytes: nobody overwrites them."""
+        """Return a view of the frame: its buffer is never overwritten."""
         return data[position:end]
 
     def discount(self, size: int) -> None:
-        """Do nothing: the envelope's bytes are counted."""
+        """Do nothing: the bytes are counted with the envelope."""
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
         """Send a delayed response."""

@@ -1,4 +1,6 @@
-"""The metadata log as the brokers fetch it (KIP-595, KIP-630): whole batches from an offset on, or the snapshot to begin with."""
+"""Reads the metadata log for brokers that fetch it (KIP-595, KIP-630): whole batches from an offset, or a snapshot to start
+with.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class MetadataRead(NamedTuple):
-    """What a fetch gets: batches, or the snapshot that replaces the offsets that are gone. `end_offset` is the end of what is on
-    disk.
+    """The result of a fetch: batches, or the id of the snapshot that replaces deleted offsets. `end_offset` is the end of the log
+    on disk.
     """
 
     end_offset: int
@@ -29,13 +31,13 @@ class MetadataRead(NamedTuple):
 
 
 class MetadataReads:
-    """Reads of `store`'s log, and waits for its growth."""
+    """Reads the log of `store`, and waits until it grows."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._waiting: set[Callable[[object], None]] = set()
         self._last: tuple[FilePath | None, int, int] = None, 0, 0
-        """The segment that was read last, the offset up to which, and the position there."""
+        """Where the last read ended: the segment, the offset and the position in the file."""
         loop = asyncio.get_running_loop()
         store.on_written = lambda: loop.call_soon_threadsafe(self._grown)
 
@@ -45,8 +47,8 @@ class MetadataReads:
         return self._store.end_offset
 
     def read(self, offset: int, max_bytes: int) -> MetadataRead:
-        """Return the batches from the one with `offset` on: at least one, otherwise `max_bytes` at most. On any thread. Raises
-        StorageError.
+        """Return batches, starting with the one that contains `offset`: at least one batch, otherwise at most `max_bytes`. Any
+        thread may call it. Raises StorageError.
         """
         end = self._store.end_offset
         if offset >= end:
@@ -73,13 +75,15 @@ class MetadataReads:
         return MetadataRead(end, memoryview(b""))
 
     def _position(self, path: FilePath, offset: int) -> int:
-        """Return a position in a segment before the batch with `offset`: brokers that follow continue where they were."""
+        """Return a position in the segment from which to look for `offset`: where the last read ended if possible, otherwise
+        0.
+        """
         known, last, position = self._last
         return position if known == path and offset >= last else 0
 
     def wait(self, done: Callable[[object], None]) -> Callable[[], None]:
-        """Call `done` once when the log has grown. The returned function stops the wait: `done` is called then, too, unless it
-        was before.
+        """Call `done` once when the log has grown. The returned function ends the wait; it calls `done` unless that has happened
+        already.
         """
         self._waiting.add(done)
 

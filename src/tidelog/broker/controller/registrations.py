@@ -1,10 +1,10 @@
-"""Brokers that register, stay alive by heartbeats, and are fenced (KIP-631), and the leaders that follow from it.
+"""Registers brokers, fences those without heartbeats (KIP-631), and changes the leaders of their partitions accordingly.
 
 | event | records |
 |---|---|
 | a broker registers | its registration, fenced; partitions that it led have no leader |
-| a heartbeat of a fenced broker that has caught up and can serve | it is unfenced, and leads its partitions, in new epochs |
-| it wants to be fenced or to shut down; its session or its process has ended | it is fenced, and leads nothing |
+| a fenced broker that has caught up and can serve sends a heartbeat | it is unfenced, and leads its partitions, in new epochs |
+| a broker asks to be fenced or to shut down; its session or process ends | it is fenced, and leads nothing |
 
 A partition has one replica, so it has a leader exactly while its broker is unfenced.
 """
@@ -42,14 +42,14 @@ _SHUTTING_DOWN = 1
 
 
 class Registered(NamedTuple):
-    """The answer to a registration."""
+    """The result of a registration."""
 
     error_code: ErrorCode
     broker_epoch: int = -1
 
 
 def _now_ms() -> int:
-    """Sessions are real time, whatever the log's clock does."""
+    """Return the time in ms of a monotonic clock: sessions do not depend on the log's clock."""
     return monotonic_ns() // 1_000_000
 
 
@@ -63,10 +63,10 @@ class _Session:
 
 
 class Registrations:
-    """The brokers of `store`'s metadata. `expected` are the ids that may register."""
+    """The brokers registered in `store`'s metadata. `expected` are the ids that may register."""
 
     def __init__(self, store: MetadataStore, timers: Timers, run: Callable[[Steps[None]], None]) -> None:
-        """`run` runs steps that no request asked for."""
+        """`run` runs steps that no request has started."""
         self.expected: frozenset[int] = frozenset()
         self._run = run
         self._store = store
@@ -74,15 +74,15 @@ class Registrations:
         self._sessions: dict[int, _Session] = {}
 
     def alive(self) -> list[int]:
-        """Return the brokers that may lead, in order."""
+        """Return the ids of the brokers that may lead, in ascending order."""
         return sorted(one.broker_id for one in self._store.image.brokers.values() if not one.fenced)
 
     def directory_of(self, broker_id: int) -> uuid.UUID:
-        """Return the directory of a broker's partitions."""
+        """Return the id of the directory that has a broker's partitions."""
         return self._store.image.brokers[broker_id].log_dirs[0]
 
     def is_current(self, broker_id: int, broker_epoch: int) -> ErrorCode:
-        """Return the error for a request of a broker, NONE if it is registered in that epoch."""
+        """Return NONE if a broker is registered in that epoch, otherwise the error for its request."""
         broker = self._store.image.brokers.get(broker_id)
         if broker is None:
             return ErrorCode.BROKER_ID_NOT_REGISTERED
@@ -154,7 +154,7 @@ class Registrations:
         )
 
     def fencing(self, broker_id: int, *, is_shutting_down: bool = False) -> Steps[None]:
-        """Fence a broker; its partitions lose their leader. Does nothing if it is fenced. Raises StorageError."""
+        """Fence a broker, so that its partitions lose their leader. No-op if the broker is fenced. Raises StorageError."""
         broker = self._store.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             return
@@ -169,7 +169,7 @@ class Registrations:
             yield from self.fencing(broker_id)
 
     def _look(self, broker_id: int, epoch: int) -> None:
-        """Fence a broker whose session has ended; otherwise look again when it could."""
+        """Fence a broker if its session has ended; otherwise check again at the earliest time when the session may end."""
         session = self._sessions.get(broker_id)
         if session is None or self.is_current(broker_id, epoch):
             return
@@ -183,14 +183,14 @@ class Registrations:
     # --- leaders
 
     def _leaving(self, broker_id: int) -> Iterator[Message]:
-        """Yield the changes that take all leaderships from a broker."""
+        """Yield the records that take the leadership of all partitions from a broker."""
         for topic in self._store.image.topics.values():
             for number, partition in topic.partitions.items():
                 if partition.leader == broker_id:
                     yield PartitionChangeRecord(number, topic.topic_id, leader=NO_LEADER)
 
     def _led_by(self, broker_id: int) -> Iterator[tuple[uuid.UUID, int]]:
-        """Yield the partitions without a leader whose replica is on a broker."""
+        """Yield the partitions, as topic id and number, that have no leader and whose replica is on the broker."""
         for topic in self._store.image.topics.values():
             for number, partition in topic.partitions.items():
                 if partition.leader == NO_LEADER and partition.replicas == [broker_id]:

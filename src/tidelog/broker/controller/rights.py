@@ -1,4 +1,4 @@
-"""The access check of requests that only brokers send."""
+"""The authorization of requests that only brokers send."""
 
 from __future__ import annotations
 
@@ -17,5 +17,7 @@ BROKERS: Final = " brokers"
 
 
 def of_brokers(response: Callable[..., Message]) -> Access:
-    """Return the access check of a request that needs the right of a broker; `response` makes the refusal."""
+    """Return the check for a request that needs CLUSTER_ACTION on the cluster. `response` builds the response to a refused
+    request.
+    """
     return whole(cluster(Operation.CLUSTER_ACTION), refused=at_top(response))

@@ -1,4 +1,4 @@
-"""A running controller, from its folder to its socket."""
+"""Runs a controller: opens its metadata, binds its socket and serves brokers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from tidelog.storage.steps import run_steps
 async def controlling(
     manager: LogManager, config: BrokerConfig, clock: Clock, brokers: Iterable[int]
 ) -> AsyncIterator[ServingBroker]:
-    """Control `brokers` inside the `with` block, with a started manager's metadata. None of them may run before.
+    """Control `brokers` inside the `with` block, with the metadata of a started manager. None of these brokers may be running
+    before.
 
     The caller must shut the manager down. Raises InvalidArgumentError for a bad address, StorageError.
     """
     expected = frozenset(brokers)
 
     async def begin(node: Node) -> None:
-        """Begin an epoch in which no broker is alive yet."""
+        """Begin a controller epoch in which all brokers are fenced."""
         store = node.manager.metadata
         store.begin()
         registrations = cast("ControllerNode", node).registrations

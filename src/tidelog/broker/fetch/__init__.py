@@ -1,1 +1,3 @@
-"""Everything that `apis/fetch` needs: sessions, reading partitions, waiting for records, conversion to older message formats."""
+"""Handles fetches for `apis/fetch`: sessions, reading partitions, waiting for records, and conversion to older message
+formats.
+"""

@@ -1,4 +1,6 @@
-"""Converts fetch responses for older clients to a message format that they know, or to an error. See `down_conversion`."""
+"""Prepares fetch responses for older clients: converts records to a message format that the client knows, or returns an error.
+See `down_conversion`.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ TURN_S = 0.02
 
 
 def as_known(broker: FetchingBroker, version: int, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
-    """Replace results that a client of this version cannot read by errors, without looking at the records: zstd topics, and
-    newer message formats if conversion is off.
+    """Replace results that a client of this version cannot read by errors, without reading the records: topics compressed with
+    zstd, and newer message formats if conversion is off.
     """
     log = broker.manager.logs.get(wanted.key) if wanted.key is not None else None
     if log is None:
@@ -67,7 +69,7 @@ def _refused(wanted: FetchedPartition, code: int) -> PartitionRead:
 
 
 def _some(conversion: Generator[None, None, Converted]) -> Converted | ErrorCode | None:
-    """Convert for one turn at most, because others wait for the thread. Return None if there is more to convert."""
+    """Convert for at most one turn, because other responses wait for the thread. Return None if there is more to convert."""
     until = perf_counter() + TURN_S
     try:
         while True:

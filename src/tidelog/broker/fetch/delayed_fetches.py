@@ -6,12 +6,12 @@
 | `watch(keys, callback, at_end)` | calls `callback(key)` after each `appended` of one of the keys, until `cancel` |
 | `end()` | calls each watch's `at_end` when the broker shuts down |
 
-Callbacks run in the next round of the loop, not inside `appended`. So the producer gets its response first, and a request that
-appends to twelve partitions wakes a delayed fetch after the last of them, not after the first. If thousands of fetches wait for
-one record, they are called in slices, with other clients served in between. Cancelling thousands of wide watches is sliced, too:
-`cancel` stops the callbacks at once, and the watch's keys are removed later.
+Callbacks run in the next round of the loop, not inside `appended`. The producer thus gets its response first, and a request that
+appends to twelve partitions wakes a delayed fetch after the last partition, not after the first. If thousands of fetches wait for
+one record, their callbacks run in slices, with other clients served in between. Cancelling thousands of wide watches is sliced,
+too: `cancel` stops the callbacks at once, and the watch's keys are removed later.
 
-Everything runs on the loop's thread.
+Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class DelayedFetches:
         """Cancelled watches that are still registered under their keys."""
 
     def appended(self, key: TopicPartition) -> None:
-        """Wake the fetches that watch `key`: it may have more, or fewer, records to read than before."""
+        """Wake the fetches that watch `key`, because it may have more or fewer readable records than before."""
         if key in self._watches:
             if not self._woken:
                 self._timers.call_later(0, self._wake)
@@ -78,7 +78,7 @@ class DelayedFetches:
         callback: Callable[[TopicPartition], None],
         at_end: Callable[[], None] | None = None,
     ) -> Watch:
-        """Call `callback` with a key of `keys` whenever `appended` reports it, until the watch is cancelled.
+        """Call `callback` with a key of `keys` whenever `appended` reports that key, until the watch is cancelled.
 
         `at_end` is called once if the broker shuts down before that.
         """
@@ -93,7 +93,7 @@ class DelayedFetches:
         return watch
 
     def end(self) -> None:
-        """Call `at_end` of all watches: the broker shuts down, and no more records will arrive."""
+        """Call `at_end` of all watches, because the broker is shutting down and no more records will arrive."""
         for watch in dict.fromkeys(watch for of_key in tuple(self._watches.values()) for watch in tuple(of_key)):
             if watch.callback is not None and watch.at_end is not None:
                 watch.at_end()

@@ -4,12 +4,12 @@
 |---|---|
 | 0, 1 | v0 |
 | 2, 3 | v1 |
-| from 4 on | v2 |
+| 4 and later | v2 |
 
 The size of the converted records is fixed in advance: the number of bytes read from the log, or the size of the first converted
 batch if that is larger. Batches are converted until that size is reached. If they take less, the rest is filled with the
 beginning of a larger batch, because clients ignore an incomplete batch at the end. If a batch cannot be converted (zstd), the
-filler begins there, unless it is the first batch.
+filler replaces that batch and all later ones, unless it is the first batch.
 
 Records are sent unconverted if the client knows the topic's configured format and no batch has a newer format. (Kafka
 checks the configuration only: after a topic's format is lowered, it sends old clients batches that they cannot read.)
@@ -31,13 +31,13 @@ from tidelog.records.compression import Bytes
 from tidelog.records.conversion import down_convert
 
 _CHUNK_BYTES = 128 * 1024
-"""The size of the largest filler."""
+"""The most bytes of filler."""
 
 _FILLER = Struct(">qi")
 
 
 class Converted(NamedTuple):
-    """Converted records, and the number of converted batches."""
+    """Converted records, and how many batches were converted."""
 
     records: Bytes
     batches: int
@@ -51,8 +51,8 @@ def newest_magic(fetch_version: int) -> int:
 def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset: int) -> Generator[None, None, Converted]:
     """Convert `data`, batch by batch, for a client that fetches from `fetch_offset` and knows formats up to `magic`.
 
-    `configured_magic` is the topic's format. Raise UnsupportedCompressionTypeError if the first batch cannot be converted,
-    and CorruptDataError if `data` is not made of batches.
+    `configured_magic` is the topic's format. Raises UnsupportedCompressionTypeError if the first batch cannot be converted, and
+    CorruptDataError if `data` is not made of batches.
     """
     if configured_magic <= magic and _is_known(data, magic):
         return Converted(data, 0)
@@ -93,5 +93,7 @@ def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset
 
 
 def _is_known(data: Bytes, magic: int) -> bool:
-    """Return whether `data` has no batch in a newer format than `magic`. Raise CorruptDataError if it is not made of batches."""
+    """Return whether no batch in `data` has a format newer than `magic`. Raises CorruptDataError if `data` does not consist of
+    batches.
+    """
     return kernel.holds_messages_only(data, magic) or all(header.magic <= magic for header in iter_headers(data))

@@ -2,17 +2,17 @@
 
 | condition for an immediate response | |
 |---|---|
-| it has `min_bytes`, or `max_wait_ms` is 0 | |
+| `min_bytes` are available, or `max_wait_ms` is 0 | |
 | none of its partitions exists | if at least one exists, the fetch waits |
 | a read met an error, a log divergence, or a preferred replica | |
 
-Otherwise it waits (`delayed_fetches`) until `min_bytes` are available. It does not wait, or stops waiting, if one of its offsets
-is in an older segment than the log's end, or above that end, or if a log is removed or may no longer be read. After `max_wait_ms`
-it gets the records that exist. After a wait it reads everything again.
+Otherwise the fetch waits (`delayed_fetches`) until `min_bytes` are available. It does not wait, or stops waiting, if one of its
+offsets is in an older segment than the log's end or above that end. The same applies if a log is removed or may no longer be
+read. After `max_wait_ms` the response has the records that exist. After a wait all partitions are read again.
 
-Another thread reads bytes that are not in memory and converts large numbers of records. If there are many partitions, they are
-read in slices (see `slices`). So no other connection has to wait. `apis.fetch` creates one `Fetch` per request. Everything runs
-on the loop's thread.
+No other connection has to wait: another thread reads bytes that are not in memory and converts large numbers of records. Many
+partitions are read in slices (see `slices`). `apis.fetch` creates one `Fetch` per request. Everything else runs on the
+event loop's thread.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Fetch:
                 self._give_back()
 
     def _give_back(self) -> None:
-        """Stop counting the bytes that were read: the connection counts them now, or they were dropped."""
+        """Stop counting the bytes that were read, because the connection counts them now or they were dropped."""
         self._broker.unsent.add(-self._held_bytes)
         self._held_bytes = 0
 
@@ -260,7 +260,7 @@ class Fetch:
                     unsent.add(size)
 
     def _note_follower(self, wanted: FetchedPartition, read: PartitionRead) -> None:
-        """Note a follower's position from its request. Do so only at the first read, because the log may have grown by
+        """Note a follower's position as given in its request. Do this only at the first read, because the log may have grown by
         the second.
         """
         log, place = read.log, read.place
@@ -283,7 +283,9 @@ class Fetch:
     # --- waiting
 
     def _waits(self) -> bool:
-        """Begin to wait, unless the partitions have `min_bytes` beyond what a limit let it read, or one has later segments."""
+        """Start waiting for records and return True. Return False if the fetch need not wait: `min_bytes` are available by now,
+        perhaps more than a limit let it read, or a partition has later segments.
+        """
         available = self._available
         for index, (wanted, read) in enumerate(zip(self._partitions, self._reads, strict=True)):
             key = wanted.key
@@ -315,7 +317,7 @@ class Fetch:
         self._on_time()
 
     def _available_bytes(self, key: TopicPartition, index: int) -> int | None:
-        """Return how many bytes of a partition the fetch could read now, None if the fetch must stop waiting."""
+        """Return how many bytes of a partition the fetch could read now, or None if the fetch must stop waiting."""
         read = self._reads[index]
         log, place = read.log, read.place
         if log is None or place is None or self._broker.manager.logs.get(key) is not log:

@@ -1,5 +1,5 @@
-"""The access check of Fetch, for all partitions of the request's session. A consumer needs the right to each topic, a follower
-the right to the cluster.
+"""Authorizes Fetch, for all partitions of the request's session. A consumer needs READ on each topic, a follower CLUSTER_ACTION
+on the cluster.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def readable(
     permissions: Permissions, request: Request, wanted: list[FetchedPartition], params: FetchParams
 ) -> Generator[None, None, tuple[list[FetchedPartition], Sequence[tuple[FetchedPartition, PartitionRead]]]]:
-    """Return the partitions that the client may read, and the error results for all others. Partitions of unknown topic ids
-    are in neither list.
+    """Return the partitions that the client may read, and the error results for all others. Partitions with unknown topic ids are
+    among those that consumers may read.
     """
     if params.is_follower and permissions.may_cluster(request, Operation.CLUSTER_ACTION):
         return wanted, ()
@@ -55,8 +55,8 @@ def readable(
 def failing(
     faults: Iterable[Fault], wanted: list[FetchedPartition]
 ) -> tuple[list[FetchedPartition], list[tuple[FetchedPartition, PartitionRead]] | None]:
-    """Apply faults: return the partitions to read, and the error results for those that must fail. None in place of the
-    results means that the connection must be closed.
+    """Apply faults: return the partitions to read, and the error results for those that must fail. If the results are None, the
+    connection must be closed.
     """
     for fault in faults:
         failed = [one for one in wanted if fault.concerns(None if one.key is None else one.key.topic)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES: Final = 16
 PARTITION_BYTES: Final = 48
-"""For quotas, a response counts as the bytes of its records plus these estimates for the rest."""
+"""How many bytes quotas count for a response, and for each of its partitions, in addition to the records: estimates."""
 
 
 def size_of(answered: Sequence[tuple[FetchedPartition, PartitionRead]]) -> Generator[None, None, int]:

@@ -3,9 +3,9 @@
 | check, in this order | result |
 |---|---|
 | the partition, topic or topic id is unknown | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; the fetch may wait for others |
-| the topic of that name now has another id | INCONSISTENT_TOPIC_ID |
+| the topic of that name now has a different id | INCONSISTENT_TOPIC_ID |
 | the client has an older or a newer leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH |
-| this broker does not lead it, and the client is a follower or a consumer before version 11 | NOT_LEADER_OR_FOLLOWER |
+| this broker does not lead the partition; the client is a follower, or a consumer before version 11 | NOT_LEADER_OR_FOLLOWER |
 | the client is a follower that is not a replica | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
 | a follower's log diverges from this one | the diverging epoch and its end offset, and no records |
 | the offset is below the log start or above the log end | OFFSET_OUT_OF_RANGE |
@@ -45,7 +45,7 @@ NOTHING_NEW = PartitionData()
 _NO_ERROR = 0
 
 _FIRST_FROM_FOLLOWERS = 11
-"""From this version on consumers may read from followers (KIP-392)."""
+"""Since this version, consumers may read from followers (KIP-392)."""
 
 
 class FetchParams(NamedTuple):
@@ -86,7 +86,7 @@ class FetchReader:
         self._mapped: dict[LogFile, None] = {}
 
     def unknown(self, wanted: FetchedPartition) -> PartitionRead | None:
-        """Return the error result for an unknown partition, None if the partition is known."""
+        """Return the error result for an unknown partition, or None if the partition is known."""
         key = wanted.key
         if key is None:
             return _nothing(wanted, ErrorCode.UNKNOWN_TOPIC_ID, is_read=False)
@@ -96,8 +96,8 @@ class FetchReader:
         return None
 
     def idle(self, wanted: FetchedPartition, params: FetchParams) -> PartitionRead | None:
-        """Return an empty result if a partition of a session has nothing new, None if it must be read. In most requests nearly
-        all partitions of a session have nothing new.
+        """Return an empty result if a partition of a session has nothing new, or None if the partition must be read. In most
+        requests, nearly all partitions of a session have nothing new.
         """
         log = self._manager.logs.get(wanted.key)  # type: ignore[arg-type]
         if log is None:
@@ -132,8 +132,8 @@ class FetchReader:
         return None
 
     def read(self, wanted: FetchedPartition, params: FetchParams, max_bytes: int, min_one_message: bool) -> PartitionRead:
-        """Read up to `max_bytes` of a partition. Errors become part of the result. Raise only NotCachedError, and only
-        within `non_blocking`.
+        """Read up to `max_bytes` of a partition. Errors become part of the result: only NotCachedError is raised, and only inside
+        `non_blocking`.
         """
         key = wanted.key
         assert key is not None
@@ -156,10 +156,10 @@ class FetchReader:
         except TidelogError as error:
             code = error_code_of(error)
             if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-                logger.error("%s: a fetch of offset %d failed: %s", "-".join(map(str, key)), wanted.fetch_offset, error)
+                logger.error("%s: a fetch at offset %d failed: %s", "-".join(map(str, key)), wanted.fetch_offset, error)
             return _nothing(wanted, code)
         except Exception:
-            logger.exception("%s: a fetch of offset %d failed", "-".join(map(str, key)), wanted.fetch_offset)
+            logger.exception("%s: a fetch at offset %d failed", "-".join(map(str, key)), wanted.fetch_offset)
             return _nothing(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def refusal(self, wanted: FetchedPartition, params: FetchParams, log: PartitionLog) -> int:
@@ -207,8 +207,8 @@ class FetchReader:
         return PartitionRead(answer, length, found.metadata, log)
 
     def _where_it_parts(self, log: PartitionLog, wanted: FetchedPartition) -> EpochEndOffset | None:
-        """Return the epoch and end offset at which a follower's log diverges from this one, None if it does not diverge. Raise
-        OffsetOutOfRangeError if this cannot be determined.
+        """Return the epoch and end offset at which a follower's log diverges from this one, or None if it does not diverge.
+        Raises OffsetOutOfRangeError if this cannot be determined.
         """
         end = self._leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
         if end is None or wanted.fetch_offset < log.log_start_offset:
@@ -238,7 +238,7 @@ def error_answer(wanted: FetchedPartition, code: int) -> PartitionData:
 
 
 def _read_elsewhere(wanted: FetchedPartition, log: PartitionLog, broker_id: int) -> PartitionRead:
-    """Return a partition's result without records, which sends the consumer to another replica."""
+    """Return a partition's result without records that directs the consumer to another replica."""
     answer = PartitionData(wanted.name[1], _NO_ERROR, log.high_watermark, log.watermarks.last_stable_offset, log.log_start_offset)
     answer.aborted_transactions = None
     answer.records = b""

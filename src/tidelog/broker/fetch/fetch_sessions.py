@@ -1,21 +1,21 @@
-"""Fetch sessions: a client names each of its partitions once, and afterwards only the changes (KIP-227).
+"""Fetch sessions: a client names each of its partitions once, and later sends only changes (KIP-227).
 
 | session id and epoch of a request | meaning |
 |---|---|
 | any id, epoch 0 | a full request with all partitions; drop that session, and create a new one if there is room |
-| any id, epoch -1 | a full request with all partitions; drop that session, and create none. The same before version 7 |
+| any id, epoch -1; requests before version 7 | a full request with all partitions; drop that session, and create none |
 | n, the next epoch | an incremental request: all partitions of session n, with the request's changes |
-| n, another epoch, or an unknown n | refused: the response has only an error code |
+| n, a different epoch, or an unknown n | refused: the response has only an error code |
 
-A session's response contains a partition only if it has records, an error, or a changed high watermark or log start offset.
-A partition that returned records moves to the end of the session's order, so that no partition is starved.
+A session's response contains a partition only if it has records, an error, or a changed high watermark or log start offset. A
+partition that returned records moves to the end of the session's order, so that no partition is starved.
 
-If the cache is full, a session unused for two minutes is evicted. If there is none, the smallest session created more than two
-minutes ago is evicted, provided that the new one has more partitions. The cache has room for
+If the cache is full, a session unused for two minutes is evicted. If there is no such session, the smallest session created more
+than two minutes ago is evicted, provided that the new one has more partitions. The cache has room for
 `max.incremental.fetch.session.cache.slots` sessions. Unlike in Kafka, the total number of partitions in sessions is limited, too.
 A client that gets no session is still served, by full requests.
 
-Everything runs on the loop's thread. The rules are Kafka 3.9's, except that Kafka divides the sessions into eight shards.
+Everything runs on the event loop's thread. The rules are Kafka 3.9's, except that Kafka divides the sessions into eight shards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
 MAX_CACHED_PARTITIONS = 1_000_000
 TOPIC_ID_VERSION = 13
-"""From this version on, requests identify topics by id."""
+"""Since this version, requests identify topics by id."""
 
 NO_ID = uuid.UUID(int=0)
 
@@ -88,7 +88,7 @@ class FetchedPartition:
         self.last_log_start_offset = answer.log_start_offset
 
     def is_news(self, answer: PartitionData, size_bytes: int) -> bool:
-        """Return whether an incremental response must contain this partition, and remember it as sent."""
+        """Return whether an incremental response must contain this partition. If so, remember the result as sent."""
         is_news = size_bytes > 0
         if answer.high_watermark != self.last_high_watermark:
             is_news = True
@@ -172,7 +172,7 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.cached_partitions -= session.size
-            self._removed.append(list(session.partitions.values()))  # Another request may still use them.
+            self._removed.append(list(session.partitions.values()))  # Another request may still use the session's partitions.
 
     def take_removed(self) -> list[list[FetchedPartition]]:
         """Return the partitions of the sessions that were removed since the last call. The caller frees them in slices, because

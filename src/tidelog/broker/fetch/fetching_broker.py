@@ -1,4 +1,4 @@
-"""What a fetch needs of the broker: the parts that read, wait and count. The node has them all."""
+"""The interface of the broker that fetches use: the parts that read, wait and count. The node implements it."""
 
 from __future__ import annotations
 

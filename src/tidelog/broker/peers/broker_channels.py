@@ -1,7 +1,7 @@
 """The other brokers of the cluster: which one leads a partition, and requests to it.
 
-Each broker has one channel. It is created on first use, and again when the broker's address changes. Use only on the event loop's
-thread.
+Each broker has one channel. It is created on first use, and re-created when the broker's address changes. Use only on the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tidelog.security.access import Access
 from tidelog.wire.fields import Message
 
 TIMEOUT_S = 30.0
-"""Kafka's request.timeout.ms of a broker."""
+"""The default of Kafka's request.timeout.ms for requests between brokers, in seconds."""
 
 
 class BrokerChannels:
-    """Requests to other brokers, by their ids. `timeout_s` bounds each."""
+    """Sends requests to other brokers, by their ids. `timeout_s` bounds each request."""
 
     def __init__(
         self,

@@ -38,10 +38,10 @@ class Brokers(Protocol):
         """Return the same brokers as `alive`, plus the fenced ones."""
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return a live broker by its id, None if no live broker has it."""
+        """Return a live broker by its id, or None if no live broker has it."""
 
     def controller_id(self, listener: Listener) -> int:
-        """Return the broker to which clients send requests for the controller, NO_BROKER if no broker is alive."""
+        """Return the broker to which clients send requests for the controller, or NO_BROKER if no broker is alive."""
 
 
 class SingleBroker:

@@ -6,7 +6,7 @@ at 0. No request uses a higher version than the peer offers.
 | what happens | raises |
 |---|---|
 | no connection, a lost connection, no response in time | BrokerUnreachableError |
-| one side rejects the other's certificate, password or token | the same, since certificates and passwords get renewed |
+| one side rejects the other's certificate, password or token | the same, because certificates and passwords may be renewed |
 | only one side is configured for TLS, or for SASL | SecurityProtocolError |
 | a response that violates the protocol | ProtocolError |
 | the two sides share no version of a request | UnsupportedVersionError |
@@ -110,7 +110,7 @@ class Channel:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests that wait for a response."""
+        """The number of requests awaiting a response."""
         return self._connection.in_flight if self._connection is not None else 0
 
     @property
@@ -124,7 +124,7 @@ class Channel:
             async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
                 await self._connected()
         except TimeoutError:
-            raise BrokerUnreachableError("no connection in time", path=self.place) from None
+            raise BrokerUnreachableError("could not connect in time", path=self.place) from None
 
     async def call(self, request: Message, *, version: int | None = None, timeout_s: float | None = None) -> Any:
         """Send a request and return its response. Record bytes in the response are views of the received frame.
@@ -142,8 +142,8 @@ class Channel:
                 return await connection.send(request, version, RESPONSES[request.API_KEY])
         except TimeoutError:
             if connection is None:
-                raise BrokerUnreachableError("no connection in time", path=self.place) from None
-            error = BrokerUnreachableError(f"no answer to {request.API_NAME} within {timeout_s:g} s", path=self.place)
+                raise BrokerUnreachableError("could not connect in time", path=self.place) from None
+            error = BrokerUnreachableError(f"the node did not answer {request.API_NAME} within {timeout_s:g} s", path=self.place)
             # Responses come in order, so all others are blocked by this one.
             connection.close(error)
             raise error from None
@@ -173,7 +173,7 @@ class Channel:
         version = min(high, request.VERSIONS[-1])
         if version < max(low, request.VERSIONS[0]):
             raise UnsupportedVersionError(
-                f"the node supports no known version of {request.API_NAME}",
+                f"the node and this broker share no version of {request.API_NAME}",
                 path=self.place,
                 found="none" if high < 0 else f"v{low} to v{high}",
                 expected=f"v{request.VERSIONS[0]} to v{request.VERSIONS[-1]}",
@@ -229,9 +229,9 @@ class Channel:
                     await self._handshake(connection)
                     await self._authenticate(connection)
             except TimeoutError:
-                raise BrokerUnreachableError("no connection: no answer in time", path=self.place) from None
+                raise BrokerUnreachableError("cannot connect: the node did not answer in time", path=self.place) from None
             except (AuthenticationError, InvalidArgumentError) as error:
-                raise BrokerUnreachableError(f"no connection: {error}", path=self.place) from None
+                raise BrokerUnreachableError(f"cannot connect: {error}", path=self.place) from None
             except TidelogError:
                 raise
             except OSError as error:
@@ -259,7 +259,7 @@ class Channel:
         reason = str(meant) if meant is not None else error.strerror or str(error) or type(error).__name__
         if tls is not None and meant is None and isinstance(error, ConnectionResetError):
             reason = f"{reason}; the port may not speak TLS"
-        return BrokerUnreachableError(f"no connection: {reason}", path=self.place)
+        return BrokerUnreachableError(f"cannot connect: {reason}", path=self.place)
 
     async def _authenticate(self, connection: PeerConnection) -> None:
         self._renewal_s = float("inf")
@@ -271,7 +271,9 @@ class Channel:
             self._renewal_s = asyncio.get_running_loop().time() + RENEWAL_SHARE * lifetime_ms / 1000
 
     async def _renew(self, connection: PeerConnection) -> PeerConnection:
-        """Reauthenticate, after all pending responses have arrived. A failure closes the connection, and a new one is opened."""
+        """Re-authenticate once all pending responses have arrived. If that fails, the connection is closed and a new one
+        opened.
+        """
         try:
             async with asyncio.timeout(self._connect_timeout_s()):
                 await self._authenticate(connection)

@@ -2,7 +2,7 @@
 
 | a broker is | when |
 |---|---|
-| registered | it has sent a registration and was not unregistered since |
+| registered | it has registered and has not been unregistered since |
 | fenced | its heartbeats are missing, or it is starting or shutting down; clients do not see it |
 | found at a listener | it has a listener of that name |
 
@@ -42,10 +42,10 @@ class ClusterBrokers:
         self._plane = plane
         self._listeners: dict[str, _AtListener] = {}
         self.generation = 0
-        """Changes with each registration; callers use it to invalidate what they derived from the brokers."""
+        """Changes whenever a registration changes; callers use it to invalidate values derived from the brokers."""
 
     def changed(self) -> None:
-        """Drop the cached results after a registration changed."""
+        """Drop the cached results, because a registration has changed."""
         self._listeners.clear()
         self.generation += 1
 
@@ -60,14 +60,15 @@ class ClusterBrokers:
         return self._at(listener.name).registered
 
     def find(self, broker_id: int, listener: Listener) -> BrokerView | None:
-        """Return a live broker by its id, None if no live broker has it."""
+        """Return a live broker by its id, or None if no live broker has it."""
         found = self._at(listener.name).by_id.get(broker_id)
         return None if found is None or found.is_fenced else found
 
     def controller_id(self, listener: Listener) -> int:
-        """Return the controller if it is a broker.
+        """Return the controller's id if the controller is a broker.
 
-        Otherwise return any live broker: clients cannot reach the controllers, and every broker forwards to them (KIP-590).
+        Otherwise return the id of any live broker: clients cannot reach the controllers, and every broker forwards to them
+        (KIP-590).
         """
         controller = self._plane.controller_id
         if controller is not None:

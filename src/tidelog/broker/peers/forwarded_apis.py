@@ -1,7 +1,7 @@
 """The APIs that a member forwards to the controllers, and the error that a client gets if no controller answers in time.
 
-The versions are those of Apache Kafka 3.9 to 4.4. Frames of APIs without message definitions here (voters) are forwarded as well:
-only the controllers need to decode them.
+The versions are those of Apache Kafka 3.9 to 4.4. APIs without message definitions here (those that change voters) are forwarded
+as well, because only the controllers need to decode their frames.
 
 AlterConfigs and IncrementalAlterConfigs are not in the table: `config_forwarding` handles them first.
 """

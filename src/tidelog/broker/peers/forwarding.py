@@ -4,8 +4,8 @@
 |---|---|
 | answers | its response, byte for byte |
 | does not support that version (after a change of controller) | a closed connection, so that it negotiates versions again |
-| refuses the envelope, or sends another response | UNKNOWN_SERVER_ERROR |
-| does not answer for `TIMEOUT_S`, or none leads | REQUEST_TIMED_OUT, after which clients retry |
+| refuses the envelope, or sends a response to a different request | UNKNOWN_SERVER_ERROR |
+| does not answer for `TIMEOUT_S`, or no controller leads | REQUEST_TIMED_OUT, after which clients retry |
 
 Each request has its own task, so no client waits for another client's request. At most `MAX_BYTES` of requests are in flight;
 others wait until their timeout. If a client disconnects, its request is dropped here; the controller may still execute it.
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 TIMEOUT_S = 20.0
-"""Clients wait 30 s for a response and a minute for an operation (`request.timeout.ms`, `default.api.timeout.ms`), so they get
-this error and still have time for a retry.
+"""Clients wait 30 s for a response and a minute for an operation (`request.timeout.ms`, `default.api.timeout.ms`). They get this
+timeout's error early enough for a retry.
 """
 
 MAX_BYTES = 64 << 20
@@ -52,7 +52,7 @@ Answered = Callable[[Chunks | None], None]
 
 
 class Client(Protocol):
-    """The client whose request is forwarded; the controller authorizes by it."""
+    """The client whose request is forwarded, and whose principal the controller authorizes."""
 
     peer_host: str
     principal: Principal
@@ -96,7 +96,7 @@ class Forwarding:
             self._log.failed("%s version %d: the client must request ApiVersions again: %s", api.name, version, error)
             return None
         except TidelogError as error:
-            self._log.failed("%s version %d is not answered by a controller: %s", api.name, version, error)
+            self._log.failed("no controller has answered %s version %d: %s", api.name, version, error)
             code = code_of(error)
         if api.request is None or api.refuse is None:
             return None
@@ -128,7 +128,11 @@ class Forwarding:
         """Return the controller's response to a frame. Raises what `MetadataPlane.forward` raises."""
         size = len(frame)
         if size > MAX_REQUEST_BYTES:
-            raise InvalidArgumentError("too large to forward", found=size, expected=f"at most {MAX_REQUEST_BYTES} bytes")
+            raise InvalidArgumentError(
+                "the request is too large to be forwarded to the controller",
+                found=size,
+                expected=f"at most {MAX_REQUEST_BYTES} bytes",
+            )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + TIMEOUT_S
         try:
@@ -137,7 +141,7 @@ class Forwarding:
                     self._room.clear()
                     await self._room.wait()
         except TimeoutError:
-            raise BrokerUnreachableError("too many requests wait for the controller", path="controller") from None
+            raise BrokerUnreachableError("too many requests are waiting for the controller", path="controller") from None
         self._bytes += size
         try:
             return await self._plane.forward(
@@ -156,7 +160,7 @@ class Forwarding:
 
 
 def code_of(error: TidelogError) -> ErrorCode:
-    """Return the response to a client whose request no controller has answered."""
+    """Return the error code for a client whose request could not be forwarded because of `error`."""
     return ErrorCode.REQUEST_TIMED_OUT if isinstance(error, BrokerUnreachableError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 

@@ -1,4 +1,4 @@
-"""The cluster as one of its brokers sees it: a Python protocol.
+"""A Python protocol for what a broker needs of its cluster: the metadata, and requests to the controllers.
 
 `kraft` implements it with Apache Kafka's controllers, `zookeeper` with ZooKeeper and the controller broker.
 """
@@ -16,13 +16,13 @@ ANONYMOUS = ("User", "ANONYMOUS")
 
 
 class ConfigWriter(Protocol):
-    """Writes properties of topics and brokers, in clusters in which brokers do that themselves."""
+    """Writes properties of topics and brokers, in clusters in which the brokers do that."""
 
     async def change(
         self, key: ConfigKey, changed: Callable[[Mapping[str, str]], Mapping[str, str]], timeout_s: float
     ) -> Mapping[str, str]:
-        """Replace a resource's properties by what `changed` returns for the current ones, notify all brokers, and return the new
-        ones.
+        """Replace a resource's properties: call `changed` with the current ones, write what it returns, and notify all brokers.
+        Return the new properties.
 
         `changed` is called again if another writer came first. Raises what `changed` raises, and BrokerUnreachableError after the
         timeout; it is then unknown whether the properties were written.
@@ -30,21 +30,25 @@ class ConfigWriter(Protocol):
 
 
 class MetadataPlane(Protocol):
-    """The cluster, as this broker knows it. Use only on the event loop's thread."""
+    """The cluster's metadata, and requests to the active controller. Use only on the event loop's thread."""
 
     node_id: int
 
     @property
     def image(self) -> MetadataImage:
-        """The committed state that was applied so far. Loading a snapshot may replace the object, so keep no reference to it."""
+        """The committed metadata that has been applied so far. Loading a snapshot may replace the object, so do not keep a
+        reference to it.
+        """
 
     @property
     def metadata_offset(self) -> int:
-        """The metadata is applied up to this offset; 0 before any."""
+        """How far the metadata is applied: the offset after the last applied record, 0 before any."""
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The lowest and highest version of each API that the active controller supports; None without a connection to it."""
+        """The lowest and highest version of each API that the active controller supports; None before the first
+        connection to it.
+        """
 
     @property
     def controller_id(self) -> int | None:
@@ -62,7 +66,7 @@ class MetadataPlane(Protocol):
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration; -1 before it."""
+        """The epoch of this broker's registration; -1 before the broker is registered."""
 
     @property
     def is_fenced(self) -> bool:
@@ -78,7 +82,8 @@ class MetadataPlane(Protocol):
         """Return a broker's host and port for a listener (default: inter-broker); None if the broker is unknown or fenced."""
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
-        """Send a request to the active controller and return its response; retry through elections until the deadline.
+        """Send a request to the active controller and return its response. During elections the request is retried until the
+        deadline.
 
         Raises BrokerUnreachableError at the deadline, and any error of `Channel.call` that a retry cannot help. The caller
         handles errors inside the response, except a top-level NOT_CONTROLLER.

@@ -18,7 +18,7 @@ from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 MOST_MESSAGES: Final = 8
-"""The most rounds of any mechanism; a server that asks for more is broken."""
+"""The most messages that the client sends in any mechanism; a server that asks for more is broken."""
 
 
 async def authenticate(connection: PeerConnection, client: SaslClient, offered: Mapping[int, tuple[int, int]]) -> int:

@@ -5,9 +5,9 @@ Kafka answers the requests of a connection in order, so each response must belon
 | what arrives | what happens |
 |---|---|
 | the response to the oldest request | its future gets the message; record bytes are views of the received frame |
-| another correlation id, a size out of bounds, a malformed message | ProtocolError for all pending requests; closed |
-| a TLS record instead of the first response | SecurityProtocolError, likewise |
-| the end of the connection | BrokerUnreachableError, likewise |
+| a different correlation id, a size out of bounds, a malformed message | all pending requests fail with ProtocolError; closed |
+| a TLS record instead of the first response | the same, with SecurityProtocolError |
+| the end of the connection | the same, with BrokerUnreachableError |
 
 A response to ApiVersions or SASL may have at most `MAX_HANDSHAKE_BYTES`, since the peer may not speak Kafka's protocol at all.
 Any other response may be as large as the protocol allows. The first request may be a Fetch: if the peer's versions are known, no
@@ -43,8 +43,8 @@ MAX_HANDSHAKE_BYTES = 1 << 20
 HANDSHAKES = frozenset({ApiVersionsResponse, SaslHandshakeResponse, SaslAuthenticateResponse})
 
 MAX_RESPONSE_BYTES = 2**31 - 1
-"""The largest frame size that the protocol can express. Kafka's clients have no other limit: a leader may send a first batch of
-any size.
+"""The largest frame size in Kafka's protocol. Kafka's clients have no other limit, because a leader may send a first batch of any
+size.
 """
 
 RECEIVED_AT_ONCE = 1 << 20
@@ -62,7 +62,7 @@ response has the size that these bytes would mean.
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """One connection. `place` is the peer's host:port, for errors. Use only on the event loop's thread."""
+    """One connection to another node. `place` is the node's host:port, for errors. Use only on the event loop's thread."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._answers = 0
         self._first: type[Message] | None = None
-        """The first bytes of the first response."""
+        """The response class of the first request; None before any request."""
         self._waiting: deque[tuple[int, type[Message], int, asyncio.Future[Any]]] = deque()
         # Small frames share one receive buffer; the rest of a larger frame is received straight into its own memory.
         self._small = memoryview(bytearray(_SMALL_BYTES))
@@ -98,13 +98,13 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """The number of requests that wait for a response."""
+        """The number of requests awaiting a response."""
         return len(self._waiting)
 
     def send(self, message: Message, version: int, response: type[Message]) -> asyncio.Future[Any]:
         """Send a request and return a future for its response.
 
-        Raises the error that ended the connection, and InvalidArgumentError for a field that the version cannot express.
+        Raises the error that ended the connection, and InvalidArgumentError for a field that the request's version does not have.
         """
         if self.error is not None:
             raise self.error
@@ -118,7 +118,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         return future
 
     def close(self, error: TidelogError | None = None) -> None:
-        """Close the connection with an error, which all pending requests get. Idempotent."""
+        """Close the connection. All pending requests fail with `error`, or with BrokerUnreachableError if it is None.
+        Idempotent.
+        """
         if self.error is not None:
             return
         self.error = error or BrokerUnreachableError("the connection was closed on this side", path=self.place)
@@ -135,7 +137,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     # --- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Start to use the connection, which is now established."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         sock = transport.get_extra_info("socket")
@@ -148,11 +150,13 @@ class PeerConnection(asyncio.BufferedProtocol):
         tls = self._config.tls
         # In TLS 1.3 the peer rejects a certificate only after the handshake.
         meant = tls_error(error, self.place, has_key=tls.has_key) if tls is not None and isinstance(error, OSError) else None
-        reason = "it closed the connection" if error is None else meant or getattr(error, "strerror", None) or error
-        self.close(BrokerUnreachableError(f"connection lost: {reason}{self._guess()}", path=self.place))
+        reason = "the peer closed it" if error is None else meant or getattr(error, "strerror", None) or error
+        self.close(BrokerUnreachableError(f"the connection was lost: {reason}{self._guess()}", path=self.place))
 
     def _guess(self) -> str:
-        """Return a hint at what a port expects that closed the connection before any response, or after ApiVersions only."""
+        """Return a hint at what the port may require, if the peer closed the connection before any response or after
+        ApiVersions.
+        """
         tls = self._config.tls
         # Without ApiVersions, the peer may close on the first request because it requires SASL or does not know the version.
         or_sasl = "" if self._first is ApiVersionsResponse else " or SASL, or be older than inter.broker.protocol.version"
@@ -204,8 +208,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._filled = left
 
     def _wake_at(self, left_bytes: int) -> None:
-        """Have the system report the next bytes of a large frame a megabyte at a time, and let the peer send as much ahead: on a
-        busy machine each wakeup of the loop costs milliseconds.
+        """Have the system wake the loop once per megabyte of a large frame, because each wakeup costs milliseconds on a busy
+        machine. The peer may send that much ahead.
         """
         if self._socket is not None:
             with contextlib.suppress(OSError):
@@ -223,7 +227,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             message = "the port requires TLS (listener.security.protocol.map)"
             self.close(SecurityProtocolError(message, path=self.place, found="SSL or SASL_SSL", expected=self._config.protocol))
         else:
-            what = "not a Kafka node's response: its size"
+            what = "the response does not come from a Kafka node: its size is out of range"
             self.close(ProtocolError(what, path=self.place, found=size, expected=f"4 to {most}"))
         return False
 
@@ -232,7 +236,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         expected = self._waiting[0][0] if self._waiting else None
         if correlation_id != expected:
             found = "none" if expected is None else expected
-            self.close(ProtocolError("a response to a different request", path=self.place, found=correlation_id, expected=found))
+            self.close(
+                ProtocolError(
+                    "the response belongs to a different request", path=self.place, found=correlation_id, expected=found
+                )
+            )
         return correlation_id == expected
 
     def _answer(self, frame: memoryview) -> None:

@@ -1,9 +1,9 @@
 """Limits the size of responses whose elements are much larger than those of the request. Without a limit, a small request could
 cause an arbitrarily large response.
 
-A request needs ten bytes to name a topic, but the topic's properties take 4 KB, so a request that names it a million times would
-cause a response of gigabytes. Kafka has no limit for that. Here elements are answered while there is room, and the rest get
-POLICY_VIOLATION. The first element is always answered.
+A request needs ten bytes to name a topic, but the topic's properties take 4 KB. A request that names a topic a million times
+would cause a response of gigabytes. Kafka has no limit for that. Here elements are answered while there is room, and the others
+get POLICY_VIOLATION. The first element is always answered.
 
 | API | its response grows with |
 |---|---|
@@ -12,7 +12,7 @@ POLICY_VIOLATION. The first element is always answered.
 | DescribeProducers | producers of a partition |
 | DescribeTransactions | partitions of a transaction |
 | ListOffsets v0 | segments of a partition |
-| OffsetFetch from v8 on | a group's offsets and their metadata |
+| OffsetFetch since v8 | a group's offsets and their metadata |
 
 Other APIs answer each element once (Metadata, DescribeLogDirs), or with a fixed number of bytes.
 """

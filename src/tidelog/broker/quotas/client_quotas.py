@@ -2,7 +2,7 @@
 
 | quota | counts | if exceeded, the client is |
 |---|---|---|
-| `producer_byte_rate` | bytes of Produce requests | answered, then muted until the rate is down |
+| `producer_byte_rate` | bytes of Produce requests | answered, then muted until the rate is below the quota |
 | `consumer_byte_rate` | bytes of Fetch responses | answered without records, then muted |
 | `request_percentage` | time on the loop, as a share of one processor | answered, then muted, for one window at most |
 | `controller_mutation_rate` | partitions created and deleted | refused in versions that know code 89, muted in others |
@@ -11,8 +11,8 @@
 Nothing is read from a muted connection (`AnswerWriter.mute`). Its response is sent at once, with `throttle_time_ms`, so that
 clients wait by themselves (KIP-219). Other connections are not affected. Followers' fetches and transaction markers are exempt.
 
-Clients can invent any number of client ids. So idle counters are dropped (`SWEEP_MS`), and at `MAX_COUNTERS` the least recently
-used one is dropped.
+Clients can invent any number of client ids. Therefore idle counters are dropped (`SWEEP_MS`), and when there are `MAX_COUNTERS`,
+the least recently used one is dropped.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ MAX_COUNTERS: Final = 20_000
 """The most counters for each kind of quota. A counter takes at most 3 KiB, so each kind takes at most 60 MiB."""
 
 LONGEST_NAME: Final = 100
-"""The longest user name or client id, in characters, that is used as a key as it is. For longer ones (up to 32,767) a digest is
-the key.
+"""The longest user name or client id, in characters, that is itself used as a key. Longer ones (up to 32,767) are replaced by a
+digest.
 """
 
 SWEEP_MS: Final = 10_000
@@ -102,7 +102,7 @@ class _Counters(Generic[T]):
         return counter
 
     def _sweep(self, now_ms: int) -> None:
-        """Drop idle counters from the least recently used on, until one is still needed."""
+        """Drop idle counters, starting with the least recently used, until one is not idle."""
         self._swept_ms = now_ms
         found = self._found
         while found:
@@ -138,7 +138,7 @@ class ClientQuotas:
         self.take_over({})
 
     def on_change(self, call: Callable[[Mapping[QuotaKey, float]], None]) -> None:
-        """Call `call` whenever the quotas change."""
+        """Register a function to be called whenever the quotas change."""
         self._on_change.append(call)
 
     def take_over(self, quotas: Mapping[QuotaKey, float]) -> None:
@@ -191,7 +191,7 @@ class ClientQuotas:
         return throttle_ms
 
     def not_fetched(self, who: Counted, size_bytes: int) -> None:
-        """Undo `fetched`, because the response is sent without its records."""
+        """Undo `fetched`, because the response is sent without the records that were counted."""
         limit = self._fetch_limits.find(who.principal.name, who.client_id or "")
         if limit is not None:
             now_ms = self._now_ms()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 MAX_ADDRESSES: Final = 20_000
-"""The most addresses whose rates are kept. The address whose last connection is oldest is dropped first."""
+"""The most addresses whose rates are kept. The address with the oldest last connection is dropped first."""
 
 
 class ConnectionQuotas:
@@ -63,8 +63,8 @@ class ConnectionQuotas:
                 limits.setdefault(address, value)
 
     def wait_ms(self, limits: Iterable[tuple[str | None, int]]) -> int:
-        """Count a connection for each listener in `limits`, which are pairs of name (None: the broker) and limit. Return for how
-        many ms it must wait.
+        """Count a connection for each pair in `limits`: a listener's name (None for the broker) and its limit. Return for how
+        many ms the connection must wait.
         """
         wait = 0
         for name, limit in limits:
@@ -78,7 +78,7 @@ class ConnectionQuotas:
         return wait
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a connection from an address. Return after how many ms to close it, 0 if it may stay open."""
+        """Count a connection from an address. Return after how many ms to close the connection, 0 if it may stay open."""
         limits = self._limits
         if not limits:
             return 0

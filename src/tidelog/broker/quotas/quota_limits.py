@@ -36,7 +36,7 @@ Name: TypeAlias = str | Part
 
 
 class Limit(NamedTuple):
-    """A limit, and the user, client id, or both that share it. "" means that this part does not matter."""
+    """A limit, and the user and client id that share it. "" means that the limit does not depend on that part."""
 
     value: float
     user: str
@@ -57,7 +57,7 @@ class QuotaLimits:
         return bool(self._limits)
 
     def find(self, user: str, client_id: str) -> Limit | None:
-        """Return the limit for a user's connection with a client id, None if there is none."""
+        """Return the limit for a user's connection with a client id, or None if there is none."""
         get = self._limits.get
         for its_user in (user, Part.DEFAULT):
             for its_client in (client_id, Part.DEFAULT):

@@ -1,6 +1,6 @@
 """Rates over recent windows, and token buckets: Kafka's quota arithmetic (Rate, TokenBucket, QuotaUtils).
 
-A rate is the sum of the last ``quota.window.num`` windows, divided by the time since the oldest of them began. Windows without a
+A rate is the sum of the last ``quota.window.num`` windows, divided by the time since the oldest window began. Windows without a
 sample (at the start or after a pause) count as empty, so after a pause a client may exceed the rate for a while.
 
 Pure: `now_ms` is the time of a monotonic clock. An idle rate or a full bucket behaves like a new one, so it may be dropped.
@@ -17,8 +17,8 @@ class QuotaRate:
     """A rate over recent windows. A sample has the start of its window, the last time when a value was counted, and the sum of
     the values.
 
-    Samples are in a ring, as in Kafka. An outdated sample is reset at its next use, and its window begins then. So after a pause
-    the rate covers a longer time.
+    Samples are in a ring, as in Kafka. An outdated sample is reset at its next use, and its window begins then. After a pause the
+    rate therefore covers a longer time.
     """
 
     __slots__ = ("_counted_ms", "_newest", "_samples", "_window_ms", "_windows")
@@ -62,7 +62,7 @@ class QuotaRate:
         return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return how many ms to wait until the rate is back at the limit, 0 if it is not above it."""
+        """Return how many ms to wait until the rate is down to the limit, 0 if the rate is not above the limit."""
         rate = self.rate(now_ms)
         if not rate > limit:
             return 0
@@ -88,7 +88,7 @@ class TokenBucket:
         self._updated_ms = 0
 
     def record(self, value: float, limit: float, now_ms: int) -> None:
-        """Take tokens, or return them."""
+        """Take `value` tokens; a negative value returns tokens."""
         self._tokens = min(limit * self._seconds, self.tokens(limit, now_ms) - value)
 
     def tokens(self, limit: float, now_ms: int) -> float:

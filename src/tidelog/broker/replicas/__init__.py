@@ -3,11 +3,11 @@
 | read | for |
 |---|---|
 | `replicas` | all replicas of this broker, updated from the metadata; late followers |
-| `partition`, `remote_replica` | one replica: leader or follower, its ISR, its high watermark |
+| `partition`, `remote_replica` | one replica: whether it leads or follows, its ISR, its high watermark |
 | `cluster_leadership` | the replicas' interface for the APIs |
 | `isr_changes` | ISR changes proposed to the controller |
 | `offset_waits`, `delayed_produce` | acks=all: responses that wait until records are committed |
-| `fetchers`, `following/` | `fetchers`: all followed partitions; `following/`: fetching from one leader |
+| `fetchers`, `following/` | following all leaders; fetching from one leader |
 | `replica_numbers` | metrics |
 | `replication_quota` | throttles of replication |
 | `replica_selector` | the replica that a consumer should read from |

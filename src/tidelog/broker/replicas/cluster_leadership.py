@@ -10,7 +10,7 @@
 | is not in the metadata | UNKNOWN_TOPIC_OR_PARTITION | the same |
 
 As in Kafka, the epoch is checked first. A fetch from a follower whose broker has restarted since its last fetch gets
-NOT_LEADER_OR_FOLLOWER (KIP-903): its log may have become shorter. Use only on the event loop's thread.
+NOT_LEADER_OR_FOLLOWER (KIP-903), because its log may have been truncated. Use only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _NONE = ErrorCode.NONE
 
 
 class ClusterLeadership:
-    """The leadership of a cluster member. `quota` is the leader's replication throttle. `has_selector` is whether consumers are
-    sent to replicas in their racks.
+    """Decides which requests for a partition this cluster member may serve. `quota` is the leader's replication throttle, and
+    `has_selector` says whether consumers are directed to replicas in their racks.
 
     The node passes methods of its parts as callables.
     """
@@ -109,27 +109,27 @@ class ClusterLeadership:
         return _NONE
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
-        """Return NOT_ENOUGH_REPLICAS if fewer replicas are in sync than the topic requires."""
+        """Return NOT_ENOUGH_REPLICAS if fewer replicas are in sync than the topic requires, otherwise NONE."""
         partition = self._get(log.topic_partition)
         if partition is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NOT_ENOUGH_REPLICAS if partition.is_under_min_isr else _NONE
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:
-        """Return OFFSET_NOT_AVAILABLE while the high watermark is below the start of this leader's epoch."""
+        """Return OFFSET_NOT_AVAILABLE while the high watermark is below the start of this leader's epoch, otherwise NONE."""
         partition = self._get(log.topic_partition)
         start = None if partition is None else partition.epoch_start_offset
         return _NONE if start is None or start <= log.high_watermark else ErrorCode.OFFSET_NOT_AVAILABLE
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
-        """Whether an out-of-sync follower must wait because the throttle's rate is exceeded."""
+        """Whether an out-of-sync follower gets no records now, because the throttle's rate is exceeded."""
         if not self._is_throttled(log):
             return False
         partition = self._get(log.topic_partition)
         return partition is not None and replica_id not in partition.isr and self._quota.is_exceeded(monotonic())
 
     def sent_to_follower(self, log: PartitionLog, size_bytes: int) -> None:
-        """Count the bytes of a throttled partition, including those sent to in-sync replicas."""
+        """Count bytes sent to a follower, if its partition is throttled. Bytes sent to in-sync replicas count as well."""
         if self._is_throttled(log):
             self._quota.record(size_bytes, monotonic())
 
@@ -174,7 +174,9 @@ class ClusterLeadership:
             self._replicas.advance(partition)
 
     def when_committed(self, log: PartitionLog, end_offset: int, timeout_ms: int | None, done: Committed) -> bool:
-        """Return True if all in-sync replicas have everything below `end_offset`; otherwise call `done` later."""
+        """Return True if all in-sync replicas have everything below `end_offset`. Otherwise return False, and call `done` with
+        the result, now or later.
+        """
         partition, code = self._led(log)
         if partition is None:
             done(code)
@@ -194,7 +196,9 @@ class ClusterLeadership:
             self._replicas.committed.end(key, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def when_low_watermark(self, log: PartitionLog, offset: int, timeout_ms: int, done: Deleted) -> int | None:
-        """Return the low watermark if the logs of all live replicas start at `offset` or later; otherwise call `done` later."""
+        """Return the low watermark if the logs of all live replicas start at `offset` or later. Otherwise return None, and call
+        `done` with the result, now or later.
+        """
         partition, code = self._led(log)
         if partition is None:
             done(code, -1)
@@ -206,7 +210,7 @@ class ClusterLeadership:
         return None
 
     def _led(self, log: PartitionLog) -> tuple[Partition | None, ErrorCode]:
-        """Return the partition of a log if this broker leads it, otherwise an error code."""
+        """Return a log's partition and NONE if this broker leads the partition, otherwise None and the error code."""
         partition = self._get(log.topic_partition)
         if partition is None or partition.log is not log:
             return None, self._why_missing(log.topic_partition)
@@ -230,7 +234,7 @@ class ClusterLeadership:
         return None if epoch < 0 else log.end_offset_for_epoch(epoch)
 
     def epoch_at_start(self, log: PartitionLog, known: int) -> int:
-        """Return `known`, the epoch in the log: a leader stores its epoch there when it begins to lead."""
+        """Return `known`, the epoch found in the log, unchanged: a leader stores its epoch in the log when it begins to lead."""
         return known
 
     # --- inside

@@ -1,4 +1,4 @@
-"""acks=all: a response that waits until its records are committed (Kafka's DelayedProduce), partition by partition.
+"""Produce responses with acks=all, which are sent once the records of each partition are committed (Kafka's DelayedProduce).
 
 | a partition | its error code |
 |---|---|
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from tidelog.broker.requests.listeners import Listener
 
 FIRST_WITH_LEADERS = 10
-"""From this version on a NOT_LEADER_OR_FOLLOWER result names the leader (KIP-951)."""
+"""Since this version, a NOT_LEADER_OR_FOLLOWER result names the leader (KIP-951)."""
 
 
 class LeaderNames(Protocol):
-    """A broker that knows the leaders of partitions, and their addresses."""
+    """What is needed of a broker to name the leaders of partitions, with their addresses."""
 
     leadership: Leadership
 
@@ -42,7 +42,7 @@ class LeaderNames(Protocol):
 
 
 class Uncommitted(NamedTuple):
-    """A partition's result that waits until its records, which end at `end_offset` of `log`, are committed."""
+    """The result of a partition whose records, which end at `end_offset` of `log`, are not committed yet."""
 
     answer: PartitionProduceResponse
     log: PartitionLog
@@ -59,7 +59,9 @@ class DelayedProduce:
         self._left = 1
 
     def wait_for(self, uncommitted: Iterable[Uncommitted], timeout_ms: int) -> ProduceResponse | Outcome:
-        """Return the response if everything is committed. Otherwise return LATER, and send the response later."""
+        """Return the response if everything is committed. Otherwise return LATER, and send the response when the last partition
+        is done.
+        """
         when_committed = self._broker.leadership.when_committed
         for one in uncommitted:
             self._left += 1

@@ -46,7 +46,7 @@ class Fetchers:
         max_fetch_version: int = MAX_FETCH_VERSION,
     ) -> None:
         config = core.config.cluster
-        assert config is not None, "a standalone broker follows no leader"
+        assert config is not None, "a standalone broker cannot follow a leader"
         if connect is Channel:
             versions = None if config.zookeeper is None else config.zookeeper.protocol.versions
             connect = partial(
@@ -68,14 +68,14 @@ class Fetchers:
         )
         self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
-        """The fetcher of each partition."""
+        """The fetcher that follows each partition, as the leader's id and the number of the connection."""
         self._stopping: set[asyncio.Task[None]] = set()
         self._is_started = False
         self._ended_bytes = 0
         """Bytes appended by fetchers that have stopped."""
 
     def follow(self, leader_id: int, partitions: Iterable[Followed]) -> None:
-        """Follow partitions from this leader, and no longer from an earlier one. No-op if nothing changes."""
+        """Follow partitions from this leader, and stop following them from any previous one. No-op if nothing changes."""
         for followed in partitions:
             where = leader_id, self._index(followed.key)
             before = self._leaders.get(followed.key)
@@ -91,7 +91,7 @@ class Fetchers:
         self._end_idle()
 
     def leave(self, keys: Iterable[TopicPartition]) -> None:
-        """Stop following partitions. Idempotent. Later responses for them are not appended."""
+        """Stop following partitions; responses that arrive later for them are ignored. Idempotent."""
         for key in keys:
             where = self._leaders.pop(key, None)
             if where is not None:
@@ -105,7 +105,7 @@ class Fetchers:
             fetcher.start()
 
     async def stop(self) -> None:
-        """Stop all fetchers. Nothing more is appended."""
+        """Stop all fetchers. Nothing is appended afterwards."""
         self._leaders.clear()
         fetchers, self._fetchers = self._fetchers, {}
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers.values()), *self._stopping)
@@ -113,7 +113,7 @@ class Fetchers:
     # --- asking
 
     def partition(self, key: TopicPartition) -> FollowedPartition | None:
-        """Return a followed partition, None if it is not followed."""
+        """Return a followed partition, or None if it is not followed."""
         where = self._leaders.get(key)
         return None if where is None else self._fetchers[where].partitions[key]
 
@@ -124,7 +124,7 @@ class Fetchers:
 
     @property
     def failed(self) -> list[FollowedPartition]:
-        """The number of partitions that are not followed until their next epoch."""
+        """The partitions that are not followed until their next epoch."""
         return [one for one in self.partitions() if one.state is FollowerState.FAILED]
 
     @property
@@ -134,7 +134,9 @@ class Fetchers:
 
     @property
     def max_lag(self) -> int:
-        """The largest lag of a partition: offsets below its leader's high watermark that are missing here."""
+        """The largest lag of a followed partition: the number of offsets below its leader's high watermark that are
+        missing here.
+        """
         return max((one.lag or 0 for one in self.partitions()), default=0)
 
     # --- inside

@@ -1,10 +1,10 @@
 """Sends ISR changes to the controller: AlterPartition (KIP-497; broker epochs, KIP-903).
 
-One request is in flight at a time. It contains all proposals made since the last request, at most one per partition. If a request
-fails as a whole, it is retried until it succeeds, without proposals that were dropped in the meantime. The result of each
-partition is passed to that partition.
+One request is in flight at a time. It contains all proposals made since the last request, at most one per partition. A request
+that fails as a whole is retried until it succeeds, without proposals that were dropped in the meantime. Each partition gets its
+own result.
 
-Use only on the event loop's thread. Kafka's AlterPartitionManager.
+Use only on the event loop's thread. See Kafka's AlterPartitionManager.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _RECOVERED = 0
 
 
 class IsrChanges:
-    """Sends ISR proposals. `answered` is called with each partition that got a result, and with whether its high watermark
-    moved.
+    """Sends ISR proposals. `answered` is called with each partition that got a result, and with whether the partition's high
+    watermark moved.
     """
 
     def __init__(self, plane: MetadataPlane, answered: Callable[[Partition, bool], None]) -> None:
@@ -68,7 +68,7 @@ class IsrChanges:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="tidelog-isr-changes")
 
     async def stop(self) -> None:
-        """Stop sending."""
+        """Stop sending proposals."""
         self._is_stopped = True
         task, self._task = self._task, None
         if task is not None:
@@ -94,7 +94,7 @@ class IsrChanges:
         except TidelogError as error:
             response, code, why = AlterPartitionResponse(), ErrorCode.NETWORK_EXCEPTION, str(error)
         except Exception:
-            logger.exception("cannot propose in-sync replicas")
+            logger.exception("cannot send the proposed in-sync replicas to the controller")
             response, code = AlterPartitionResponse(), ErrorCode.UNKNOWN_SERVER_ERROR
         if code:
             self._log.failed("the controller rejects changes of in-sync replicas, retrying: %s", why or code.name)
@@ -137,10 +137,16 @@ class IsrChanges:
         if answer is ErrorCode.NONE:
             answer = CommittedIsr(result.leader_epoch, result.partition_epoch, tuple(result.isr))
             if partition.pending is change:
-                logger.info("%s-%d: in-sync replicas %s, partition epoch %d", *change.key, result.isr, result.partition_epoch)
+                logger.info(
+                    "%s-%d: the in-sync replicas are %s in partition epoch %d", *change.key, result.isr, result.partition_epoch
+                )
         else:
             isr = [one for one, _ in change.isr]
             self._refusals.failed(
-                "%s-%d: in-sync replicas %s refused: %s", *change.key, isr, code_name(result.error_code), level=logging.INFO
+                "%s-%d: the controller refused the in-sync replicas %s: %s",
+                *change.key,
+                isr,
+                code_name(result.error_code),
+                level=logging.INFO,
             )
         self._answered(partition, partition.isr_answered(change, answer, monotonic()))

@@ -1,7 +1,7 @@
 """Operations that wait until a partition's high watermark (acks=all) or low watermark (DeleteRecords) reaches an offset.
 
-A wait ends when its offset is reached, its timeout passes, or this broker no longer leads the partition. If many waits end
-together (a lost leadership may end thousands), their callbacks run in slices of the loop.
+A wait ends when its offset is reached, when its timeout passes, or when this broker no longer leads the partition. Thousands of
+waits may end together, for example when leadership is lost; their callbacks then run in slices of the loop.
 
 Use only on the event loop's thread.
 """
@@ -32,7 +32,7 @@ class _Wait:
 
 
 class OffsetWaits:
-    """The waits of all partitions. `soon` schedules a call for one of the loop's next turns (`Slices.soon`)."""
+    """The waits of all partitions. `soon` schedules a call for one of the event loop's next turns (`Slices.soon`)."""
 
     def __init__(self, timers: Timers, soon: Callable[[Callable[[], None]], None]) -> None:
         self._timers = timers
@@ -43,7 +43,9 @@ class OffsetWaits:
         return key in self._waits
 
     def add(self, key: TopicPartition, offset: int, timeout_ms: int | None, done: Callable[[ErrorCode], None]) -> None:
-        """Call `done` once: when `offset` is reached, after `timeout_ms` (None: never), or when the wait `end`s."""
+        """Call `done` once: when `offset` is reached, after `timeout_ms` (None for no timeout), or when `end` is called for the
+        partition.
+        """
         wait = _Wait(offset, done)
         waits = self._waits.get(key)
         if waits is None:

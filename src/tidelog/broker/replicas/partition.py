@@ -1,4 +1,4 @@
-"""One replica of a partition on this broker, and a leader's state of the others (Kafka's Partition; KIP-497, KIP-841).
+"""A partition's replica on this broker, with a leader's knowledge of the other replicas (Kafka's Partition; KIP-497, KIP-841).
 
 The controller decides on the leader and the ISR. Its metadata records have a partition epoch and a leader epoch. A record with a
 lower partition or leader epoch is stale and ignored. A record with a higher leader epoch makes the replica a leader or follower.
@@ -10,8 +10,8 @@ Any other record changes only the replicas and the ISR.
 | advances the high watermark to the smallest log end of the *maximal* ISR | it appends, a follower fetches, the ISR changes |
 | … including followers that have just caught up and may join | otherwise they might never reach it |
 | … but not while fewer are in sync than `min.insync.replicas` | |
-| proposes a follower for the ISR | its log end reaches the high watermark *and* the start of the leader's epoch |
-| proposes to remove a follower from it | it was not caught up for `replica.lag.time.max.ms` |
+| proposes a follower for the ISR | the follower's log end reaches the high watermark *and* the start of the leader's epoch |
+| proposes to remove a follower from the ISR | the follower has not been caught up for `replica.lag.time.max.ms` |
 
 One proposal is pending at a time, until the controller answers. The maximal ISR is the committed ISR plus replicas that a pending
 proposal adds, because they may be elected as soon as the controller accepts it. A replica that the proposal removes counts until
@@ -24,11 +24,11 @@ the proposal is committed.
 | FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, NEW_LEADER_ELECTED, UNKNOWN_TOPIC_ID, … | pending until the metadata changes |
 | any other error | retried |
 
-Unlike in Kafka, a record with the partition epoch in which the proposal was made leaves it pending, because the record only
-repeats an earlier answer. If the proposal were dropped, the high watermark could pass a follower that the controller is just
-adding.
+Unlike in Kafka, a record with the partition epoch in which the proposal was made leaves the proposal pending, because the record
+only repeats an earlier answer. If the proposal were dropped, the high watermark could pass a follower that the controller is
+just adding.
 
-Pure: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. One thread at a time.
+Pure: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -139,12 +139,12 @@ class CommittedIsr(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The changes made by a record."""
+    """What applying a metadata record has changed."""
 
     is_new_epoch: bool
     """Whether the record began a new leader epoch."""
     has_advanced: bool
-    """Whether the high watermark moved."""
+    """Whether the high watermark has moved."""
 
 
 _DROPPED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
@@ -173,18 +173,18 @@ class Partition:
     ) -> None:
         self.key = key
         self.log: ReplicaLog | None = None
-        """Its log, None while it is offline."""
+        """The replica's log; None while the replica is offline."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        """The committed in-sync replicas, including this one; followers do not use it."""
+        """The committed in-sync replicas, including this broker's; followers do not use it."""
         self.pending: IsrChange | None = None
         self.followers: dict[int, RemoteReplica] = {}
         """On a leader: all other replicas."""
         self.epoch_start_offset: int | None = None
-        """The log end when this broker began to lead in its epoch."""
+        """The log end at the time when this broker began to lead in its epoch."""
         self._node_id = node_id
         self._brokers = brokers
         self._max_lag_s = max_lag_s
@@ -213,7 +213,7 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether fewer replicas are in sync than the topic requires, which is at most the number of replicas."""
+        """Whether fewer replicas are in sync than `min.insync.replicas`, of which at most the number of replicas is required."""
         log = self.log
         return log is not None and len(self.isr) < min(log.config.min_insync_replicas, len(self.followers) + 1)
 
@@ -249,8 +249,8 @@ class Partition:
     # --- changes by the controller
 
     def apply(self, record: PartitionRecord, log: ReplicaLog, now_s: float) -> Applied | None:
-        """Apply a metadata record and return the changes, None if there are none. Raises what storing an epoch in the log
-        raises.
+        """Apply a metadata record. Return the changes, or None if the record changes nothing. Raises what storing an epoch in the
+        log raises.
         """
         if record.partition_epoch < self.partition_epoch or record.leader_epoch < self.leader_epoch:
             return None
@@ -293,14 +293,14 @@ class Partition:
     def go_offline(self) -> None:
         """Continue without the log, which can no longer be read or written. Idempotent.
 
-        A pending proposal stays pending: the log may be back before the controller answers, and until then records need the
-        replica that the proposal adds to be committed.
+        A pending proposal stays pending, because the log may be back before the controller answers. Until then, a record counts
+        as committed only if the replica that the proposal adds has it.
         """
         if self._state is not ReplicaState.OFFLINE:
             self._leave(ReplicaState.OFFLINE)
 
     def delete(self) -> None:
-        """Give up the replica, because this broker no longer has a replica of this partition."""
+        """Give up the replica, because this broker is no longer one of the partition's replicas."""
         self._leave(None)
         self.pending = None
 
@@ -376,7 +376,9 @@ class Partition:
             self._change_isr((*self.isr, replica.broker_id), added=replica.broker_id)
 
     def maybe_shrink(self, now_s: float) -> None:
-        """Propose to remove followers from the ISR that were not caught up for too long. Call it periodically."""
+        """Propose to remove followers from the ISR that have not been caught up for `replica.lag.time.max.ms`. Call it
+        periodically.
+        """
         if self._state is not ReplicaState.LEADER or self.pending is not None:
             return
         late = self.late_replicas(now_s)
@@ -384,7 +386,7 @@ class Partition:
             self._change_isr(tuple(one for one in self.isr if one not in late), added=None)
 
     def late_replicas(self, now_s: float) -> list[int]:
-        """Return the in-sync followers that were not caught up for `replica.lag.time.max.ms`."""
+        """Return the in-sync followers that have not been caught up for `replica.lag.time.max.ms`."""
         assert self.log is not None
         end = self.log.log_end_offset
         late = []

@@ -1,11 +1,12 @@
-"""A leader's state of one follower: its log end, and when it was last caught up (Kafka's Replica and ReplicaState).
+"""What a leader knows about one follower: its log end, and when it was last caught up (Kafka's Replica and ReplicaState).
 
 | | changes with |
 |---|---|
 | `end` | each fetch, because the follower has everything below the fetch offset |
 | `last_caught_up_s` | a fetch at the leader's current log end, or at the log end at the time of the previous fetch |
 
-The previous fetch counts so that a follower stays in sync although it is always a few records behind ongoing appends.
+The log end of the previous fetch counts, so that a follower stays in sync although it is always a few records behind ongoing
+appends.
 
 Times are of a monotonic clock, in seconds. Pure.
 """
@@ -56,8 +57,8 @@ class RemoteReplica:
         return self.end.message_offset == leader_end_offset or now_s - self.last_caught_up_s <= max_lag_s
 
     def begin_epoch(self, leader_end_offset: int, now_s: float, *, is_in_sync: bool, is_new_leader: bool) -> None:
-        """Begin a new leader epoch. If the same broker continues to lead, the known offsets are kept. An in-sync follower counts
-        as caught up now.
+        """Begin a new leader epoch. If the same broker continues to lead, keep the known offsets. An in-sync follower counts as
+        caught up now.
         """
         self.last_caught_up_s = now_s if is_in_sync else NEVER_S
         if is_new_leader:

@@ -1,4 +1,4 @@
-"""A member's replica metrics for operators: replicas that lag, replicas that failed, under-replicated partitions."""
+"""Metrics of a member's replicas: lag, failed replicas, and under-replicated partitions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ AT_ONCE = 1000
 
 @dataclass
 class ReplicaNumbers:
-    """Current counts, and bytes since the start."""
+    """Current numbers of partitions, and bytes since the start."""
 
     led: int = 0
     followed: int = 0
     under_replicated: int = 0
     """Partitions led here with fewer in-sync replicas than replicas."""
     under_min_isr: int = 0
-    """Partitions led here that refuse acks=all."""
+    """Partitions led here with fewer in-sync replicas than `min.insync.replicas`, so that acks=all is refused."""
     failed: int = 0
     """Partitions that are not followed until their next epoch."""
     max_lag: int = 0
-    """The largest lag of a followed partition: offsets up to its leader's high watermark that are missing here."""
+    """The largest lag of a followed partition: the number of offsets below its leader's high watermark that are missing here."""
     copied_bytes: int = 0
     """Bytes of records fetched from leaders."""
 

@@ -6,14 +6,14 @@
 | the consumer sends no rack (``client.rack``) | the leader |
 | no replica in its rack can serve it | the leader |
 | the leader is in its rack | the leader |
-| otherwise | the replica in its rack with the largest log end; of several, the last caught up, then the largest id |
+| otherwise | the replica in its rack with the largest log end; among equals, the one caught up last, then the largest id |
 
 A replica can serve a consumer if it is in the ISR, reachable by the consumer, and has the requested offset. Consumers of an
 out-of-sync replica might never reach the end.
 
-A leader calls `preferred_replica` for a consumer's fetch (version 11 and later) before it reads. If there is one, the response
-names it and has no records. A follower serves records up to its own high watermark. Kafka's RackAwareReplicaSelector and
-ReplicaManager.findPreferredReadReplica. Pure.
+A leader calls `preferred_replica` for a consumer's fetch (version 11 and later) before it reads records. If there is a preferred
+replica, the response names it and contains no records. A follower serves records up to its own high watermark. See Kafka's
+RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica. Pure.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class ReplicaView(NamedTuple):
-    """A follower as its leader sees it. `rack` is its broker's."""
+    """A follower as its leader sees it. `rack` is the rack of the follower's broker."""
 
     broker_id: int
     rack: str | None
     log_start_offset: int
     log_end_offset: int
     caught_up_s: float
-    """When it was last caught up with the leader (monotonic clock)."""
+    """When the follower was last caught up with the leader (monotonic clock)."""
 
 
 def preferred_replica(
     client_rack: str | None, leader_rack: str | None, in_sync: Iterable[ReplicaView], fetch_offset: int
 ) -> int | None:
-    """Return the broker that a consumer should read from, None if that is the leader.
+    """Return the broker that a consumer should read from, or None if that is the leader.
 
     `in_sync` are the live followers in the ISR, as the leader sees them.
     """

@@ -5,13 +5,13 @@
 | a partition is deleted, or moves to other brokers | requests are refused, pending ones end, its folder is removed |
 | this broker gets a replica | its log is created |
 | this broker leads, in a newer leader epoch | fetching from the former leader stops; `on_leading` |
-| another broker leads, or none | pending requests end, the new leader is followed; `on_not_leading` if this broker led |
+| another broker leads, or no broker | pending requests end, the new leader is followed; `on_not_leading` if this broker led |
 | the ISR changes | the high watermark may move |
 | settings of topics or brokers change | logs apply them |
 | brokers are added, removed or fenced | requests that wait for the low watermark are checked again |
 
-Changes are applied one after the other, in slices of the loop. If the disk fails for a replica, it goes offline and the reason is
-logged; other replicas are not affected.
+Changes are applied one after the other, in slices of the loop. If the disk fails for a replica, that replica goes offline and the
+reason is logged; other replicas are not affected.
 
 Use only on the event loop's thread.
 """
@@ -63,7 +63,7 @@ class Fetchers(Protocol):
     """The fetchers that follow leaders: `replicas.fetchers.Fetchers`."""
 
     def follow(self, leader_id: int, partitions: Iterable[Followed]) -> None:
-        """Follow partitions from a leader, wherever they were followed from before."""
+        """Follow partitions from a leader, and stop following them from any other."""
 
     def leave(self, keys: Iterable[TopicPartition]) -> None:
         """Stop following partitions."""
@@ -102,12 +102,12 @@ class Replicas:
     # --- asking
 
     def get(self, key: TopicPartition) -> Partition | None:
-        """Return the partition if this broker has a replica of it."""
+        """Return a partition, or None if this broker has no replica of it."""
         return self._partitions.get(key)
 
     @property
     def partitions(self) -> Iterable[Partition]:
-        """All partitions."""
+        """All partitions of which this broker has a replica."""
         return self._partitions.values()
 
     def unwritable(self, is_led: bool) -> TopicPartition | None:
@@ -127,13 +127,13 @@ class Replicas:
         return None
 
     def record(self, key: TopicPartition) -> PartitionRecord | None:
-        """Return the metadata of any partition of the cluster."""
+        """Return the metadata of any partition of the cluster, or None if it is unknown."""
         return self.plane.image.partition(*key)
 
     # --- start and stop
 
     def start(self) -> None:
-        """Start checking for late followers."""
+        """Start checking periodically for followers that are not caught up."""
         self._lag_timer = self._core.timers.call_later(self._max_lag_ms / 2, self._check_lag)
 
     async def stop(self) -> None:
@@ -151,14 +151,14 @@ class Replicas:
     # --- the metadata changes
 
     async def published(self, delta: MetadataDelta) -> None:
-        """Apply a metadata change, and return when it is done. Changes run one after the other. Disk errors of a single replica
-        are not raised.
+        """Apply a metadata change, and return once it is applied. Changes are applied one after the other. Disk errors of a
+        single replica are logged, not raised.
         """
         async with self._turn:
             await _driven(self.apply(delta))
 
     async def stopped(self, keys: Iterable[TopicPartition], *, deleting: bool) -> None:
-        """Stop following partitions, or delete them, as the controller of a ZooKeeper cluster requests. Raises what
+        """Stop following partitions, or delete them if `deleting`, as a ZooKeeper cluster's controller requests. Raises what
         `published` raises.
         """
         async with self._turn:
@@ -168,7 +168,7 @@ class Replicas:
                 await _driven(self._delete(mine))
 
     def apply(self, delta: MetadataDelta) -> Changing:
-        """Do the same as `published`, as a generator that runs in `slices`."""
+        """Apply a metadata change like `published`, as a generator to be run in slices."""
         gone, staying = [], []
         me = self.plane.node_id
         if delta.deleted_topics:
@@ -228,7 +228,7 @@ class Replicas:
                     self._apply(key, topic_id, record, following)
                 except Exception:
                     # A bug must affect only this partition.
-                    logger.exception("%s-%d: leader epoch %d cannot be applied", *key, record.leader_epoch)
+                    logger.exception("%s-%d: cannot apply leader epoch %d", *key, record.leader_epoch)
             for leader_id, partitions in following.items():
                 self._fetchers.follow(leader_id, partitions)
             yield None
@@ -254,7 +254,7 @@ class Replicas:
         try:
             applied = partition.apply(record, log, monotonic())
         except TidelogError as error:
-            logger.error("%s-%d: leader epoch %d cannot be applied: %s", *key, record.leader_epoch, error)
+            logger.error("%s-%d: cannot apply leader epoch %d: %s", *key, record.leader_epoch, error)
             self._offline(partition)
             return
         if not log.is_offline:
@@ -266,7 +266,7 @@ class Replicas:
         if not applied.is_new_epoch:
             return
         if partition.is_leader:
-            logger.info("%s-%d: led in epoch %d from offset %d", *key, record.leader_epoch, log.log_end_offset)
+            logger.info("%s-%d: this broker leads in epoch %d, from offset %d", *key, record.leader_epoch, log.log_end_offset)
             self._core.delayed_fetches.appended(key)
             for led in self.on_leading:
                 led(log, record.leader_epoch)
@@ -285,7 +285,7 @@ class Replicas:
             self._resigned(partition.key, was_led=was_led)
 
     def _resigned(self, key: TopicPartition, *, was_led: bool) -> None:
-        """End the waits of requests that need this broker to be the leader of a partition."""
+        """End the waits of requests for a partition that only its leader can complete."""
         record = self.record(key)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if record is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.committed.end(key, code)
@@ -335,7 +335,9 @@ class Replicas:
     # --- partition events
 
     def advance(self, partition: Partition) -> bool:
-        """Advance a partition's high watermark as far as possible, and end the waits that are over. Return whether it moved."""
+        """Advance a partition's high watermark as far as possible, and end the waits for the offsets reached. Return whether it
+        moved.
+        """
         has_advanced = partition.advance(monotonic())
         if has_advanced:
             self._advanced(partition)
@@ -399,7 +401,9 @@ class Replicas:
         self._offline(partition)
         if has_lost and record.leader == self.plane.node_id and len(record.isr) > 1:
             self._lost[key] = record.leader_epoch
-            logger.error("%s-%d: gives up leadership, because records are lost: another in-sync replica must be elected", *key)
+            logger.error(
+                "%s-%d: giving up leadership, because this broker has lost records: another in-sync replica must be elected", *key
+            )
             return
         following: dict[int, list[Followed]] = defaultdict(list)
         self._apply(key, self._topic_ids[key], record, following)

@@ -5,15 +5,16 @@
 | rate, bytes per second | `leader.replication.throttled.rate` | `follower.replication.throttled.rate` |
 | which: `partition:broker,…` or `*` | `leader.replication.throttled.replicas` | `follower.replication.throttled.replicas` |
 | counts | bytes sent to followers of throttled partitions | bytes received of throttled partitions |
-| above the rate | these partitions are answered without records | these partitions are not requested |
+| above the rate | responses have no records of these partitions | these partitions are not requested |
 | except | a follower in the ISR | a follower that has reached the leader's high watermark |
 
 All bytes of throttled partitions count, including those of exempt replicas, so that traffic stays at the rate. An in-sync replica
 is never throttled, because it would leave the ISR.
 
-The rate is the bytes of the last ``replication.quota.window.num`` windows of ``replication.quota.window.size.seconds``, including
-the oldest one, which is only partly covered, divided by the time since the oldest window began (at least one window). Kafka's
-ReplicationQuotaManager, SimpleRate. Pure: `now_s` is of a monotonic clock.
+The rate is a number of bytes divided by a time. The bytes are those of the last ``replication.quota.window.num`` windows of
+``replication.quota.window.size.seconds``; all bytes of the oldest window count, although it is only partly covered. The time is
+that since the oldest window began, at least one window. See Kafka's ReplicationQuotaManager and SimpleRate. Pure: `now_s` is of
+a monotonic clock.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tidelog.config import INT64_MAX
 from tidelog.model import TopicPartition
 
 ALL = "*"
-"""The value for which every replica of a topic is throttled."""
+"""The value with which every replica of a topic is throttled."""
 
 NO_LIMIT = INT64_MAX
 """The default rate."""
@@ -53,7 +54,7 @@ class ReplicationQuota:
         return cls(config.node_id, bytes_per_second, windows=config.replication_quota_window_num, window_s=window_s)
 
     def is_throttled(self, key: TopicPartition, replicas: str) -> bool:
-        """Whether a partition's replica here is listed in its topic property `replicas`."""
+        """Whether `replicas`, the value of the topic's `….throttled.replicas`, lists this broker's replica of the partition."""
         return bool(replicas) and (replicas == ALL or key.partition in throttled_partitions(replicas, self._node_id))
 
     def record(self, size_bytes: int, now_s: float) -> None:

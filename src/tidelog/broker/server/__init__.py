@@ -1,1 +1,3 @@
-"""Sockets and frames: listen, accept, read requests, dispatch them in slices, write answers within budgets."""
+"""The sockets of a broker: accepts connections, reads requests, dispatches them in slices, and writes responses within
+budgets.
+"""

@@ -3,7 +3,8 @@
     response at once, or `respond` later → chunks → writev → kept while the socket's send buffer is full
 
 A connection has at most one response pending: `Connection` reads nothing until that response is written and all bytes are sent.
-So responses leave in the order of their requests. Unsent bytes count against the budget of all connections (`unsent_bytes`).
+Responses are therefore sent in the order of their requests. Unsent bytes count against the budget of all connections
+(`unsent_bytes`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MAX_CHUNKS = 1024
 """The most buffers that one `writev` call takes (IOV_MAX)."""
 
 SENT_AT_ONCE = 2 * 1024 * 1024
-"""The most bytes that one turn sends: about a millisecond of work."""
+"""The most bytes sent in one turn of the loop: about a millisecond of work."""
 
 
 class AnswerWriter:
@@ -110,14 +111,14 @@ class AnswerWriter:
         raise NotImplementedError
 
     def _go_on(self) -> None:
-        """Continue reading, because all responses are sent."""
+        """Continue reading, because all responses have been sent."""
         raise NotImplementedError
 
     def _stop_reading(self) -> None:
         raise NotImplementedError
 
     def _resume(self) -> None:
-        """Handle the bytes that have arrived meanwhile, and continue reading."""
+        """Handle the bytes that have arrived while reading was paused, and continue reading."""
         raise NotImplementedError
 
     # --- what a handler sees
@@ -162,7 +163,7 @@ class AnswerWriter:
             return
         assert self.served is not None
         if isinstance(chunks, BaseException):
-            logger.error("a response for %s could not be written", self, exc_info=chunks)
+            logger.error("could not write a response to %s", self, exc_info=chunks)
             self.close()
             return
         self.served.metrics.microseconds.record((perf_counter_ns() - self.started_ns) // 1000)
@@ -182,7 +183,9 @@ class AnswerWriter:
             self._go_on()
 
     def when_gone(self, callback: Callable[[], None]) -> None:
-        """Call `callback` if the connection is lost before the response is sent. Shutdown does not wait for such a request."""
+        """Call `callback` if the connection is lost before the response is sent. Shutdown does not wait for requests that have a
+        callback.
+        """
         self._gone = callback
 
     # --- what keeps it from being read
@@ -283,8 +286,9 @@ class AnswerWriter:
             self._send_more()
 
     def _hand_over(self, chunks: list[Bytes]) -> bool:
-        """Have another thread send `chunks`, if they are large and would delay others or wait for a disk. Return whether it does.
-        The caller keeps no writer at the loop then.
+        """Have another thread send `chunks` if they are large and sending them here would delay others or wait for a disk.
+
+        Return whether another thread sends them. If so, the caller must not register a writer with the loop.
         """
         first = first_part(chunks)
         if sum(map(len, first)) < LARGE_BYTES:
@@ -338,7 +342,7 @@ class AnswerWriter:
             self._wait_to_send()
 
     def _send_more(self) -> bool:
-        """Send once. Return whether the socket took any bytes."""
+        """Send once. Return whether the socket has taken any bytes."""
         unsent = self._unsent
         began = perf_counter()
         try:
@@ -389,7 +393,7 @@ def first_part(chunks: list[Bytes]) -> list[Bytes]:
 
 
 def _behind(chunks: list[Bytes], sent: int) -> list[Bytes]:
-    """Return what is left of `chunks` after the first `sent` bytes, without copying."""
+    """Return the part of `chunks` after the first `sent` bytes, without copying."""
     for index, chunk in enumerate(chunks):
         size = len(chunk)
         if sent < size:

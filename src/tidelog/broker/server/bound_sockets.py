@@ -1,7 +1,8 @@
 """Sockets that are bound before the broker serves, since a cluster member registers its ports long before it can serve.
 
-They only listen once it serves, as in Kafka: until then clients are refused, and try another broker. A connection that is
-accepted, but not answered, costs a client its request timeout, and librdkafka then takes the broker for release 0.10.
+As in Kafka, the sockets listen only once the broker serves. Until then, clients are refused and try another broker. If
+connections were accepted but not answered, clients would wait for their request timeout, and librdkafka would then assume
+release 0.10.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tidelog.errors import InvalidArgumentError
 
 
 class BoundSockets:
-    """Bound sockets with their listeners, which hold the actual ports. `close` closes the sockets that nobody has taken."""
+    """Bound sockets with their listeners, which have the actual ports. `close` closes the sockets that were not taken."""
 
     def __init__(self, sockets: list[tuple[socket.socket, Listener]], backlog: int) -> None:
         self._sockets = sockets
@@ -36,14 +37,14 @@ class BoundSockets:
         return sockets
 
     def close(self) -> None:
-        """Close the sockets that nobody has taken. Idempotent."""
+        """Close the sockets that were not taken. Idempotent."""
         sockets, self._sockets = self._sockets, []
         for sock, _ in sockets:
             sock.close()
 
 
 def bind(config: BrokerConfig) -> BoundSockets:
-    """Bind all of a configuration's listeners. Raise InvalidArgumentError, and leave nothing open, if that fails."""
+    """Bind all of a configuration's listeners. Raises InvalidArgumentError, and leaves nothing open, if that fails."""
     sockets: list[tuple[socket.socket, Listener]] = []
     try:
         for listener in config.listeners:

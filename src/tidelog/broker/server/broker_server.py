@@ -2,7 +2,7 @@
 
 | limit | what happens |
 |---|---|
-| `max.connections`, for the broker or a listener | further ones wait in the kernel's accept queue until one closes, as in Kafka |
+| `max.connections`, for the broker or a listener | further connections wait in the kernel's accept queue, as in Kafka |
 | `max.connection.creation.rate`, for the broker or a listener | the listener stops accepting for a while |
 | the quota `connection_creation_rate` of an IP address | the connection is closed after a delay |
 | half of the process's file descriptors | the other half is reserved for the logs: see below |
@@ -13,8 +13,8 @@
 | `socket.request.max.bytes` | a connection that announces a larger frame is closed |
 
 If connections use up their half, or the system runs out of file descriptors, a new connection replaces the one that has been
-idle longest. That one must have been idle for `IDLE_S`, or for `UNUSED_S` if it never sent a request. If there is none, the new
-connection is closed. So silent clients can neither use up the logs' file descriptors nor keep others out.
+idle longest. The replaced connection must have been idle for `IDLE_S`, or for `UNUSED_S` if it never sent a request. If there is
+no such connection, the new one is closed. Silent clients can thus neither use up the logs' file descriptors nor keep others out.
 
 Logging of refusals is rate-limited (`RateLimitedLog`): a client that sends garbage must not fill the operator's disk.
 """
@@ -67,14 +67,14 @@ HANDSHAKE_THREADS = 2
 """Threads for TLS handshakes: a public-key operation takes a millisecond, and the loop serves others meanwhile."""
 
 MAX_THROTTLED = 1000
-"""The most connections that wait for a delayed close; any more are closed at once."""
+"""The most connections that wait for a delayed close; any further ones are closed at once."""
 
 MAX_KNOWN_USERS = 64
-"""The most users whose salts and iteration counts serve as the model for unknown users."""
+"""The most users whose salts and iteration counts serve as models for replies about unknown users."""
 
 IDLE_S = 5.0
 UNUSED_S = 0.5
-"""If file descriptors run out, a connection idle for `IDLE_S`, or for `UNUSED_S` if it never sent a request, can be replaced."""
+"""When file descriptors run out, a connection that never sent a request can be replaced after this many seconds."""
 
 
 def _scram_credential(node: Node, mechanism: str, name: str) -> ScramCredential | None:
@@ -130,8 +130,8 @@ class BrokerServer:
         self._sockets: list[tuple[socket.socket, Listener]] = []
         self._accepting: set[socket.socket] = set()
         self._waiting: dict[socket.socket, socket.socket] = {}
-        """For each listening socket that pauses: the accepted connection that exceeded its creation rate. It waits, and
-        later ones stay in the accept queue.
+        """For each listening socket that pauses: the accepted connection that exceeded its creation rate. This connection waits,
+        and later ones stay in the accept queue.
         """
         self._throttled: set[socket.socket] = set()
         """Connections from addresses that exceed their creation rate. They are closed after a delay."""
@@ -149,7 +149,7 @@ class BrokerServer:
     async def start(self, bound: BoundSockets | None = None) -> None:
         """Listen, on the given `bound` sockets or on new ones. `stop` closes them.
 
-        Raise InvalidArgumentError, and leave nothing open, if an address cannot be bound.
+        Raises InvalidArgumentError, and leaves nothing open, if an address cannot be bound.
         """
         self._sockets = (bound or bind(self.node.config)).take()
         self.node.listeners = tuple(listener for _, listener in self._sockets)
@@ -224,7 +224,7 @@ class BrokerServer:
         for _ in range(ACCEPTS_A_TURN):
             if not self._limits.has_room(listener):
                 self.limited_log.warning(
-                    "listener %s: the connection limit is reached (%d connections): new ones wait",
+                    "listener %s: a connection limit is reached, with %d connections open: new connections wait",
                     listener.name,
                     len(self.connections),
                 )
@@ -239,7 +239,7 @@ class BrokerServer:
                     raise
                 if self._make_room():
                     continue
-                self.limited_log.warning("no connection can be accepted for now: %s", error)
+                self.limited_log.warning("cannot accept connections for now: %s", error)
                 self._accept_no_more()
                 self.loop.call_later(OUT_OF_FILES_WAIT_S, self._accept_again)
                 return
@@ -278,7 +278,7 @@ class BrokerServer:
         if oldest is None:
             return False
         self.limited_log.warning(
-            "%d connections: file descriptors are running out, so the longest idle one is closed: %s",
+            "%d connections: file descriptors are running out, so the connection that was idle longest is closed: %s",
             len(self.connections),
             oldest,
         )
@@ -348,7 +348,7 @@ class BrokerServer:
             connection.guard(security)
 
     def budget_used_up(self) -> None:
-        """Schedule `close_stalled`: unsent responses have used up their budget."""
+        """Schedule `close_stalled`, because unsent responses have used up their budget."""
         now = monotonic()
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
@@ -357,8 +357,8 @@ class BrokerServer:
             self.loop.call_soon(self.close_stalled, now - patience_s)
 
     def close_stalled(self, since: float) -> None:
-        """Close connections that have taken no bytes since `since`, the largest first, until unsent responses take half their
-        budget.
+        """Close connections that have taken no bytes since `since`, the largest first, until unsent responses take at most half
+        their budget.
         """
         unsent = self.node.unsent
         if unsent.used_bytes < unsent.max_bytes // 2:
@@ -372,7 +372,7 @@ class BrokerServer:
                 break
 
     def close_slow_senders(self, since: float) -> None:
-        """Close connections that have sent no more of a large request since `since`, if other connections wait for that
+        """Close connections that have sent no bytes of a large request since `since`, if other connections wait for that
         memory.
         """
         if self.buffers.is_waited_for:

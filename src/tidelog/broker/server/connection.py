@@ -5,7 +5,7 @@
 It uses no asyncio task, stream or transport: the loop only calls it when the socket is readable or writable. Requests that
 arrive in one read are answered in one write.
 
-It reads unless one of the following holds. These are independent of each other, so they are flags and not a state machine:
+A connection reads unless one of these independent conditions holds, which are therefore flags and not a state machine:
 
 | nothing is read while | flag | until |
 |---|---|---|
@@ -14,12 +14,12 @@ It reads unless one of the following holds. These are independent of each other,
 | one read brought many requests, and other connections go first | `_is_held` | the next round of the loop |
 | many connections move many bytes: see `turns` | `_is_held` | its turn |
 | there is no room for a large request (`queued.max.request.bytes`) | `_is_held` | another one is finished |
-| it has used more than its quota (`mute`) | `_is_muted` | some time has passed |
-| it closes once everything is sent | `_is_ending` | it is closed |
+| the client has exceeded its quota (`mute`) | `_is_muted` | the throttle time has passed |
+| the connection closes once everything is sent | `_is_ending` | it is closed |
 
-So a connection never holds more than one request, the bytes read along with it (at most `SHARED_BYTES`, or the size of its last
-request), and one turn's responses. After a small request it reads into the buffer that all connections share. After a large one
-it expects another of the same size: it reads that one into a separate buffer, not past its end, and never copies it.
+A connection therefore never holds more than one request, the bytes read along with it (at most `SHARED_BYTES`, or the size of its
+last request), and one turn's responses. After a small request it reads into the buffer that all connections share. After a large
+request it expects another of that size, and reads it into a separate buffer, not past its end, without copying it.
 
 A connection is also the `Request` that handlers get, because it has only one at a time. `answer_writer` encodes and sends the
 responses; this module reads the requests and takes turns with other connections.
@@ -57,7 +57,7 @@ REQUESTS_A_TURN = 32
 """The most requests that one turn answers; then other connections go first."""
 
 TURN_NS = 2_000_000
-"""The most requests that one turn answers if they are slow."""
+"""After this many ns, a turn answers no further request: other connections go first."""
 
 _SIZE = struct.Struct(">i")
 
@@ -117,7 +117,7 @@ class Connection(AnswerWriter):
     # --- who it is
 
     def guard(self, security: ListenerSecurity) -> None:
-        """Refuse requests before SASL authentication."""
+        """Handle requests with `Authentication` until the client has authenticated by SASL."""
         self._guard = Authentication(self, security)
         self._handle = self._guard.handle
         self._max_request_bytes = MAX_BYTES
@@ -155,7 +155,7 @@ class Connection(AnswerWriter):
             self._loop.call_later(LINGER_S, self._leave)
 
     def close(self) -> None:
-        """Close now. Idempotent."""
+        """Close the connection now. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -180,7 +180,7 @@ class Connection(AnswerWriter):
         self._socket.close()
 
     def refuse(self, why: str) -> None:
-        """Close, and log why."""
+        """Close the connection, and log why."""
         self._counters.malformed_requests += 1
         self._server.limited_log.warning("%s was closed: %s", self, why)
         self.close()
@@ -202,7 +202,7 @@ class Connection(AnswerWriter):
         self._receive()
 
     def _receive(self) -> bool:
-        """Read once, and answer the complete requests. Return whether anything had arrived."""
+        """Read once, and answer the complete requests. Return whether any bytes have arrived."""
         large = self._large
         try:
             if large is not None:
@@ -252,7 +252,7 @@ class Connection(AnswerWriter):
         return True
 
     def _consume(self, buffer: memoryview, end: int) -> None:
-        """Answer the frames in `buffer[:end]`, and keep the rest."""
+        """Answer the complete frames in `buffer[:end]`, and keep the bytes after them."""
         handle = self._handle
         position = 0
         out: list[Bytes] = []
@@ -264,7 +264,7 @@ class Connection(AnswerWriter):
             if not 0 <= size <= self._max_request_bytes:
                 if out:
                     self._write(out, out_bytes)
-                self.refuse(f"a request of {size} bytes: expected 0 to {self._max_request_bytes}")
+                self.refuse(f"the size of a request is {size} bytes: expected 0 to {self._max_request_bytes}")
                 return
             frame_end = position + 4 + size
             if frame_end > end:
@@ -308,7 +308,7 @@ class Connection(AnswerWriter):
             self._leave()
 
     def _keep(self, buffer: memoryview, position: int, end: int) -> None:
-        """Keep the rest: part of a frame, or whole frames if other connections go first."""
+        """Keep unhandled bytes: part of a frame, or whole frames if other connections go first."""
         left = end - position
         if not left:
             self._release()
@@ -353,7 +353,7 @@ class Connection(AnswerWriter):
         self._buffers.when_room(self._have_room)
 
     def keep_frame(self, data: memoryview, position: int, end: int) -> memoryview:
-        """Keep a frame as `FramedRequest.keep_frame` says. A large frame is not copied."""
+        """Keep a frame (see `FramedRequest.keep_frame`). A large frame is not copied."""
         if data is self._large and end == self._filled:
             self._large = None
             self._filled = 0
@@ -400,7 +400,7 @@ class Connection(AnswerWriter):
             self._wait_for_turn()  # Do not wait until the loop reports the socket: it reports sockets in its own order.
 
     def _go_on(self) -> None:
-        """All responses are sent: handle the bytes that the peer has sent meanwhile, or close."""
+        """Handle the bytes that the peer has sent meanwhile, or close: all responses have been sent."""
         if self._is_ending:
             self._leave()
         elif self._is_muted:
@@ -430,7 +430,9 @@ class Connection(AnswerWriter):
             self._loop.add_reader(self.fd, self._on_readable)
 
     def _not_now(self) -> None:
-        """Stop reading, because the peer sends more before it has its response. Close the connection if the peer has left."""
+        """Stop reading, because the peer sends more requests before it has its response. Close the connection if the peer has
+        left.
+        """
         try:
             gone = not self._socket.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):

@@ -48,8 +48,8 @@ class ConnectionLimits:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether there are more connections than the broker-wide limit. This happens because inter-broker connections
-        are exempt from it.
+        """Whether the broker has more connections than its limit. That is possible because inter-broker connections are exempt
+        from the limit.
         """
         return self._open.total() > self._node.config.max_connections
 
@@ -62,7 +62,7 @@ class ConnectionLimits:
         self._open[name] -= 1
 
     def wait_ms(self, listener: Listener) -> int:
-        """Count a new connection of a listener. Return for how many ms this one and later ones must wait."""
+        """Count a new connection of a listener. Return for how many ms this connection and later ones must wait."""
         name = listener.name
         rates: list[tuple[str | None, int]] = [(name, self._rates.get(name, UNLIMITED))]
         if name != self._protected:
@@ -70,12 +70,12 @@ class ConnectionLimits:
         return self._quotas.wait_ms(rates)
 
     def wait_of_address_ms(self, host: str) -> int:
-        """Count a new connection from an address. Return after how many ms to close it, 0 if it may stay open."""
+        """Count a new connection from an address. Return after how many ms to close the connection, 0 if it may stay open."""
         return self._quotas.wait_of_address_ms(host)
 
 
 def protected_listener(listeners: Iterable[Listener], given: Mapping[str, str]) -> str | None:
-    """Return the name of the inter-broker listener, None if it is the only one."""
+    """Return the name of the inter-broker listener, or None if it is the only listener."""
     names = [one.name for one in listeners]
     wanted = given.get("inter.broker.listener.name") or given.get("security.inter.broker.protocol") or "PLAINTEXT"
     return wanted.upper() if len(names) > 1 and wanted.upper() in names else None

@@ -35,4 +35,4 @@ class ConnectionServer(Protocol):
         """Forget a closed connection."""
 
     def budget_used_up(self) -> None:
-        """Handle the fact that unsent responses have used up their budget."""
+        """Called when unsent responses have used up their budget."""

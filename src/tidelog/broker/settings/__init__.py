@@ -1,1 +1,1 @@
-"""The broker's properties under Kafka's names: parsing, defaults, those that change while it runs."""
+"""The broker's properties under Kafka's names: parsing, defaults, and changes at runtime."""

@@ -1,4 +1,4 @@
-"""A broker's authorizer properties: which of Kafka's classes, and the super users."""
+"""A broker's authorizer properties: which of Kafka's authorizer classes it replaces, and the super users."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ _OF_ZOOKEEPER: Final = ("kafka.security.authorizer.AclAuthorizer", "kafka.securi
 
 
 def super_users(text: str | None) -> list[str]:
-    """Return the principals of ``super.users``, separated by semicolons, because certificate names contain commas.
+    """Return the principals of ``super.users``. They are separated by semicolons, because certificate names contain commas.
 
     Raises InvalidArgumentError for anything else.
     """
     found = [one.strip() for one in (text or "").split(";") if one.strip()]
     for one in found:
         if not is_principal(one):
-            raise InvalidArgumentError("super.users", found=repr(one), expected="type:name;…, as in User:admin")
+            raise InvalidArgumentError(
+                "super.users has an invalid principal", found=repr(one), expected="type:name;…, as in User:admin"
+            )
     return found
 
 
@@ -35,6 +37,4 @@ def check_authorizer(name: str, *, has_zookeeper: bool) -> None:
             expected=f"{STANDARD_AUTHORIZER}, on a standalone broker or in a KRaft cluster",
         )
     if name != STANDARD_AUTHORIZER:
-        raise InvalidArgumentError(
-            "authorizer.class.name is not an authorizer of this broker", found=name, expected=STANDARD_AUTHORIZER
-        )
+        raise InvalidArgumentError("authorizer.class.name is not supported", found=name, expected=STANDARD_AUTHORIZER)

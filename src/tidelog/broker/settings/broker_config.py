@@ -120,7 +120,7 @@ DYNAMIC_PROPERTIES = frozenset(
         "transaction.partition.verification.enable",
     }
 )
-"""The properties of the table that can change while the broker runs."""
+"""The properties of the table that can be changed while the broker runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,7 @@ class BrokerConfig:
         config = cls(listeners=listeners, cluster=cluster, log_dir=_log_dir(properties), given=given, **values)
         check_broker_settings(config.consumer_groups)
         if config.has_consumer_groups and cluster is not None and cluster.zookeeper is not None:
-            what = "group.coordinator.rebalance.protocols: a cluster of ZooKeeper has no consumer groups, as in Kafka"
+            what = "group.coordinator.rebalance.protocols: a ZooKeeper cluster has no consumer groups, as in Kafka"
             raise InvalidArgumentError(what, found="classic,consumer", expected="classic")
         return config
 

@@ -64,7 +64,7 @@ def choice(name: str, default: str, known: tuple[str, ...]) -> Any:
     def parse(value: PropertyValue) -> str:
         word = str(value).strip().lower()
         if word not in known:
-            raise InvalidArgumentError(f"{name} is unknown", found=repr(value), expected=" or ".join(known))
+            raise InvalidArgumentError(f"{name} has an unknown value", found=repr(value), expected=" or ".join(known))
         return word
 
     return field(default=default, metadata={"property": BrokerProperty(name, "STRING", parse, default)})

@@ -129,7 +129,7 @@ class ClusterConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> ClusterConfig | None:
-        """Return the configuration for a broker's properties and its `listeners`, None for a standalone broker.
+        """Return the configuration for a broker's properties and its `listeners`, or None for a standalone broker.
 
         Raises InvalidArgumentError for a bad or missing value, and for conflicting properties.
         """
@@ -192,7 +192,7 @@ CLUSTER_PROPERTIES = CLUSTER_NUMBERS.keys() | {
     CONTROLLER_MECHANISM,
     "replica.selector.class",
 }
-"""All properties that apply only in a cluster; elsewhere they are accepted and ignored."""
+"""All properties that apply only in a cluster; on a standalone broker they are accepted and ignored."""
 
 CLUSTER_DEFAULTS: Mapping[str, int] = {
     "offsets.topic.replication.factor": 3,
@@ -202,21 +202,23 @@ CLUSTER_DEFAULTS: Mapping[str, int] = {
 }
 """Defaults that differ between a cluster member and a standalone broker; these are Kafka's.
 
-If requests wait for other replicas, a small socket buffer is faster: librdkafka makes larger batches when the kernel accepts no
-more, and a large buffer hides from it that the broker is busy.
+A small socket buffer is faster if requests wait for other replicas: librdkafka makes larger batches when the kernel accepts no
+more bytes. With a large buffer, librdkafka does not notice that the broker is busy.
 """
 
 
 def is_in_cluster(properties: Mapping[str, PropertyValue]) -> bool:
     """Whether a broker with these properties is a cluster member.
 
-    A node that would be its own controller in Kafka (``broker,controller``) is standalone, as is one that names neither roles nor
-    ZooKeeper. Raises InvalidArgumentError for unknown roles, for a controller that is not a broker, and for a node whose quorum
-    has other members, because it would start another cluster.
+    A node that would be its own controller in Kafka (``broker,controller``) is standalone, and so is a node without roles and
+    without ZooKeeper. Raises InvalidArgumentError for unknown roles, for a controller that is not a broker, and for a node whose
+    quorum has other members, because it would start a separate cluster.
     """
     roles = words(properties.get("process.roles"))
     if roles and (set(roles) - {"broker", "controller"} or len(set(roles)) != len(roles)):
-        raise InvalidArgumentError("process.roles", found=repr(properties["process.roles"]), expected="broker")
+        raise InvalidArgumentError(
+            "process.roles has an unknown value", found=repr(properties["process.roles"]), expected="broker"
+        )
     if roles == ["controller"]:
         raise InvalidArgumentError(
             "this broker cannot be a controller", found="process.roles=controller", expected="process.roles=broker"
@@ -313,7 +315,9 @@ def _inter_broker_listener(properties: Mapping[str, PropertyValue], listeners: t
             expected="one of them",
         )
     if protocol and protocol not in SECURITY_PROTOCOLS:
-        raise InvalidArgumentError("security.inter.broker.protocol", found=protocol, expected=" or ".join(SECURITY_PROTOCOLS))
+        raise InvalidArgumentError(
+            "security.inter.broker.protocol has an unknown value", found=protocol, expected=" or ".join(SECURITY_PROTOCOLS)
+        )
     name = name or protocol or PLAINTEXT
     own = next((one for one in listeners if one.name == name), None)
     if own is None:

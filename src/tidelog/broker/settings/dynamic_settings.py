@@ -2,14 +2,15 @@
 
 | set for | by the resource | takes precedence over |
 |---|---|---|
-| this broker | broker, its id | the next row |
+| this broker | broker, its id | the settings of all brokers |
 | all brokers | broker, empty name | the properties at startup |
 
-They are stored in the metadata log (`storage.broker_settings`), where Kafka will find them if it serves the folder later. So
-every setting that is dynamic in Kafka is accepted, even if it has no effect here (threads). Unknown names are stored too, as
-Kafka does for plugins. Listeners, TLS and SASL are refused, because they cannot change here.
+Dynamic settings are stored in the metadata log (`storage.broker_settings`), where Kafka will find them if it serves the folder
+later. Every setting that is dynamic in Kafka is therefore accepted, even if it has no effect here (threads). Unknown names are
+stored as well, as Kafka does for plugins. Settings of listeners, TLS and SASL are refused, because they cannot change here.
 
-The checks and their order are Kafka's; each error is an INVALID_REQUEST. `Core` owns one. Use it only on the event loop's thread.
+The checks and their order are Kafka's; each error is an INVALID_REQUEST. `Core` has a `DynamicSettings`. Use it only on the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ STATIC_ONLY = frozenset(
         "log.message.format.version",
     }
 )
-"""Topic defaults that Kafka reads only at startup: names with a coarse unit have a finer, dynamic one."""
+"""Topic defaults that Kafka reads only at startup. For each name with a coarse unit, the name with a finer unit is dynamic."""
 
 DYNAMIC_DEFAULTS = BROKER_NAMES - STATIC_ONLY
 
@@ -62,7 +63,7 @@ _UNUSED: Mapping[str, tuple[str, float, str]] = {
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
-# Settings that are only dynamic: they cannot be set at startup (KIP-73). Bytes per second, at least 0.
+# Settings that cannot be set at startup, only later (KIP-73), in bytes per second, at least 0.
 _THROTTLES = frozenset({LEADER_RATE, FOLLOWER_RATE, "replica.alter.log.dirs.io.max.bytes.per.second"})
 
 DYNAMIC = DYNAMIC_DEFAULTS | DYNAMIC_NUMBERS | DYNAMIC_PROPERTIES | _UNUSED.keys() | _THROTTLES
@@ -90,7 +91,7 @@ class DynamicSettings:
         return self._manager.settings.of(ALL_BROKERS)
 
     def of(self, broker: str) -> Mapping[str, str]:
-        """Return the settings for a broker, by its id, or for all ("")."""
+        """Return the settings for a broker, by its id, or for all brokers ("")."""
         return self._manager.settings.of(str(int(broker)) if broker else ALL_BROKERS)
 
     @property
@@ -127,14 +128,16 @@ class DynamicSettings:
         return self._throttles.get(name, INT64_MAX)
 
     def take_over(self) -> None:
-        """Apply the settings of the metadata, except those of logs, which the manager applies."""
+        """Apply the settings in the metadata, except those of logs, which the log manager applies."""
         settings = self._manager.settings.all()
         self._configure(self._static.with_dynamic(settings))
         self._throttles = {name: _number(settings[name], INT64_MAX) for name in _THROTTLES if _is_rate(settings.get(name))}
 
 
 def kind_and_default(name: str) -> tuple[str, str | None] | None:
-    """Return Kafka's type and default of a setting that cannot be set here at startup; None if Kafka does not know it either."""
+    """Return Kafka's type and default of a setting that cannot be set here at startup; None if Kafka does not have the setting
+    either.
+    """
     if name in _THROTTLES:
         return "LONG", None
     found = _UNUSED.get(name)
@@ -181,7 +184,7 @@ def _check_value(name: str, value: str) -> None:
 
 
 def _is_rate(value: str | None) -> bool:
-    """Whether the value is usable: another owner of the folder may have accepted anything."""
+    """Whether the value is usable as a rate. It may be anything, because another owner of the folder may have accepted it."""
     return value is not None and value.strip().isdecimal() and int(value) <= INT64_MAX
 
 

@@ -5,7 +5,8 @@
 | consumer.session.timeout.ms | group.consumer.session.timeout.ms | between group.consumer.min.… and group.consumer.max.… |
 | consumer.heartbeat.interval.ms | group.consumer.heartbeat.interval.ms | the same, and less than the session timeout |
 
-Kafka has more group settings, for share and streams groups, which are not coordinated here; they are refused.
+Kafka has more group settings, for share and streams groups. They are refused, because this broker does not coordinate such
+groups.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tidelog.errors import InvalidArgumentError
 
 _PACKAGE: Final = "org.apache.kafka.coordinator.group.assignor"
 MIGRATIONS: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
-"""The values of ``group.consumer.migration.policy``: whether groups with members change to the other protocol."""
+"""The values of ``group.consumer.migration.policy``: in which direction groups with members may change their protocol."""
 UPGRADES: Final = ("bidirectional", "upgrade")
 DOWNGRADES: Final = ("bidirectional", "downgrade")
 PROTOCOLS: Final = {"classic": "classic", "consumer": "consumer"}
@@ -48,7 +49,7 @@ ConsumerGroupSettings = Mapping[str, Limited]
 
 
 def group_defaults(settings: ConsumerGroupSettings) -> dict[str, int]:
-    """Return the settings of a group that has none of its own."""
+    """Return the settings of a group without settings of its own."""
     return {name: one.default for name, one in settings.items()}
 
 
@@ -57,7 +58,7 @@ def check_group_settings(settings: ConsumerGroupSettings, given: Mapping[str, st
     values = group_defaults(settings)
     for name, text in given.items():
         if name not in values:
-            raise InvalidArgumentError("unknown setting of a group", found=name, expected=" or ".join(values))
+            raise InvalidArgumentError("groups have no such setting", found=name, expected=" or ".join(values))
         if not text.strip().isdecimal():
             raise InvalidArgumentError(f"{name} must be a whole number of milliseconds", found=repr(text))
         values[name] = int(text)

@@ -32,5 +32,5 @@ def limit_of(listener: Listener, given: Mapping[str, str], name: str) -> int:
     if not text:
         return UNLIMITED
     if not text.isdecimal() or int(text) > UNLIMITED:
-        raise InvalidArgumentError(full, found=repr(text), expected=f"0 to {UNLIMITED}")
+        raise InvalidArgumentError(f"{full} is out of range", found=repr(text), expected=f"0 to {UNLIMITED}")
     return int(text)

@@ -8,7 +8,7 @@ A property is looked up as `listener.name.<name>.<property>`, then without the p
 | `ssl.client.auth` | none, requested, required |
 | `ssl.principal.mapping.rules` | rules that map a client certificate's name to a principal |
 | `sasl.enabled.mechanisms` | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER |
-| `sasl.oauthbearer.…` | who signs tokens (`security.signed_tokens`); without these properties unsecured tokens are accepted |
+| `sasl.oauthbearer.…` | the issuer that signs tokens (`security.signed_tokens`); without it, unsecured tokens are accepted |
 | `listener.name.<name>.<mechanism>.sasl.jaas.config` | the login module; for PLAIN it contains the users: `user_alice="…"` |
 | `connections.max.reauth.ms` | how long a session lasts; 0: forever. A mechanism may have its own value |
 """
@@ -41,10 +41,10 @@ FindCredential = Callable[[str, str], ScramCredential | None]
 """Returns a user's stored credential, by mechanism and user name."""
 
 REFUSED: Final = ("sasl.server.callback.handler.class", "ssl.engine.factory.class")
-"""Properties that replace the check of passwords, certificates or tokens by a Java class; listeners may not set them."""
+"""Properties that name a Java class which checks passwords, certificates or tokens; listeners may not set them."""
 
 _VALIDATOR = re.compile(r"org\.apache\.kafka\.common\.security\.oauthbearer\.(?:secured\.)?OAuthBearerValidatorCallbackHandler")
-"""Kafka's own validator of signed tokens; `signed_tokens` does its work here."""
+"""Kafka's own validator of signed tokens; `signed_tokens` replaces it here."""
 
 USER_OPTION: Final = "user_"
 
@@ -56,11 +56,11 @@ class SaslServer(Protocol):
     is_complete: bool
 
     def evaluate(self, response: bytes) -> bytes:
-        """Return the reply to a client's message. Raise AuthenticationError if the client fails."""
+        """Return the reply to a client's message. Raises AuthenticationError if the client fails."""
 
 
 class ListenerSecurity:
-    """The security settings of a listener's connections. Raise InvalidArgumentError for settings that cannot work, before any
+    """The security settings of a listener's connections. Raises InvalidArgumentError for settings that cannot work, before any
     client connects.
     """
 
@@ -91,7 +91,7 @@ class ListenerSecurity:
             self._tokens = None if rules is None else SignedTokens(rules, fetch_keys)
 
     def sasl_server(self, mechanism: str) -> SaslServer:
-        """Return a new exchange of an enabled mechanism."""
+        """Return a new server-side exchange for an enabled mechanism."""
         if mechanism == PLAIN:
             return PlainServer(self._users)
         if mechanism == OAUTHBEARER:
@@ -99,7 +99,9 @@ class ListenerSecurity:
         return ScramServer(mechanism, partial(self._find, mechanism), partial(self._disguise.credential, mechanism))
 
     def _refuse(self, listener: Listener) -> None:
-        """Refuse properties that name a Java class or a setting with stricter checks than those done here."""
+        """Raise InvalidArgumentError for properties that name a Java class, or that require stricter checks than those done
+        here.
+        """
         for name, value in self._given.items():
             bare = name.removeprefix(self._prefix)
             if bare == f"{OAUTHBEARER.lower()}.{REFUSED[0]}" and _VALIDATOR.fullmatch(value) and self._tokens_text(URL):
@@ -123,13 +125,13 @@ class ListenerSecurity:
     def _number(self, name: str) -> int:
         text = self._text(name) or "0"
         if not text.isdigit():
-            raise InvalidArgumentError(name, found=repr(text), expected="milliseconds")
+            raise InvalidArgumentError(f"{name} must be a whole number", found=repr(text), expected="milliseconds")
         return int(text)
 
     def _tls(self) -> ContextSource:
         auth = self._text("ssl.client.auth").lower() or NONE
         if auth not in CLIENT_AUTH:
-            raise InvalidArgumentError("ssl.client.auth", found=auth, expected=", ".join(CLIENT_AUTH))
+            raise InvalidArgumentError("ssl.client.auth has an unknown value", found=auth, expected=", ".join(CLIENT_AUTH))
         settings = tls_settings({name: text for name in TLS_PROPERTIES if (text := self._text(name))})
 
         def make(settings: TlsSettings) -> ssl.SSLContext:
@@ -146,7 +148,11 @@ class ListenerSecurity:
             )
         for word in words:
             if word not in MECHANISMS:
-                raise InvalidArgumentError("sasl.enabled.mechanisms", found=word, expected=f"some of {', '.join(MECHANISMS)}")
+                raise InvalidArgumentError(
+                    "sasl.enabled.mechanisms has an unsupported mechanism",
+                    found=word,
+                    expected=f"some of {', '.join(MECHANISMS)}",
+                )
         return tuple(dict.fromkeys(words))
 
     def _plain_users(self) -> dict[str, Secret]:
@@ -154,7 +160,7 @@ class ListenerSecurity:
         text = self._given.get(name)
         if not text:
             raise InvalidArgumentError(
-                f"PLAIN needs {name} with its users", expected='…PlainLoginModule required user_alice="…";'
+                f"the mechanism PLAIN needs users: set {name}", expected='…PlainLoginModule required user_alice="…";'
             )
         options = parse_jaas(text, name).options
         return {one.removeprefix(USER_OPTION): value for one, value in options.items() if one.startswith(USER_OPTION)}

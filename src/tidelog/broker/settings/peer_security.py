@@ -36,7 +36,7 @@ CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 
 def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: str, mechanism_property: str) -> ClientConfig:
     """Return the client configuration for connections to other nodes' listener. Raises InvalidArgumentError, whose message
-    has no values that may be secret.
+    contains no values that may be secret.
     """
     if protocol == PLAINTEXT:
         return IN_PLAIN_TEXT

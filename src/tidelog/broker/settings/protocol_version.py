@@ -1,7 +1,8 @@
-"""``inter.broker.protocol.version``: the Kafka release whose protocol the brokers of a ZooKeeper cluster use among each other.
+"""``inter.broker.protocol.version``: the Kafka release whose protocol the brokers of a ZooKeeper cluster use with each other.
 
-In a rolling upgrade new brokers first use the old protocol, then all switch to the new one. So this property, not the newest
-version that both sides support, decides the followers' fetch version, the format of the registration, and how the ISR is changed.
+In a rolling upgrade new brokers first use the old protocol, then all brokers switch to the new one. Therefore this property
+decides the followers' fetch version, the format of the registration, and how the ISR is changed, even if both sides support newer
+versions.
 
 | from | |
 |---|---|
@@ -81,7 +82,7 @@ class _Release(NamedTuple):
 
 
 class ProtocolVersion:
-    """A version of the inter-broker protocol. `text` is Kafka's form: "0.9.0", "0.10.1-IV2", "2.4", "3.9-IV0"."""
+    """A version of the inter-broker protocol. `text` has Kafka's form: "0.9.0", "0.10.1-IV2", "2.4", "3.9-IV0"."""
 
     def __init__(self, text: str) -> None:
         """Raise InvalidArgumentError for anything but a version from 0.9.0 to 3.9."""
@@ -145,12 +146,12 @@ class ProtocolVersion:
 
     @property
     def has_message_formats(self) -> bool:
-        """Whether message.format.version has an effect; from 3.0 on everything is written in format v2."""
+        """Whether message.format.version has an effect; since 3.0, everything is written in format v2."""
         return not self.is_at_least("3.0-IV1")
 
     @property
     def newest_magic(self) -> int:
-        """The newest message format that brokers of this protocol can fetch: 0, 1 or 2."""
+        """The newest message format that brokers with this protocol can fetch: 0, 1 or 2."""
         return 2 if self.is_at_least("0.11.0-IV0") else 1 if self.is_at_least("0.10.0-IV0") else 0
 
     @property

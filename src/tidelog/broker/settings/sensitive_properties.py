@@ -26,7 +26,7 @@ _DYNAMIC: Final = frozenset(
         "ssl.truststore.password",
     }
 )
-"""The secret properties that Kafka can change while it runs."""
+"""The secret properties that Kafka can change while the broker runs."""
 
 SENSITIVE_PROPERTIES: Final = _STATIC | _DYNAMIC
 
@@ -44,5 +44,5 @@ def is_secret(name: str) -> bool:
 
 
 def is_read_only(name: str) -> bool:
-    """Return whether Kafka reads a secret property only at startup. Properties of a single listener count as such."""
+    """Return whether Kafka reads a secret property only at startup. Properties of a single listener count as read-only."""
     return name not in _DYNAMIC

@@ -1,4 +1,5 @@
-"""Kafka's `server.properties`: which part of the broker each property is for. `properties_file` parses the file.
+"""Sorts the properties of Kafka's `server.properties` by the part of the broker that uses them. `properties_file` parses the
+file.
 
 | a property is | goes to |
 |---|---|
@@ -7,8 +8,8 @@
 | Kafka's, without an effect here (`unused_properties`) | nowhere; logged |
 | anything else | nowhere; one warning |
 
-Kafka ignores a topic property (`retention.ms`) in the broker's file; obeying it could delete what Kafka keeps. So topic names are
-accepted only in keyword arguments and on the command line, which Kafka does not have.
+Kafka ignores a topic property (`retention.ms`) in the broker's file. Applying it here could delete records that Kafka keeps.
+Therefore topic properties are accepted only in keyword arguments and on the command line, which Kafka does not have.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
         elif name not in BROKER_PROPERTIES and name not in OTHER_PROPERTIES:
             (unused if is_unused(name) else unknown).append(name)
     if "log.flush.scheduler.interval.ms" in manager:
-        # In Kafka one is the default of the other.
+        # In Kafka the first property is the default of the second.
         defaults.setdefault("log.flush.interval.ms", manager["log.flush.scheduler.interval.ms"])
     if zookeeper is not None and zookeeper.protocol.has_message_formats:
         # In Kafka one is the default of the other here as well: brokers of that release must be able to read the records.

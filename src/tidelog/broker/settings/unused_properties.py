@@ -79,9 +79,11 @@ UNUSED_PROPERTIES = frozenset(_NAMES.split())
 """All single properties without an effect, by name."""
 
 _GROUPS = r"group\.(?:consumer|share|streams|coordinator)"
-"""Prefixes of such properties. All of ``group.`` is not included, so that a misspelt name of a supported property is reported."""
+"""Prefixes of such properties. The whole of ``group.`` is not included, so that misspelt names of supported properties are
+reported.
+"""
 _UNUSED_PREFIXES = re.compile(rf"(?:listener\.name|rsm\.config|rlmm\.config|sasl|ssl|zookeeper|{_GROUPS}|share|controller)\.")
-"""Properties whose names users choose, and families that newer releases extend."""
+"""Properties whose names users choose, and families of properties that newer releases extend."""
 
 GUARDS = (
     "create.topic.policy.class.name",
@@ -89,7 +91,7 @@ GUARDS = (
     "ssl.client.auth",
     "client.quota.callback.class",
 )
-"""Properties that restrict clients. If one is set, a warning says that it has no effect here."""
+"""Properties that restrict clients. If one is set, a warning says that the property has no effect here."""
 
 
 def is_unused(name: str) -> bool:

@@ -1,1 +1,3 @@
-"""Log compaction keeps the latest record of each key: which log is compacted, and how. Start with `log_cleaner.LogCleaner`."""
+"""Log compaction keeps the latest record of each key. These modules choose the log and compact it; start with
+`log_cleaner.LogCleaner`.
+"""

@@ -1,4 +1,4 @@
-"""Which part of a log can be compacted, and how urgent that is (spec §15; KIP-58, KIP-354).
+"""Determines which part of a log can be compacted, and how urgent that is (spec §15; KIP-58, KIP-354).
 
     log start         first dirty offset            first uncleanable offset              log end
     | clean segments  | dirty, to be compacted      | uncleanable for now                 |
@@ -6,8 +6,8 @@
 The first dirty offset is the cleaner's checkpoint: where the last pass ended. The uncleanable part begins at
 the smallest of these offsets:
 
-    the last stable offset                  records after it are undecided or not replicated
-    the active segment                      it still grows
+    the last stable offset                  later records are undecided or not replicated
+    the active segment's base offset        the segment still grows
     the first segment whose largest         min.compaction.lag.ms
     timestamp is younger than the lag
 
@@ -27,8 +27,8 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class OffsetsToClean(NamedTuple):
-    """A log's dirty section: its first offset, the first offset after it, and whether the checkpoint was invalid and must be
-    replaced.
+    """A log's dirty section: its first offset, the offset after its last record, and whether the checkpoint was invalid and must
+    be replaced.
     """
 
     first_dirty_offset: int
@@ -37,7 +37,7 @@ class OffsetsToClean(NamedTuple):
 
 
 class LogToClean(NamedTuple):
-    """A log with something to compact. Byte counts are those of its `.log` files."""
+    """A log with records to compact. Byte counts are those of its `.log` files."""
 
     topic_partition: TopicPartition
     log: PartitionLog
@@ -77,7 +77,7 @@ class LogToClean(NamedTuple):
 
 
 def cleanable_offsets(log: PartitionLog, last_clean_offset: int | None, now_ms: int) -> OffsetsToClean:
-    """Return a log's dirty section. `last_clean_offset` is the cleaner's checkpoint, None without one."""
+    """Return a log's dirty section. `last_clean_offset` is the cleaner's checkpoint, or None without a checkpoint."""
     first_dirty, is_reset = _first_dirty_offset(log, last_clean_offset)
     uncleanable = min(log.last_stable_offset, log.segments.active.base_offset)
     lag_ms = log.config.min_compaction_lag_ms
@@ -100,7 +100,7 @@ def _first_dirty_offset(log: PartitionLog, last_clean_offset: int | None) -> tup
         return start, True
     if last_clean_offset > log.log_end_offset:
         logger.warning(
-            "%s: the cleaner's checkpoint %d lies after the log end, %d: the whole log counts as dirty",
+            "%s: the cleaner's checkpoint %d is above the log end, %d: the whole log counts as dirty",
             log.directory,
             last_clean_offset,
             log.log_end_offset,
@@ -118,8 +118,8 @@ def calculate_cleanable_bytes(log: PartitionLog, first_dirty_offset: int, unclea
 
 
 def max_compaction_delay_ms(log: PartitionLog, first_dirty_offset: int, now_ms: int) -> int:
-    """Return by how many ms the oldest dirty segment has exceeded max.compaction.lag.ms, 0 if none has. The timestamp of a
-    segment's first batch is the segment's time.
+    """Return by how many ms the oldest dirty segment has exceeded max.compaction.lag.ms, 0 if none has. A segment's age is
+    measured from the timestamp of its first batch.
     """
     if log.config.max_compaction_lag_ms >= now_ms:  # The default: no segment needs to be read.
         return 0

@@ -7,11 +7,11 @@
     marker without its record           at once: its record was removed before
     other control records               never
 
-The cleaner reads the aborted transactions from the transaction indexes and adds them before their batches. All others were
-committed, because compaction stays below the last stable offset. An aborted transaction that still has batches is written to
-the new segment's index when the pass reaches its marker.
+The cleaner reads the aborted transactions from the transaction indexes, and adds them before it reaches their batches. All other
+transactions were committed, because compaction stays below the last stable offset. An aborted transaction that still has batches
+is written to the new segment's index when the pass reaches its marker.
 
-The cleaner uses one object while it fills the map, and another one for all groups of segments that it writes.
+The cleaner uses one `CleanedTransactions` while it fills the map, and a second one for all groups of segments that it writes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 
 class _Ongoing:
-    """An aborted transaction whose marker was not reached yet. `was_seen` is True once one of its batches was."""
+    """An aborted transaction whose marker has not been reached yet. `was_seen` is True once one of its batches has been
+    reached.
+    """
 
     __slots__ = ("txn", "was_seen")
 
@@ -55,8 +57,8 @@ class CleanedTransactions:
             heapq.heappush(self._coming, (txn.first_offset, txn))
 
     def on_control_batch(self, header: BatchHeader, batch: memoryview, path: PathLike = None) -> bool:
-        """Process a control batch; return whether it may be removed. Any thread may call it. Raise InvalidRecordError for a bad
-        record.
+        """Process a control batch, and return whether it may be removed. Any thread may call it. Raises InvalidRecordError for a
+        bad record.
         """
         self._begin_up_to(header.last_offset)
         record = next(iter_records(header, batch, check_crc=False, path=path), None)
@@ -77,14 +79,14 @@ class CleanedTransactions:
         return False
 
     def write_noted(self) -> None:
-        """Write the aborted transactions whose markers were reached into the index. Raise StorageError if that fails."""
+        """Write the aborted transactions whose markers were reached into the index. Raises StorageError if that fails."""
         noted, self._noted = self._noted, []
         for txn in noted:
             assert self.cleaned_index is not None
             self.cleaned_index.append(txn)
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Process a data batch; return whether it may be removed because its transaction was aborted."""
+        """Process a data batch, and return whether it may be removed because its transaction was aborted."""
         if not header.is_transactional:
             return False
         self._begin_up_to(header.last_offset)
@@ -97,8 +99,8 @@ class CleanedTransactions:
 
     @property
     def undisturbed_end(self) -> int:
-        """Return the offset below which no further batch belongs to an aborted transaction: for those batches
-        `on_committed` is enough.
+        """Return the offset below which no further batch belongs to an aborted transaction. For batches below it, `on_committed`
+        may be called instead of `on_batch`.
         """
         if self._aborted:
             return 0

@@ -8,18 +8,19 @@
 | 4 | the new segment is closed, synced, given the last source's modification time, and replaces the group |
 
 Offsets never change. Below the map's end the log then holds each key's latest record, and tombstones and markers whose delete
-horizon has not passed. Appending the kept batches builds the new segment's indexes. So its largest timestamp is that of the kept
-records, and may be smaller than before.
+horizon has not passed. Appending the kept batches builds the new segment's indexes. The segment's largest timestamp is therefore
+that of the kept records, and may be smaller than before.
 
 A pass is a generator of short steps, so that the log's thread can do other work in between. Appends, reads and rolls do not
 disturb a pass. Another thread, if there is one, reads and maps the batches, and writes and syncs the new segment. The log's own
 thread swaps the segments.
-Truncation and deletion must abort the pass first (`cleaner_manager`). A pass that is aborted (`ReplacementAbortedError`) or fails
-removes its unfinished segment; groups that were already replaced stay replaced. It may run again at any time. A pass that is only
-closed, perhaps by the garbage collector after its folder was given up, leaves the files as a crash does.
 
-It differs from Kafka on purpose: checksums are verified; the files of a failed pass are removed at once; a full disk aborts the
-pass and leaves the partition online and its log unchanged.
+Truncation and deletion must abort the pass first (`cleaner_manager`). A pass that is aborted (`ReplacementAbortedError`) or fails
+removes its unfinished segment; groups that were already replaced stay replaced. The log can be compacted again at any time. A
+pass that is only closed, perhaps by the garbage collector after its folder was given up, leaves the files as a crash does.
+
+Intended differences from Kafka: checksums are verified; the files of a failed pass are removed at once; a full disk aborts the
+pass, and leaves the partition online and its log unchanged.
 """
 
 from __future__ import annotations
@@ -53,13 +54,17 @@ from tidelog.storage.segment.log_segment import LogSegment
 logger = logging.getLogger("tidelog.storage")
 
 MAX_WARMINGS = 16
-"""After this many attempts in a row that found bytes not in memory, memory is short, and the read waits for the disk."""
+"""After this many attempts in a row that found bytes not in memory, memory is assumed to be short, and the read waits for the
+disk.
+"""
 
 DEFAULT_IO_BUFFER_BYTES = 1024 * 1024
 """How many bytes of a log are read at a time; a larger batch is read by itself."""
 
 INDEX_BYTES = 16 * 1024
-"""The cost of looking up the sizes of a segment's indexes, as the number of bytes that a pass processes in the same time."""
+"""The cost of looking up the sizes of a segment's indexes, given as the number of bytes that a pass processes in the same
+time.
+"""
 
 _T = TypeVar("_T")
 Steps = Generator[int | Callable[[], object], None, _T]
@@ -70,7 +75,7 @@ generator is closed meanwhile, the function's result is ignored.
 
 
 class CleanResult(NamedTuple):
-    """A pass's result; `end_offset` is where the next pass begins."""
+    """A pass's result. `end_offset` is the offset at which the next pass begins."""
 
     end_offset: int
     stats: CleanerStats
@@ -96,7 +101,7 @@ def _error_of(call: Callable[[], object]) -> Exception | None:
 
 
 class Cleaner:
-    """Compacts logs, one at a time. `memory_bytes` and `load_factor` configure the map, see `skimpy_offset_map`."""
+    """Compacts logs, one at a time. `memory_bytes` and `load_factor` configure the map: see `skimpy_offset_map`."""
 
     def __init__(
         self,
@@ -107,7 +112,7 @@ class Cleaner:
         io_buffer_bytes: int = DEFAULT_IO_BUFFER_BYTES,
     ) -> None:
         self.memory_bytes = memory_bytes
-        """The map's memory from the next pass on."""
+        """The memory of the map, starting with the next pass."""
         self.offset_map = SkimpyOffsetMap(memory_bytes, load_factor=load_factor)
         self._load_factor = load_factor
         self._clock = clock
@@ -116,13 +121,14 @@ class Cleaner:
         """Whether another thread calls the functions that the steps yield."""
 
     def clean(self, cleanable: LogToClean, now_ms: int | None = None) -> CleanResult | None:
-        """Compact a log without interruption, see `steps`."""
+        """Compact a log without interruption: see `steps`."""
         return run(self.steps(cleanable, now_ms))
 
     def steps(self, cleanable: LogToClean, now_ms: int | None = None) -> Steps[CleanResult | None]:
-        """Compact a log. `now_ms` decides about tombstones and markers; the default is the clock's time.
+        """Compact a log. `now_ms` decides which tombstones and markers have passed their delete horizon; the default is the
+        clock's time.
 
-        The result is None if a segment had to be split first (`overflow`); run another pass then. Raise CorruptDataError for a
+        The result is None if a segment had to be split first (`overflow`); run another pass then. Raises CorruptDataError for a
         damaged log, StorageError for a disk error, LogOfflineError for a disk error during the replacement of segments.
         """
         if self.offset_map.memory_bytes != self.memory_bytes:
@@ -139,7 +145,7 @@ class Cleaner:
             transactions = CleanedTransactions()
             segments = log.segments.values(0, end_offset)
             for number, segment in enumerate(segments, 1):
-                _ = segment.offset_index.size_bytes, segment.time_index.size_bytes  # It is read once.
+                _ = segment.offset_index.size_bytes, segment.time_index.size_bytes  # The file is read only once.
                 if not number % OPEN_AT_ONCE:
                     yield OPEN_AT_ONCE * INDEX_BYTES
             for group in group_segments_by_size(
@@ -188,10 +194,10 @@ class Cleaner:
         transactions: CleanedTransactions,
         stats: CleanerStats,
     ) -> Iterator[None]:
-        """Map the batches of these sources, each from a position on, until the map is full; the map then covers the offsets below
-        the source's end. Each step is one read.
+        """Map the batches of these sources, each starting at a position, until the map is full. The map then covers the offsets
+        below the end of the source. Each step is one read.
         """
-        table = self.offset_map.table  # That of this pass: it may have ended.
+        table = self.offset_map.table  # This pass's map: the pass may have ended.
         for source, position, end in sources:
             while position < source.size_bytes:
                 view = read_batches(source, position, self._io_buffer_bytes)
@@ -206,7 +212,7 @@ class Cleaner:
             source.release()
 
     def _shares(self, take: Callable[[bool], bool], stats: CleanerStats) -> Steps[None]:
-        """Call `take` until it returns True. Its argument: whether another thread calls it."""
+        """Call `take` until it returns True. The argument of `take` is whether another thread calls it."""
         while True:
             before = stats.work_bytes
             if (yield from _elsewhere(partial(take, self.has_threads))):
@@ -230,7 +236,7 @@ class Cleaner:
         """
         start = segments[0].base_offset
         end = yield from in_memory(segments[-1].read_next_offset)
-        # The new index needs all of them, also those whose records are in a segment that was compacted before.
+        # The new index needs all aborted transactions, even if their records are in a segment that was compacted before.
         aborted = yield from in_memory(partial(log.local.collect_aborted_transactions, start, end))
         transactions.add_aborted_transactions(aborted)
         cleaned = _new_cleaned_segment(log, start, self._clock)
@@ -273,7 +279,7 @@ class Cleaner:
 
 
 def _map_batches(mapper: KeyMapper, transactions: CleanedTransactions, view: memoryview, position: int, path: Path) -> int:
-    """Map the batches of one read; return their size in bytes."""
+    """Map the batches of one read, and return their size in bytes."""
     index = 0
     while True:
         index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
@@ -295,7 +301,7 @@ def _map_batches(mapper: KeyMapper, transactions: CleanedTransactions, view: mem
 
 
 def _elsewhere(work: Callable[[], _T]) -> Steps[_T]:
-    """Return the result of `work`, which any thread may run."""
+    """Run `work`, possibly on another thread, and return its result."""
     results: list[_T] = []
     yield lambda: results.append(work())
     return results[0]

@@ -1,22 +1,22 @@
-"""Which log is compacted next, and which logs are locked now (spec §15; Kafka's LogCleanerManager).
+"""Chooses the log to compact next, and locks logs while they are in use (spec §15; Kafka's LogCleanerManager).
 
 | state of a partition | meaning |
 |---|---|
 | none | the log may be chosen |
 | in progress | a pass or a deletion of old segments is running |
-| paused n times | other operations use the log: it takes n calls of `resume_cleaning` to release it |
+| paused n times | other operations use the log: it takes n calls of `resume_cleaning` to release the log |
 
 `TRANSITIONS` has the allowed changes.
 
 The file ``cleaner-offset-checkpoint`` has the offset at which each log's next pass begins. It is a checkpoint file as in spec §7,
 written after every pass. A checkpoint outside its log counts as the log start.
 
-A log whose compaction met damaged data is uncleanable until the next start: rewriting it could lose records. A log that could
-not be written, because of a full disk for example, is tried again after some minutes.
+If compaction meets damaged data, the log is uncleanable until the next start, because rewriting it could lose records. If a log
+could not be written, for example because of a full disk, its compaction is retried after some minutes.
 
 The manager chooses the log with the largest share of dirty bytes, among those whose share exceeds min.cleanable.dirty.ratio or
-whose records have waited longer than max.compaction.lag.ms. Invariant: no two operations hold one partition. Only one thread at
-a time may call this; `log_cleaner` does the work.
+whose records have waited longer than max.compaction.lag.ms. Invariant: no two operations hold the same partition. Not
+thread-safe. `log_cleaner` does the work.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ logger = logging.getLogger("tidelog.storage")
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 
 RETRY_AFTER_MS = 300_000
-"""How long a log is left alone after a disk error, in ms."""
+"""How long, in ms, a log is not compacted after a disk error."""
 
 
 class CleaningState(Enum):
-    """The state of a partition that may not be chosen."""
+    """The state of a partition whose log may not be chosen."""
 
     IN_PROGRESS = "in progress"
     PAUSED = "paused"
@@ -106,9 +106,9 @@ class CleanerManager:
         return [key for key, log in self._logs.items() if log.config.is_compacted]
 
     def look(self, key: TopicPartition) -> LogToClean | None:
-        """Return the part of a log that needs compaction now; None if there is none or the log may not be chosen.
+        """Return the part of a log that needs compaction now. Return None if there is none, or if the log may not be chosen.
 
-        Raise NotCachedError within `non_blocking` if an index is not in memory.
+        Raises NotCachedError within `non_blocking` if an index is not in memory.
         """
         log, now_ms = self._logs.get(key), self._clock.now_ms()
         if log is None or not log.config.is_compacted or not self._is_free(key, log, now_ms):
@@ -120,7 +120,7 @@ class CleanerManager:
         return found if is_wanted else None
 
     def grab(self, key: TopicPartition) -> LogToClean | None:
-        """Examine a log, and mark it as in progress if it needs compaction. Raise what `look` raises."""
+        """Examine a log, and mark it as in progress if it needs compaction. Raises what `look` raises."""
         found = self.look(key)
         if found is not None:
             self._move(key, CleaningState.IN_PROGRESS)
@@ -164,7 +164,7 @@ class CleanerManager:
     # --- states
 
     def state(self, key: TopicPartition) -> CleaningState | None:
-        """Return a partition's state, None if it may be chosen."""
+        """Return a partition's state, or None if it may be chosen."""
         return self._states.get(key)
 
     def _move(self, key: TopicPartition, state: CleaningState | None) -> None:
@@ -175,25 +175,25 @@ class CleanerManager:
             self._states[key] = state
 
     def on_abort(self, key: TopicPartition, abort: Callable[[], None]) -> None:
-        """Store the function that aborts the pass in progress. Raise InvalidArgumentError if none is in progress."""
+        """Store the function that aborts the pass in progress. Raises InvalidArgumentError if no pass is in progress."""
         self._check_in_progress(key)
         self._aborts[key] = abort
 
     def done_cleaning(self, key: TopicPartition, end_offset: int) -> None:
-        """Note that a pass has finished at `end_offset`. Raise InvalidArgumentError if none is in progress."""
+        """Note that a pass has finished at `end_offset`. Raises InvalidArgumentError if no pass is in progress."""
         self._end(key)
         self.update_checkpoint(key, end_offset)
 
     def give_up_cleaning(self, key: TopicPartition, *, retry_after_ms: int = 0) -> None:
-        """Note that a pass has ended without a result, and leave the log alone for that time. Raise InvalidArgumentError if none
-        is in progress.
+        """Note that a pass has ended without a result, and do not compact the log for `retry_after_ms`. Raises
+        InvalidArgumentError if no pass is in progress.
         """
         self._end(key)
         if retry_after_ms > 0:
             self._not_before_ms[key] = self._clock.now_ms() + retry_after_ms
 
     def done_deleting(self, keys: Iterable[TopicPartition]) -> None:
-        """Note that old segments were deleted. Raise InvalidArgumentError for a partition that is not in progress."""
+        """Note that old segments were deleted. Raises InvalidArgumentError for a partition that is not in progress."""
         for key in keys:
             self._end(key)
 
@@ -206,12 +206,12 @@ class CleanerManager:
         state = self._states.get(key)
         if state is not CleaningState.IN_PROGRESS:
             raise InvalidArgumentError(
-                f"nothing is in progress with partition {key.topic}-{key.partition}",
+                f"no compaction or deletion is in progress for partition {key.topic}-{key.partition}",
                 found="no state" if state is None else state.value,
             )
 
     def abort_and_pause_cleaning(self, key: TopicPartition) -> None:
-        """Abort a partition's pass, if one is in progress, and start no other until `resume_cleaning`.
+        """Abort a partition's pass, if one is in progress, and start no other pass until `resume_cleaning`.
 
         Call it before a log is truncated, deleted or renamed. Each call needs one call of `resume_cleaning`.
         """
@@ -230,7 +230,7 @@ class CleanerManager:
         self.resume_cleaning([key])
 
     def resume_cleaning(self, keys: Iterable[TopicPartition]) -> None:
-        """Undo one pause of each partition. Raise InvalidArgumentError for one that is not paused."""
+        """Undo one pause of each partition. Raises InvalidArgumentError for a partition that is not paused."""
         for key in keys:
             count = self._pauses.pop(key, None)
             if count is None:
@@ -245,11 +245,11 @@ class CleanerManager:
         """Mark a log as uncleanable."""
         if key not in self._uncleanable:
             self._uncleanable[key] = reason
-            logger.warning("%s-%d: no longer compacted: %s", key.topic, key.partition, reason)
+            logger.warning("%s-%d is no longer compacted: %s", key.topic, key.partition, reason)
 
     @property
     def uncleanable_partitions(self) -> dict[TopicPartition, str]:
-        """The uncleanable partitions, with the reasons. Partitions that no longer exist are dropped."""
+        """The uncleanable partitions, each with the reason. Partitions that no longer exist are dropped."""
         self._uncleanable = {key: reason for key, reason in self._uncleanable.items() if key in self._logs}
         return dict(self._uncleanable)
 
@@ -261,12 +261,14 @@ class CleanerManager:
         return dict(self._checkpoints)
 
     def update_checkpoint(self, key: TopicPartition, offset: int) -> None:
-        """Set a log's checkpoint, and drop those of logs that no longer exist. If the file cannot be written, that is logged."""
+        """Set a log's checkpoint, and drop the checkpoints of logs that no longer exist. If the file cannot be written, that is
+        logged.
+        """
         self._checkpoints[key] = offset
         self._checkpoints_changed()
 
     def remove_checkpoint(self, key: TopicPartition) -> None:
-        """Forget a deleted log."""
+        """Drop the checkpoint of a deleted log."""
         self._uncleanable.pop(key, None)
         self._not_before_ms.pop(key, None)
         if self._checkpoints.pop(key, None) is not None:
@@ -281,11 +283,11 @@ class CleanerManager:
         try:
             return read_offset_checkpoint(self._path)
         except (CorruptCheckpointError, StorageError) as error:
-            logger.warning("%s: every log counts as wholly dirty: %s", self._path, error)
+            logger.warning("%s: cannot read the checkpoints, so all logs are compacted from their start: %s", self._path, error)
             return {}
 
     def _checkpoints_changed(self) -> None:
-        # It counts in memory at once: if the file stays old, the next start only repeats some work.
+        # The checkpoint takes effect in memory at once: if the file stays old, the next start only repeats some work.
         self._is_unwritten = True
         self._write()
 
@@ -298,7 +300,7 @@ class CleanerManager:
     def _written(self, result: object) -> None:
         self._is_writing = False
         if isinstance(result, BaseException):
-            logger.error("%s: not written: %s", self._path, result)
+            logger.error("%s: cannot write the checkpoints: %s", self._path, result)
         self._write()
 
     def finish(self) -> None:

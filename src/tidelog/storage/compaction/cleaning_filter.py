@@ -1,14 +1,14 @@
-"""Compaction's decision about each batch, from keys, tombstones, transactions and producers (spec §15).
+"""Decides for each batch whether compaction keeps it, by its keys, tombstones, transactions and producers (spec §15).
 
-    batch                                                  if it has no records left, it
+    batch                                                  if no records are left, the batch
     last data batch of a producer that is still active     stays empty: it holds the last sequence
     marker of an active producer without data, same epoch  stays empty: it holds the epoch
     batch of an aborted transaction                        is removed, unread
     marker whose transaction is gone, horizon passed       is removed
     any other                                              is removed
 
-A marker whose transaction is gone gets a delete horizon, and stays until then. `records.compaction` decides about the records of
-other batches.
+A marker whose transaction is gone gets a delete horizon, and stays until that time. `records.compaction` decides which records of
+other batches are kept.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from tidelog.storage.producers.producer_state_manager import ProducerStateManage
 
 
 class LastRecord(NamedTuple):
-    """What the log must keep for a producer: the batch that ends at `last_data_offset`, or its epoch if that is -1."""
+    """What the log must keep for a producer: the batch that ends at `last_data_offset`, or, if that is -1, the producer's
+    epoch.
+    """
 
     last_data_offset: int
     producer_epoch: int
 
 
 def last_records_of_active_producers(producer_state: ProducerStateManager) -> dict[int, LastRecord]:
-    """Return what must be kept, by producer id."""
+    """Return what the log must keep for each active producer, by producer id."""
     return {
         producer_id: LastRecord(entry.last_data_offset, entry.producer_epoch)
         for producer_id, entry in producer_state.active_producers.items()
@@ -40,7 +42,7 @@ def last_records_of_active_producers(producer_state: ProducerStateManager) -> di
 
 
 class CleaningFilter(LatestRecordFilter):
-    """The filter for a group of segments; `begin_source` comes before each. All groups of a pass share `transactions`."""
+    """Filters a group of segments. Call `begin_source` before each segment. All groups of a pass share `transactions`."""
 
     def __init__(
         self,
@@ -63,8 +65,8 @@ class CleaningFilter(LatestRecordFilter):
         self._discards_records = False
 
     def begin_source(self, path: PathLike, *, retains_old_tombstones: bool) -> None:
-        """Filter another segment from now on. `retains_old_tombstones` applies to formats v0 and v1, which have no delete
-        horizon; `path` is for error messages.
+        """Filter the next segment. `retains_old_tombstones` applies to formats v0 and v1, which have no delete horizon; `path` is
+        for error messages.
         """
         self._path = path
         self.retains_old_tombstones = retains_old_tombstones

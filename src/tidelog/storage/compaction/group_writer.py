@@ -1,7 +1,7 @@
 """Writes the kept batches of a group of segments into a new segment: the third step of a pass (`cleaner`).
 
-Until it replaces the group, only the pass knows the new segment, so another thread may read, filter, append and sync. If the pass
-is aborted meanwhile, that thread stops after its current read and removes the files: `discard` never waits for it.
+Until the new segment replaces the group, only the pass uses it, so another thread may read, filter, append and sync. If the pass
+is aborted meanwhile, that thread stops after its current read and removes the files: `discard` never waits for the thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class GroupWriter:
-    """Fills `cleaned` from one source after the other. `old_format_horizon_ms` decides about tombstones in formats v0 and v1."""
+    """Fills `cleaned` from one source after the other. `old_format_horizon_ms` decides which tombstones of formats v0 and v1 are
+    kept.
+    """
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class GroupWriter:
         self._max_batch_bytes = max_batch_bytes
         self._old_format_horizon_ms = old_format_horizon_ms
         self._guard = threading.Lock()
-        """Held while a share is taken."""
+        """Held while a thread runs a share of the steps."""
         self._is_stopped = False
         self._is_discarded = self._is_deleted = False
 
@@ -73,7 +75,7 @@ class GroupWriter:
         yield
 
     def run(self, steps: Iterator[None], is_aside: bool) -> bool:
-        """Take a share of these steps, on any thread; return whether all were taken."""
+        """Run a share of these steps, on any thread. Return whether all steps have been run."""
         try:
             with self._guard:
                 return not self._is_stopped and take_share(steps, is_aside, lambda: self._is_stopped)
@@ -82,28 +84,28 @@ class GroupWriter:
                 self._delete()
 
     def stop(self) -> None:
-        """End a share that is being taken; the files stay, and are closed by their last user."""
+        """End a running share early. The files are kept, and closed by their last user."""
         self._is_stopped = True
 
     def discard(self) -> None:
-        """Remove the new segment now, or at the end of the share that is being taken. Never raises."""
+        """Remove the new segment, now or at the end of the running share. Never raises."""
         self._is_stopped = self._is_discarded = True
         self._delete()
 
     def _delete(self) -> None:
-        # A share's thread checks the mark after it has released the guard, so one of the two threads gets the guard here.
+        # A share's thread checks the flag after it has released the guard, so one of the two threads gets the guard here.
         if self._guard.acquire(blocking=False):
             try:
                 if not self._is_deleted:
                     self._is_deleted = True
                     self.cleaned.delete_if_exists()
             except StorageError as error:
-                logger.warning("%s: the unfinished segment of a compaction was not removed: %s", self.cleaned.log.path, error)
+                logger.warning("%s: cannot remove the unfinished segment of a compaction: %s", self.cleaned.log.path, error)
             finally:
                 self._guard.release()
 
     def _copy(self, source: LogFile, position: int) -> int:
-        """Append the kept part of one read; return how many bytes were read."""
+        """Append the kept part of one read, and return how many bytes were read."""
         view = read_batches(source, position, self._buffer_bytes)
         result = filter_to(view, self._filter, position=position, path=source.path, max_batch_bytes=self._max_batch_bytes)
         self._transactions.write_noted()

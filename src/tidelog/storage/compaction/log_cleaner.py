@@ -1,25 +1,27 @@
 """Background compaction: one log after the other, in slices (spec §15; Kafka's LogCleaner).
 
-It runs one pass after the other, each over the log with the largest dirty share, until no log needs compaction. Then it checks
-again every log.cleaner.backoff.ms. If the scheduler's owner has threads, one of them reads, maps, filters and writes, and waits
-for the disk. The rest runs on the logs' thread in slices, one in each of the scheduler's ticks.
+The cleaner runs one pass after the other, each over the log with the largest dirty share, until no log needs compaction. Then it
+checks all logs again every log.cleaner.backoff.ms. If the scheduler's owner has threads, one of them reads, maps, filters and
+writes, and waits for the disk. All other work runs on the logs' thread in slices, one in each of the scheduler's ticks.
 
-Checking all logs has a cost, too: with thousands of them it exceeds that of a small pass. So the logs found by one check are
-compacted in order, and each is checked once more before its pass. All logs are checked again when the passes since the last check
-have cost `WORK_PER_LOOK` times as much as that check, or when all the logs that it found are compacted. With few logs that is
-after each pass, as in Kafka. The check also deletes the old segments of compacted logs (compact,delete; and those below the log
-start), because a pass must not run meanwhile.
+Checking all logs has a cost, too: with thousands of logs it exceeds the cost of a small pass. Therefore the logs found by one
+check are compacted in order, and each is checked once more before its pass. All logs are checked again when the passes since the
+last check have cost `WORK_PER_LOOK` times as much as that check, or when all logs that it found have been compacted. With few
+logs that is after each pass, as in Kafka.
+
+The check also deletes old segments of compacted logs (with compact,delete, and segments below the log start), because no pass may
+run during such a deletion.
 
 | a pass ends with | then |
 |---|---|
 | success | the checkpoint moves |
-| a segment that had to be split | the pass starts over at once |
+| a segment that had to be split | the pass restarts at once |
 | damage (CorruptDataError, or any unexpected error) | the log is no longer compacted, with a warning |
-| a disk error | the log is unchanged, and is tried again in five minutes |
+| a disk error | the log is unchanged, and its compaction is retried in five minutes |
 | `CleanerManager.abort_cleaning` | the unfinished segment is removed |
 | `abandon` | the files stay as they are, as after a crash |
 
-`log_manager` owns one. Only one thread at a time may use it.
+Each `log_manager` has a `LogCleaner`. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -43,13 +45,13 @@ logger = logging.getLogger("tidelog.storage")
 
 DEFAULT_BACKOFF_MS = 15_000
 DEFAULT_SLICE_BYTES = 1024 * 1024
-"""Bytes that one tick reads and writes: some milliseconds, for which a broker's clients wait."""
+"""Bytes that one tick reads and writes. This takes a few milliseconds, during which a broker's clients wait."""
 
 LOOK_BYTES = 8 * 1024
-"""The cost of checking one log, as the number of bytes that a pass processes in the same time."""
+"""The cost of checking one log, given as the number of bytes that a pass processes in the same time."""
 LOGS_A_STEP = 16
 PASS_BYTES = 512 * 1024
-"""The minimum cost of a pass in bytes, because it creates, syncs and renames files."""
+"""The minimum cost of a pass, in bytes. Each pass creates, syncs and renames files."""
 WORK_PER_LOOK = 4
 
 SEGMENTS_AT_ONCE = 4
@@ -65,16 +67,16 @@ class LogCleaner:
         self._cleaner = cleaner
         self._slice_bytes = slice_bytes
         self._current: LogToClean | None = None
-        """The log of the current pass."""
+        """The log of the current pass; None between passes."""
         self._steps: Steps[CleanResult | None] | Steps[LogToClean | None] | None = None
         """The steps of the current pass, or of the current choice if no pass is running."""
         self._found: list[TopicPartition] = []
-        """Logs found by the last check and not compacted since, the dirtiest last."""
+        """Logs found by the last check that have not been compacted since, the dirtiest last."""
         self._looked_at = 0
         self._worked_bytes: float = inf
         """The cost of the work since the last check of all logs."""
         self._is_waiting = False
-        """Whether the steps wait for another thread."""
+        """Whether the steps are waiting for another thread."""
         self._error: BaseException | None = None
         self._scheduler: Scheduler | None = None
         self._periodic: ScheduledTask | None = None
@@ -83,18 +85,18 @@ class LogCleaner:
     # --- in the background
 
     def start(self, scheduler: Scheduler, *, backoff_ms: int = DEFAULT_BACKOFF_MS) -> None:
-        """Schedule a check now and every `backoff_ms`. As in Kafka, log.initial.task.delay.ms does not delay the first one."""
+        """Schedule a check now and every `backoff_ms`. As in Kafka, log.initial.task.delay.ms does not delay the first check."""
         self._scheduler = scheduler
         self._periodic = scheduler.schedule("log-cleaner", self._tick, period_ms=backoff_ms)
 
     def reconfigure(self, backoff_ms: int, memory_bytes: int) -> None:
-        """Check every `backoff_ms` after the next check; the next pass has `memory_bytes` for its keys."""
+        """Use a new interval between checks, after the next check, and new memory for the keys, with the next pass."""
         if self._periodic is not None:
             self._periodic.period_ms = backoff_ms
         self._cleaner.memory_bytes = memory_bytes
 
     def shutdown(self) -> None:
-        """Abort the current pass, and start no other."""
+        """Abort the current pass, and start no other pass."""
         for task in (self._periodic, self._next):
             if task is not None:
                 task.cancel()
@@ -104,7 +106,7 @@ class LogCleaner:
         self._steps, self._is_waiting = None, False
 
     def abandon(self) -> None:
-        """End the current pass as a killed process does: its files stay as they are. Start no other."""
+        """End the current pass as if the process had been killed: its files are left as they are. Start no other pass."""
         steps, self._steps, self._current, self._scheduler = self._steps, None, None, None
         self._is_waiting = False
         if steps is not None:
@@ -142,19 +144,19 @@ class LogCleaner:
         return True
 
     def work(self, max_bytes: int) -> bool:
-        """Read and write about `max_bytes`; old segments are deleted before a pass. Return False if no work is left."""
+        """Read and write about `max_bytes`. Old segments are deleted before a pass. Return False if no work is left."""
         if self._steps is None:
             self._steps = self._choosing()
         return self._go_on(max_bytes)
 
     def delete_old_segments(self) -> int:
-        """Delete the segments of compacted logs whose retention has expired; return their number."""
+        """Delete the segments of compacted logs whose retention has expired, and return their number."""
         return sum(run(self._deleting(key)) for key in self.manager.compacted())
 
     # --- choosing
 
     def _choosing(self) -> Steps[LogToClean | None]:
-        """Choose the log to compact now, marked as in progress. The steps return None if no log needs compaction."""
+        """Choose the log to compact now, and mark it as in progress. The steps return None if no log needs compaction."""
         manager = self.manager
         if self._worked_bytes >= WORK_PER_LOOK * LOOK_BYTES * self._looked_at:
             self._found = []
@@ -193,7 +195,7 @@ class LogCleaner:
         try:
             return sum(log.delete_old_segments(SEGMENTS_AT_ONCE) for log in logs)
         except StorageError as error:
-            logger.error("%s: old segments were not deleted: %s", logs[0].directory, error)
+            logger.error("%s: cannot delete old segments: %s", logs[0].directory, error)
             return 0
         finally:
             self.manager.done_deleting(log.topic_partition for log in logs)
@@ -266,7 +268,7 @@ class LogCleaner:
         key, log = self._current.topic_partition, self._current.log
         self._abort()
         if isinstance(error, StorageError):
-            logger.error("%s: compaction is tried again later: %s", log.directory, error)
+            logger.error("%s: compaction has failed and will be retried later: %s", log.directory, error)
             self.manager.give_up_cleaning(key, retry_after_ms=RETRY_AFTER_MS)
         else:
             self.manager.give_up_cleaning(key)
@@ -283,7 +285,7 @@ class LogCleaner:
         self._worked_bytes += stats.work_bytes
         self.manager.done_cleaning(key, result.end_offset)
         logger.info(
-            "%s: compacted up to offset %d: %d of %d records and %d of %d bytes stay",
+            "%s: compacted up to offset %d: kept %d of %d records and %d of %d bytes",
             log.directory,
             result.end_offset,
             stats.messages_written,

@@ -1,6 +1,6 @@
-"""Which adjacent segments compaction merges into one (spec §15).
+"""Chooses the adjacent segments that compaction merges into one (spec §15).
 
-Compaction shrinks segments; without grouping a log would end up with many tiny ones. A group as a whole must stay within the
+Compaction shrinks segments; without grouping, a log would end up with many tiny segments. A group as a whole must stay within the
 limits of a single segment:
 
     sum of the .log files         ≤ segment.bytes

@@ -1,10 +1,10 @@
 """Maps each key of a compaction pass to its latest offset (spec §15; Kafka's SkimpyOffsetMap).
 
-The map stores a hash of 128 bits instead of the key: 24 bytes per key of any length. So the default of 128 MiB holds five million
-keys (a dict would take 200 bytes each). The memory is allocated at the first use and freed by `clear`. A pass with more keys than
-`max_entries` ends where the map is full, and the next pass continues from there.
+The map stores a hash of 128 bits instead of the key: 24 bytes per key of any length. The default of 128 MiB therefore holds five
+million keys (a dict would take 200 bytes per key). The memory is allocated at the first use and freed by `clear`. A pass with
+more keys than `max_entries` ends where the map is full, and the next pass continues from there.
 
-The table itself is `records.kernel.OffsetTable`. The cleaner owns one map, for one log at a time.
+The table itself is `records.kernel.OffsetTable`. The cleaner has a single map, which it uses for one log at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEFAULT_LOAD_FACTOR = 0.9
 
 
 class SkimpyOffsetMap:
-    """A map for as many keys as fit into `memory_bytes`. `load_factor` is the share of the slots that a pass may fill."""
+    """A map for as many keys as fit in `memory_bytes`. `load_factor` is the share of the slots that a pass may fill."""
 
     def __init__(self, memory_bytes: int = DEFAULT_DEDUPE_BUFFER_BYTES, *, load_factor: float = DEFAULT_LOAD_FACTOR) -> None:
         self.memory_bytes = memory_bytes
@@ -52,7 +52,7 @@ class SkimpyOffsetMap:
 
     @property
     def latest_offset(self) -> int:
-        """The last offset that the map covers, -1 if it covers none. `put` moves it."""
+        """The last offset that the map covers, -1 if it covers none. `put` advances it."""
         return -1 if self._table is None else self._table.latest_offset
 
     @latest_offset.setter
@@ -60,7 +60,7 @@ class SkimpyOffsetMap:
         self.table.latest_offset = offset
 
     def begin(self, most_keys: int) -> int:
-        """Empty the map and size it for `most_keys` keys; return how many keys fit.
+        """Empty the map and size it for `most_keys` keys. Return how many keys fit.
 
         A small table stays in the processor's cache.
         """
@@ -68,9 +68,11 @@ class SkimpyOffsetMap:
         return min(self.max_entries, self._table.slots * 3 // 4) if self._table.slots < self.slots else self.max_entries
 
     def put(self, key: Bytes, offset: int) -> None:
-        """Store a key's latest offset. Raise IndexFullError if every slot is in use."""
+        """Store a key's latest offset. Raises IndexFullError if every slot is in use."""
         if self.size >= self.table.slots:
-            raise IndexFullError("an offset map is full", found=f"{self.size} of {self.table.slots} slots in use")
+            raise IndexFullError(
+                "the offset map of the compaction is full", found=f"{self.size} of {self.table.slots} slots in use"
+            )
         self.table.put(key, offset)
 
     def get(self, key: Bytes) -> int:

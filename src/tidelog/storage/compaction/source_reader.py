@@ -1,4 +1,4 @@
-"""Reads the segments that a pass compacts, through separate descriptors, so that any thread may do it.
+"""Reads the segments that a pass compacts, through separate descriptors, so that any thread may read them.
 
 Another thread works for `SHARE_S` at a time, much longer than a slice of the logs' thread: each handover between threads costs
 milliseconds on a busy machine.
@@ -18,35 +18,34 @@ from tidelog.storage.segment.log_segment import LogSegment
 _T = TypeVar("_T")
 
 SHARE_S = 0.1
-"""How much processor time another thread uses at a time, in seconds. A shutdown waits for the end of a share."""
+"""How much processor time, in seconds, another thread uses for one share of the work. A shutdown waits for the end of a share."""
 
 OPEN_AT_ONCE = 16
 """How many segments a share may have open."""
 
 
 def take_share(steps: Iterator[object], is_aside: bool, is_stopped: Callable[[], bool] = lambda: False) -> bool:
-    """Take steps for `SHARE_S` of processor time, or only one if they run on the logs' own thread; return whether all were taken.
+    """Run steps for `SHARE_S` of processor time, or a single step on the logs' own thread. Return whether all steps have been
+    run.
 
-    It ends early once `is_stopped`.
+    Ends early once `is_stopped` returns True.
     """
     ends = thread_time() + SHARE_S if is_aside else 0.0
     return not any(is_stopped() or thread_time() >= ends for _ in steps)
 
 
 def read_batches(log: LogFile, position: int, buffer_bytes: int) -> memoryview:
-    """Return about `buffer_bytes` from `position` on, which begin with a complete batch. Raise CorruptBatchError if there is
-    none.
-    """
+    """Return about `buffer_bytes`, starting with the complete batch at `position`. Raises CorruptBatchError if there is none."""
     view = memoryview(log.read(position, buffer_bytes))
     if next(iter_headers(view, position, log.path), None) is not None:
         return view
     left = log.size_bytes - position
     if left < MIN_HEADER_BYTES:
-        raise CorruptBatchError("a batch is cut off", path=log.path, position=position, found=f"{left} bytes")
+        raise CorruptBatchError("the header of a batch is truncated", path=log.path, position=position, found=f"{left} bytes")
     size = int.from_bytes(view[8:LOG_OVERHEAD]) + LOG_OVERHEAD
     if size > left:
         raise CorruptBatchError(
-            "a batch is longer than the rest of its segment",
+            "a batch is longer than the remaining part of its segment",
             path=log.path,
             position=position,
             found=f"{size} bytes",

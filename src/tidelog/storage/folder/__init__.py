@@ -1,1 +1,1 @@
-"""A data folder as a whole: its lock, identity, checkpoints, clean-shutdown mark, and atomic writes to many partitions."""
+"""A data folder as a whole: its lock, owner, checkpoints and clean-shutdown file, and atomic writes to many partitions."""

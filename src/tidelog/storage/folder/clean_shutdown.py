@@ -1,7 +1,7 @@
-"""``.kafka_cleanshutdown``: the mark of a data folder whose logs were all closed cleanly (spec §6.1, §6.4).
+"""``.kafka_cleanshutdown``: the clean-shutdown file of a data folder, present if all logs were closed cleanly (spec §6.1, §6.4).
 
-It exists only while no broker runs: a start removes it first. Only its presence counts. From Kafka 3.7 on it is JSON,
-``{"version":0,"brokerEpoch":6}``, before that an empty file.
+The file exists only while no broker runs: a start removes it first. Only its presence counts. Since Kafka 3.7 it contains JSON,
+``{"version":0,"brokerEpoch":6}``; before that it was empty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_BROKER_EPOCH = -1
 
 
 def write_clean_shutdown(directory: Path, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-    """Write the mark. Raises StorageError."""
+    """Write the clean-shutdown file. Raises StorageError."""
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     replace_file(directory / names.CLEAN_SHUTDOWN_FILE, text.encode())
 
@@ -30,12 +30,14 @@ def read_broker_epoch(directory: Path) -> int:
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return NO_BROKER_EPOCH
     except OSError as error:
-        raise StorageError(f"cannot read the clean-shutdown mark: {error.strerror}", path=path) from error
+        raise StorageError(f"cannot read the clean-shutdown file: {error.strerror}", path=path) from error
     return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
 
 
 def take_clean_shutdown(directory: Path) -> bool:
-    """Remove the mark; return whether it existed. Returns only once the removal is on disk. Raises StorageError."""
+    """Remove the clean-shutdown file, and return whether it existed. The removal is on disk when this returns. Raises
+    StorageError.
+    """
     path = directory / names.CLEAN_SHUTDOWN_FILE
     try:
         path.unlink()
@@ -43,5 +45,5 @@ def take_clean_shutdown(directory: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise StorageError(f"cannot remove the clean-shutdown mark: {error.strerror}", path=path) from error
+        raise StorageError(f"cannot remove the clean-shutdown file: {error.strerror}", path=path) from error
     return True

@@ -1,4 +1,4 @@
-"""A data folder before its logs are opened: its owner, its content, the limit of open files (spec §1, §7)."""
+"""Checks a data folder before its logs are opened: its owner, its content, and the limit of open files (spec §1, §7)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MARKS = frozenset(
         names.LOG_START_OFFSET_CHECKPOINT,
     }
 )
-"""Names that mark a data folder."""
+"""Names of files that show that a folder is a data folder."""
 
 _OUR_FILES = "tidelog-"
 
@@ -46,9 +46,9 @@ def create(directory: Path) -> None:
 
 
 def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
-    """Return the folder's owner; a folder without ``meta.properties`` becomes the configured node's.
+    """Return the folder's owner. A folder without ``meta.properties`` gets the configured node as its owner.
 
-    Raises InvalidArgumentError for another node's or cluster's folder, CorruptCheckpointError, StorageError.
+    Raises InvalidArgumentError for a different node's or cluster's folder, CorruptCheckpointError, StorageError.
     """
     owner = read_meta_properties(directory)
     if owner is None:
@@ -60,9 +60,9 @@ def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
 
 
 def members(directory: Path, config: ManagerConfig) -> MetaProperties:
-    """Return the owner of a folder that was formatted for a cluster member; a folder without a directory id gets one (KIP-858).
+    """Return the owner of a folder that was formatted for a cluster member. A folder without a directory id gets one (KIP-858).
 
-    Raises InvalidArgumentError for an unformatted folder, and for another node's or cluster's; CorruptCheckpointError,
+    Raises InvalidArgumentError for an unformatted folder, and for a different node's or cluster's; CorruptCheckpointError,
     StorageError.
     """
     owner = read_meta_properties(directory)
@@ -80,7 +80,7 @@ def members(directory: Path, config: ManagerConfig) -> MetaProperties:
 
 
 def check_owner(directory: Path, owner: MetaProperties, config: ManagerConfig) -> None:
-    """Raise InvalidArgumentError for a folder of another node or cluster than the configured one."""
+    """Raise InvalidArgumentError if the folder belongs to a node or cluster other than the configured one."""
     path = directory / META_PROPERTIES
     for what, found, expected in (
         ("node", owner.node_id, config.node_id),
@@ -110,15 +110,15 @@ def check_is_data_folder(directory: Path) -> None:
     is_ours = any(name in _MARKS or name.startswith(_OUR_FILES) for name in entries)
     if foreign and not is_ours and not list_contents(directory).partitions:
         raise StorageError(
-            "the folder holds other files, and is not a data folder",
+            "the folder holds other files, so it is not a data folder",
             path=directory,
             found=foreign[0],
-            expected="an empty or a new one",
+            expected="an empty or a new folder",
         )
 
 
 class FolderContents(NamedTuple):
-    """The partitions' folders, and those of partitions that are being removed."""
+    """The folders of partitions, and of partitions that are being removed."""
 
     partitions: dict[TopicPartition, Path]
     going: list[Path]
@@ -154,7 +154,7 @@ def new_topic_id() -> uuid.UUID:
 
 
 def raise_open_files_limit() -> None:
-    """Raise this process's limit of open files to the maximum: each active segment holds one."""
+    """Raise this process's limit of open files to the maximum, because each active segment holds a file open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):

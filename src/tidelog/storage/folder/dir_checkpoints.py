@@ -1,14 +1,14 @@
 """The offset checkpoints of a data folder: one line per partition, replaced as a whole (spec §7).
 
 ======================================  =======================================================================
-``recovery-point-offset-checkpoint``    everything below is on disk; recovery after a crash begins here
+``recovery-point-offset-checkpoint``    records below it are on disk; recovery after a crash begins here
 ``log-start-offset-checkpoint``         a log's start, if that is not its first segment's base offset
 ``replication-offset-checkpoint``       high watermarks
 ``cleaner-offset-checkpoint``           where compaction continues (owned by `cleaner_manager`)
 ======================================  =======================================================================
 
-A damaged file counts as empty, with a notice, as in Kafka. A partition that could not be loaded keeps its lines. A file is
-written only if its content changes.
+A damaged file counts as empty, as in Kafka, and a warning is logged. A partition that could not be loaded keeps its lines. A file
+is written only if its content changes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ OffsetOf = Callable[[PartitionLog], int | None]
 
 
 class DirCheckpoints:
-    """The checkpoints of one folder, as read at startup. The `write_…` methods update a file from `logs`; lines of the partitions
-    in `unloaded` stay. They raise StorageError, and then the file is unchanged.
+    """The checkpoints of one folder, as read at startup. The `write_…` methods update a file from `logs`, and keep the lines of
+    the partitions in `unloaded`. If they raise StorageError, the file is unchanged.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -48,7 +48,7 @@ class DirCheckpoints:
         self.high_watermarks = self._read(names.HIGH_WATERMARK_CHECKPOINT)
 
     def begin(self) -> None:
-        """Write empty files into a folder that has none of them, as Kafka does, so that a file that is missing later is known to
+        """Write empty files into a folder that has none of them, as Kafka does. If a file is missing later, it is then known to
         be lost.
         """
         paths = [self._directory / name for name in _FILES]
@@ -68,7 +68,9 @@ class DirCheckpoints:
         self.note_recovery_points(logs, unloaded)()
 
     def note_recovery_points(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
-        """Record each log's current recovery point; the returned function writes them to the file, on any thread."""
+        """Record each log's current recovery point. The returned function writes the recorded points to the file, on any
+        thread.
+        """
         offsets = self._collect(self.recovery_points, logs, unloaded, lambda log: log.recovery_point)
 
         def write() -> None:
@@ -79,12 +81,12 @@ class DirCheckpoints:
         return write
 
     def write_log_start_offsets(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
-        """Write the log start offsets that are above the base of their first segment."""
+        """Write the log start offsets that are above the base offset of their log's first segment."""
         self.note_log_start_offsets(logs, unloaded)()
 
     def note_log_start_offsets(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
-        """Record the log start offsets that are above the base of their first segment; the returned function writes them,
-        on any thread.
+        """Record the log start offsets that are above the base offset of their log's first segment. The returned function writes
+        them, on any thread.
         """
         offsets = self._collect(self.log_start_offsets, logs, unloaded, _start_inside_a_segment)
 
@@ -100,7 +102,7 @@ class DirCheckpoints:
         self.note_high_watermarks(logs, unloaded)()
 
     def note_high_watermarks(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
-        """Record the current high watermarks; the returned function writes them, on any thread."""
+        """Record the current high watermarks. The returned function writes them, on any thread."""
         offsets = self._collect(self.high_watermarks, logs, unloaded, lambda log: log.high_watermark)
 
         def write() -> None:

@@ -1,6 +1,7 @@
-"""Formats a data folder for a cluster member: writes its owner, once, before the broker's first start (KIP-631, KIP-858).
+"""Formats a data folder for a cluster member: writes the folder's owner, once, before the broker's first start (KIP-631,
+KIP-858).
 
-Like Kafka's storage tool for a broker: ``meta.properties`` with the cluster id, the node id, and a random directory id. Kafka's
+Like Kafka's storage tool, this writes ``meta.properties`` with the cluster id, the node id, and a random directory id. Kafka's
 ``bootstrap.checkpoint`` is for controllers; brokers start without it.
 """
 
@@ -21,9 +22,9 @@ class Formatted(NamedTuple):
 
     owner: MetaProperties
     is_new: bool
-    """False if the folder was already formatted for the same node and cluster; it is then unchanged."""
+    """False if the folder was already formatted for the same node and cluster, and is therefore unchanged."""
     partitions: int
-    """The number of partitions already in it."""
+    """The number of partitions that the folder already has."""
 
 
 def format_folder(directory: Path, cluster_id: str, node_id: int, *, ignore_formatted: bool = False) -> Formatted:
@@ -34,10 +35,12 @@ def format_folder(directory: Path, cluster_id: str, node_id: int, *, ignore_form
     """
     if not cluster_id or not cluster_id.isascii() or not cluster_id.isprintable() or " " in cluster_id:
         raise InvalidArgumentError(
-            "a cluster id", found=repr(cluster_id), expected="the one that the controllers were formatted with"
+            "the cluster id is invalid",
+            found=repr(cluster_id),
+            expected="the cluster id with which the controllers were formatted",
         )
     if not 0 <= node_id < 2**31:
-        raise InvalidArgumentError("a node id", found=node_id, expected="0 to 2147483647")
+        raise InvalidArgumentError("the node id is out of range", found=node_id, expected="0 to 2147483647")
     data_folder.check_is_data_folder(directory)
     data_folder.create(directory)
     with DirLock(directory):
@@ -56,7 +59,7 @@ def _check_formatted(directory: Path, owner: MetaProperties, cluster_id: str, no
     if ignore_formatted and is_same:
         return
     raise StorageError(
-        "the folder is already formatted" + ("" if is_same else ", for another node or cluster"),
+        "the folder is already formatted" + ("" if is_same else ", for a different node or cluster"),
         path=directory / META_PROPERTIES,
         found=f"node {owner.node_id} of cluster {owner.cluster_id}",
         expected=None if is_same else f"node {node_id} of cluster {cluster_id}",

@@ -1,4 +1,4 @@
-"""The topics of any data folder, read-only: from KRaft's metadata log, or the JSON file of Tidelog 0.1."""
+"""Reads the topics of any data folder, from KRaft's metadata log or from the JSON file of Tidelog 0.1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog.storage.topics.topic import Topic
 
 
 def read_topics(directory: FilePath) -> dict[str, Topic]:
-    """Return the topics of a data folder by name; none if nothing in it names topics.
+    """Return the topics of a data folder by name; an empty dict if the folder names no topics.
 
     The file of Tidelog 0.1 takes precedence until the first start converts it: if Kafka's metadata log exists as well, the file
     is newer. Raises CorruptDataError, UnsupportedVersionError, StorageError.

@@ -5,9 +5,9 @@ A Java properties file, replaced atomically. Versions 0 and 1 are read; version 
     version=1                        version=0 (ZooKeeper)
     cluster.id=<22 characters>       cluster.id=<22 characters>, or missing
     node.id=1                        broker.id=1
-    directory.id=<22 characters>     (from Kafka 3.7 on)
+    directory.id=<22 characters>     (since Kafka 3.7)
 
-A file without a version is of version 0. Other keys are kept unchanged. Kafka refuses to start on a folder of another cluster
+A file without a version is of version 0. Other keys are kept unchanged. Kafka refuses to start on a folder of a different cluster
 or node, or with a damaged or reserved ``directory.id``, and so does `log_manager`.
 """
 
@@ -57,7 +57,7 @@ class MetaProperties:
 
 
 def read_meta_properties(directory: FilePath) -> MetaProperties | None:
-    """Return the file's content, None without a file. Raises CorruptCheckpointError, StorageError."""
+    """Return the file's content, or None if there is no file. Raises CorruptCheckpointError, StorageError."""
     path = directory / META_PROPERTIES
     try:
         text = read_whole(path).decode("latin-1")
@@ -71,15 +71,18 @@ def read_meta_properties(directory: FilePath) -> MetaProperties | None:
         raise CorruptCheckpointError(f"meta.properties: {error.message}", path=path, found=error.found) from None
     version = _number(values.pop("version", "0"), "version", path)
     if version not in (0, 1):
-        raise CorruptCheckpointError("the version of meta.properties", path=path, found=version, expected="0 or 1")
+        raise CorruptCheckpointError("meta.properties has an unsupported version", path=path, found=version, expected="0 or 1")
     node_key = "broker.id" if version == 0 else "node.id"
     if node_key not in values:
-        raise CorruptCheckpointError(f"meta.properties of version {version} without {node_key}", path=path)
+        raise CorruptCheckpointError(f"meta.properties has version {version}, but no {node_key}", path=path)
     node_id = _number(values.pop(node_key), node_key, path)
     cluster_id, directory_id = values.pop("cluster.id", None), values.pop("directory.id", None)
     if directory_id is not None and not _is_directory_id(directory_id):
         raise CorruptCheckpointError(
-            "directory.id in meta.properties", path=path, found=repr(directory_id), expected="16 random bytes in base64"
+            "directory.id in meta.properties is invalid",
+            path=path,
+            found=repr(directory_id),
+            expected="16 random bytes in base64",
         )
     return MetaProperties(node_id, cluster_id, directory_id, version, values)
 
@@ -90,11 +93,11 @@ def _is_directory_id(text: str) -> bool:
 
 
 def known_cluster_id(directory: FilePath) -> str | None:
-    """Return the id of the cluster that a folder belongs to, None if unknown. Raises StorageError."""
+    """Return the id of the cluster that a folder belongs to, or None if unknown. Raises StorageError."""
     try:
         owner = read_meta_properties(directory)
     except CorruptCheckpointError:
-        return None  # A reader can read the logs nevertheless.
+        return None  # The logs can be read without the cluster id.
     return None if owner is None else owner.cluster_id
 
 

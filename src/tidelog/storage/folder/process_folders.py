@@ -1,19 +1,20 @@
-"""The folders of several brokers of one machine, side by side in one data folder, and moves of partitions between them.
+"""Divides a data folder among several brokers of one machine, and moves partitions between their folders.
 
 ::
 
     DIR/                 the controller's: meta.properties, __cluster_metadata-0
     DIR/process1/ ...    the data folders of the brokers with the ids 1 to N
 
-`place` runs before the brokers do. It distributes the partitions over N brokers: those of brokers beyond N, of a folder that one
-broker served before, and, if N has grown, as many as new brokers need for an equal share. A move is a rename::
+`place` runs before the brokers start, and distributes partitions over N brokers. It moves the partitions of brokers beyond N, and
+those of a folder that one broker served before. If N has grown, it also moves as many as new brokers need for an equal share. A
+move is a rename::
 
-    1  the target's checkpoints get the partition's lines; its clean-shutdown mark goes if the source has none
+    1  the target's checkpoints get the partition's lines; its clean-shutdown file is removed if the source has none
     2  the partition's folder is renamed
     3  when all are moved, the metadata name their new brokers
 
-A crash in between loses nothing: the next `place` finds each partition where its folder is. A folder that cannot be divided is
-refused by `check`, before anything is written.
+A crash in between loses nothing: the next `place` finds each partition where its folder is. If a folder cannot be divided,
+`check` raises an error before anything is written.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.storage")
 
 CONTROLLER_ID = 3000
-"""The node id of the controller; the brokers have the ids from 1 on."""
+"""The node id of the controller. The brokers have the ids 1, 2, 3, …."""
 
 _NAME = re.compile(r"process([1-9][0-9]*)")
 _WHOLE = 0
-"""The place of partitions in DIR itself: one broker has served it."""
+"""The number that stands for DIR itself: partitions there were served by a single broker."""
 
 _CHECKPOINTS = (
     names.RECOVERY_POINT_CHECKPOINT,
@@ -65,14 +66,14 @@ Places = dict[TopicPartition, int]
 
 
 def process_folder(folder: Path, number: int) -> Path:
-    """Return the data folder of a broker."""
+    """Return the data folder of the broker with this number."""
     return folder / f"process{number}" if number else folder
 
 
 def place(folder: Path, clock: Clock, count: int) -> None:
-    """Prepare the folder, which is created if it is missing, for brokers 1 to `count`: see the module.
+    """Prepare the folder for brokers 1 to `count`, as the module's docstring describes. A missing folder is created.
 
-    Raises what `check` raises, and StorageError if something runs on the folder.
+    Raises what `check` raises, and StorageError if a broker or tool is using the folder.
     """
     data_folder.check_is_data_folder(folder)
     data_folder.create(folder)
@@ -90,9 +91,10 @@ def place(folder: Path, clock: Clock, count: int) -> None:
 
 
 def check(folder: Path, clock: Clock) -> Places:
-    """Return where the partitions are: 0 is `folder` itself. Nothing is written.
+    """Return in which folder each partition is: 0 is `folder` itself. Nothing is written.
 
-    Raises InvalidArgumentError for a folder that cannot be divided, and for a divided one without one of its parts; StorageError.
+    Raises InvalidArgumentError for a folder that cannot be divided, and for a divided folder of which a part is missing;
+    StorageError.
     """
     data_folder.check_is_data_folder(folder)
     owner = read_meta_properties(folder)
@@ -103,7 +105,8 @@ def check(folder: Path, clock: Clock) -> Places:
     store = MetadataStore.open(folder, node_id, directory_id, clock)
     if takeover.is_old(folder) or (store.is_new and owner is not None and node_id != CONTROLLER_ID):
         raise InvalidArgumentError(
-            "its topics have no metadata, so they cannot be divided: serve the folder with one process first", path=folder
+            "the folder's topics have no metadata, so they cannot be divided: serve the folder with one process first",
+            path=folder,
         )
     found: Places = {}
     for number in (_WHOLE, *numbers):
@@ -118,7 +121,7 @@ def check(folder: Path, clock: Clock) -> Places:
                 )
             elif store.is_new:
                 raise InvalidArgumentError(
-                    "the metadata of its topics is missing: restore it", path=folder / METADATA_DIR, found="no records"
+                    "the metadata of the folder's topics is missing: restore it", path=folder / METADATA_DIR, found="no records"
                 )
     if node_id == CONTROLLER_ID:
         _check_complete(folder, store, found, numbers)
@@ -138,12 +141,12 @@ def _check_complete(folder: Path, store: MetadataStore, found: Places, numbers: 
             "a broker's folder is missing: restore it, or create it empty to give up its records",
             path=process_folder(folder, number),
             found="no such folder",
-            expected=f"one with {count} partitions",
+            expected=f"a folder with {count} partitions",
         )
 
 
 def divided_folder(folder: Path) -> Path | None:
-    """Return the divided folder in which `folder` is a broker's, or None."""
+    """Return the divided folder that contains `folder` as a broker's folder, or None."""
     absolute = folder.absolute()
     if _NAME.fullmatch(absolute.name) is None:
         return None
@@ -159,7 +162,7 @@ def _numbers_in(folder: Path) -> list[int]:
 
 
 def _claimed(folder: Path) -> MetaProperties:
-    """Return the owner of the folder, which becomes the controller: no broker starts on it alone from now on."""
+    """Return the owner of the folder, which becomes the controller's: from now on no broker starts on the folder itself."""
     owner = read_meta_properties(folder)
     if owner is not None and owner.node_id == CONTROLLER_ID and owner.cluster_id is not None:
         return owner
@@ -185,13 +188,13 @@ def _check_member(folder: Path, number: int, owner: MetaProperties | None) -> No
         return
     if owner is None:
         raise InvalidArgumentError(
-            f"it is missing, but {path.name} belongs to a cluster: restore it",
+            f"the file is missing, but {path.name} belongs to a cluster: restore the file",
             path=folder / META_PROPERTIES,
             expected=f"node {CONTROLLER_ID} of {found.cluster_id}",
         )
     if (found.node_id, found.cluster_id) != (number, owner.cluster_id):
         raise InvalidArgumentError(
-            "the folder belongs to another node or cluster",
+            "the folder belongs to a different node or cluster",
             path=path,
             found=f"node {found.node_id} of {found.cluster_id}",
             expected=f"node {number} of {owner.cluster_id}",
@@ -205,7 +208,7 @@ def _directory_of(folder: Path) -> uuid.UUID:
 
 
 class _Placement:
-    """The partitions of `store`'s metadata, on brokers 1 to `count`."""
+    """Places the partitions of `store`'s metadata on brokers 1 to `count`."""
 
     def __init__(self, folder: Path, store: MetadataStore, count: int) -> None:
         self._folder = folder
@@ -214,7 +217,7 @@ class _Placement:
         self._directories = {number: [_directory_of(process_folder(folder, number))] for number in self._numbers}
 
     def settle(self, found: Places) -> None:
-        """Move what has to move, and have the metadata say where each partition is."""
+        """Move partitions where necessary, and write into the metadata where each partition is."""
         target = self._targets(found)
         moves = [(key, found[key], number) for key, number in target.items() if key in found and found[key] != number]
         self._move(moves)
@@ -230,7 +233,7 @@ class _Placement:
                 )
         self._store.commit(changes)
         if moves:
-            logger.info("%s: %d partitions moved between brokers", self._folder, len(moves))
+            logger.info("%s: moved %d partitions between brokers", self._folder, len(moves))
 
     def _targets(self, found: Places) -> Places:
         target: Places = {}
@@ -258,7 +261,7 @@ class _Placement:
         return target
 
     def _move(self, moved: Sequence[tuple[TopicPartition, int, int]]) -> None:
-        """Rename partitions' folders: the checkpoints first. Raises StorageError."""
+        """Update the checkpoints, then rename partitions' folders. Raises StorageError."""
         if not moved:
             return
         places = {place for _, *both in moved for place in both}

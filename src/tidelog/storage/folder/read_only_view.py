@@ -4,13 +4,13 @@
 |---|---|
 | ``.log``, ``.index``, ``.timeindex``, with any suffix after it | a symbolic link: `LogSegment` never writes through one |
 | the last ``.log`` of a coordinator's partition | a copy: changes of groups are appended to it |
-| everything else in a partition: epochs, snapshots, ids, ``.txnindex`` | a copy |
-| the metadata log, checkpoints, ``meta.properties``, the clean-shutdown mark | a copy |
+| all other files of a partition: epochs, snapshots, ids, ``.txnindex`` | a copy |
+| the metadata log, checkpoints, ``meta.properties``, the clean-shutdown file | a copy |
 | time maps, ``.lock``, partitions that were being removed | left out |
 
-Recovery truncates, rebuilds and renames in the view only; a linked ``.log`` is not truncated, but the view does not read it past
-its new end. The folder needs only read permission, and no lock is taken. Another process may continue to write to it: the view
-shows the folder as it was when the view was made.
+Recovery truncates, rebuilds and renames in the view only. A linked ``.log`` is not truncated, but the view does not read past its
+new end. The view needs only read permission for the folder, and takes no lock. Another process may continue to write to the
+folder: the view shows the state at the time when the view was created.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PROPERTIES: dict[str, PropertyValue] = {
     "log.initial.task.delay.ms": NEVER_MS,
     "log.retention.check.interval.ms": NEVER_MS,
 }
-"""Properties of a log manager that prevent it from deleting, compacting and mapping."""
+"""Properties with which a log manager does not delete, compact or map."""
 
 _LEFT_OUT = (".lock", names.DELETED_SUFFIX, ".timemap")
 
 
 class ReadOnlyView:
-    """A context manager: entering makes and returns the view of `directory`, at `path`; leaving removes it."""
+    """A context manager. On entry it creates a view of `directory` at `path`, and returns it; on exit it removes the view."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).absolute()
@@ -57,9 +57,11 @@ class ReadOnlyView:
         return Path(self._temporary.name) / self.directory.name
 
     def __enter__(self) -> Self:
-        """Raises InvalidArgumentError if there is no folder, StorageError if it cannot be read."""
+        """Create the view, and return this object. Raises InvalidArgumentError if there is no folder, StorageError if it cannot
+        be read.
+        """
         if not self.directory.is_dir():
-            raise InvalidArgumentError("no folder to serve", path=self.directory)
+            raise InvalidArgumentError("there is no folder to serve", path=self.directory)
         self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-read-only-")
         try:
             _copy_folder(self.directory, self.path)
@@ -117,7 +119,7 @@ def _copy_partition(source: Path, target: Path) -> None:
 
 
 def _copy(source: str | Path, target: str | Path) -> None:
-    """Copy a file's bytes and time; the copy is writable, whatever the original's mode."""
+    """Copy a file's bytes and time. The copy is writable even if the original is not."""
     shutil.copyfile(source, target)
     status = os.stat(source)  # noqa: PTH116
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -4,12 +4,12 @@
 
     {"version": 1, "time_ms": 1700000000000, "broker_epoch": null, "properties": {"retention.ms": "86400000"}}
 
-`properties` are those that the broker was given, under the topics' names; the others have Kafka's defaults. Nothing else of the
-broker's configuration is stored. `broker_epoch` is that of the node's registration in the metadata log. Each start of Kafka on
-the folder changes it, and Kafka's configuration is not in the folder.
+`properties` are those that were set for the broker, under the topics' names; all others have Kafka's defaults. Nothing else of
+the broker's configuration is stored. `broker_epoch` is that of the node's registration in the metadata log. Each start of Kafka
+on the folder changes that epoch, and Kafka's configuration is not in the folder.
 
-They are not stored in the metadata log, because settings there would take precedence over the `server.properties` of the next
-owner.
+The settings are not stored in the metadata log, because settings there would take precedence over the `server.properties` of the
+next owner.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ServedSettings(NamedTuple):
 
 
 def read_served_settings(directory: FilePath) -> ServedSettings | None:
-    """Return the settings that the folder was served with, None if they are not stored. Raises CorruptCheckpointError,
+    """Return the settings that the folder was last served with, or None if they are not stored. Raises CorruptCheckpointError,
     StorageError.
     """
     path = directory / SERVED_FILE
@@ -47,7 +47,9 @@ def read_served_settings(directory: FilePath) -> ServedSettings | None:
         return None
     time_ms, epoch, properties = content.get("time_ms"), content.get("broker_epoch"), content.get("properties")
     if not isinstance(time_ms, int) or not isinstance(epoch, int | None) or not isinstance(properties, dict):
-        raise CorruptCheckpointError(f"{_WHAT}: a time, a broker epoch and properties", path=path, found=repr(content)[:200])
+        raise CorruptCheckpointError(
+            f"{_WHAT}: the file needs a time, a broker epoch and properties", path=path, found=repr(content)[:200]
+        )
     properties = {name: str(value) for name, value in properties.items()}
     try:
         LogConfig.from_properties(properties)
@@ -59,6 +61,6 @@ def read_served_settings(directory: FilePath) -> ServedSettings | None:
 def write_served_settings(
     directory: Path, properties: Mapping[str, PropertyValue], time_ms: int, broker_epoch: int | None
 ) -> None:
-    """Store the settings that the folder is served with from now on. Raises StorageError."""
+    """Store the settings with which the folder is served from now on. Raises StorageError."""
     told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
     write_json(directory / SERVED_FILE, VERSION, {"time_ms": time_ms, "broker_epoch": broker_epoch, "properties": told})

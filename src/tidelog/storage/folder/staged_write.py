@@ -6,8 +6,8 @@
             write.append(keys[0], batch)
             write.commit(mine)
 
-Each partition's batches become new segments after the existing ones, so that no existing file changes. They are written by the
-storage engine, with its indexes, limits and formats. `write_journal` makes them appear all at once, and handles crashes.
+Each partition's batches become new segments after the existing ones, so that no existing file changes. The storage engine writes
+the segments, with its indexes, limits and formats. `write_journal` makes them all visible at once, and handles crashes.
 
 Batches get the partition's latest leader epoch.
 
@@ -59,7 +59,7 @@ from tidelog.storage.topics.new_topic import finish_interrupted
 from tidelog.storage.topics.topic import Topic
 
 TURN_FILE = "tidelog-write.lock"
-"""Held by the writer whose turn it is; the file itself stays."""
+"""Locked by the writer whose turn it is; the file itself is kept."""
 
 _MAGIC = 16
 
@@ -74,7 +74,7 @@ class StagedWrite:
     def __init__(self, directory: Path, clock: Clock, *, writer: str | None = None) -> None:
         self.directory = directory
         self.note: str | None = None
-        """The note of this writer's last commit, None if there is none."""
+        """The note of this writer's last commit, None if there was none."""
         self._writer = writer
         self._clock = clock
         self._held = ExitStack()
@@ -108,9 +108,10 @@ class StagedWrite:
             raise error.__cause__  # No partition can be offline here.
 
     def begin(self, keys: Iterable[TopicPartition]) -> None:
-        """Declare, once, which partitions will be written.
+        """Declare which partitions will be written. Call it once.
 
-        Raises UnknownTopicOrPartitionError for one that does not exist, StorageError, also for a log that ends inside a batch.
+        Raises UnknownTopicOrPartitionError for a partition that does not exist, and StorageError, also for a log that ends inside
+        a batch.
         """
         assert self._stager is not None
         self._stager.begin(keys)
@@ -121,7 +122,7 @@ class StagedWrite:
         self._stager.append(key, batch)
 
     def commit(self, note: str | None = None) -> None:
-        """Publish everything, durably. Does nothing if nothing was appended. Raises StorageError.
+        """Make all appended batches visible, durably. Does nothing if nothing was appended. Raises StorageError.
 
         An error before the commit leaves nothing behind; after a later error, the next writer or broker finishes the write.
         """
@@ -143,7 +144,7 @@ class StagedWrite:
 
 
 class _Stager:
-    """The logs in staging folders."""
+    """Creates the logs in staging folders, and appends to them."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         self.logs: dict[TopicPartition, PartitionLog] = {}
@@ -157,8 +158,8 @@ class _Stager:
         folders = {key: self._directory / names.log_dir_name(*key) for key in keys}
         for key, folder in folders.items():
             if not folder.is_dir():
-                raise UnknownTopicOrPartitionError(f"no partition {key.partition} of topic {key.topic!r}", path=self._directory)
-        # Recorded before it exists: a folder that is not recorded would never be removed.
+                raise UnknownTopicOrPartitionError(f"topic {key.topic!r} has no partition {key.partition}", path=self._directory)
+        # The folder is recorded before it exists: otherwise a crash would leave it behind.
         self._journal = Journal(None, None, tuple(folders))
         self._journal.write(self._directory / STAGING_FILE)
         for key, folder in folders.items():
@@ -187,7 +188,7 @@ class _Stager:
 
 
 def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
-    """Clean up after killed writers of topics and batches; only under the folder's lock.
+    """Clean up after killed writers of topics and batches. The caller must hold the folder's lock.
 
     Raises StorageError, CorruptDataError.
     """
@@ -203,7 +204,7 @@ def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
         epoch = log.leader_epochs.latest_epoch
         for batch in _batches(staged):
             if batch[_MAGIC] == 2:
-                set_base_offset_and_epoch(batch, 0, 0)  # The values that the caller's batch had.
+                set_base_offset_and_epoch(batch, 0, 0)  # These are the values of the caller's batch.
             log.append_as_leader(batch, 0 if epoch is None else epoch)
         scheduler.shutdown()
         close(log)
@@ -212,8 +213,10 @@ def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
 
 
 def log_end(folder: Path) -> int:
-    """Return where a partition ends, with everything before on disk. Raises StorageError if it ends inside a batch."""
-    from tidelog.reader.log import Log  # A broker only looks for unfinished writes, so it starts without this import.
+    """Return the end offset of a partition's log, after syncing everything below it. Raises StorageError if the log ends inside a
+    batch.
+    """
+    from tidelog.reader.log import Log  # A broker only checks for unfinished writes, so it starts without this import.
 
     with Log.open(folder) as log:
         if not log.segments:
@@ -246,7 +249,7 @@ def stage(partition: Path, staging: str, end_offset: int, config: LogConfig, clo
 
 
 def close(log: PartitionLog) -> None:
-    """Close a staged log with everything on disk. Raises StorageError."""
+    """Close a staged log, with everything synced to disk. Raises StorageError."""
     log.flush(force_active=True)
     log.close()
     try:

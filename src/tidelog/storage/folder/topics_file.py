@@ -1,4 +1,5 @@
-"""``tidelog-topics.json``: the topics in a data folder of Tidelog 0.1. It is read once, and taken over (`metadata.takeover`).
+"""``tidelog-topics.json``: the topics in a data folder of Tidelog 0.1. The file is read once, and converted
+(`metadata.takeover`).
 
 ::
 
@@ -36,7 +37,7 @@ class TopicInFile(NamedTuple):
 
 
 def read_topics_file(directory: FilePath) -> dict[str, TopicInFile] | None:
-    """Return the topics of the file by name, None without one. Raises CorruptCheckpointError, StorageError."""
+    """Return the topics of the file by name, or None if there is no file. Raises CorruptCheckpointError, StorageError."""
     path = directory / TOPICS_FILE
     content = read_json(path, VERSION, "the topics' file")
     if content is None:
@@ -54,11 +55,17 @@ def _parse(name: str, entry: Any, path: FilePath) -> TopicInFile:
     text, partitions, properties = entry.get("id"), entry.get("partitions"), entry.get("properties", {})
     topic_id = parse_topic_id(text) if isinstance(text, str) else None
     if topic_id is None:
-        raise CorruptCheckpointError(f"{where}: id", path=path, found=repr(text), expected="16 bytes in base64, not all zero")
+        raise CorruptCheckpointError(
+            f"{where}: the id is invalid", path=path, found=repr(text), expected="16 bytes in base64, not all zero"
+        )
     if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
-        raise CorruptCheckpointError(f"{where}: partitions", path=path, found=repr(partitions), expected="1 or more")
+        raise CorruptCheckpointError(
+            f"{where}: the number of partitions is invalid", path=path, found=repr(partitions), expected="1 or more"
+        )
     if not isinstance(properties, dict):
-        raise CorruptCheckpointError(f"{where}: properties", path=path, found=repr(properties), expected="an object")
+        raise CorruptCheckpointError(
+            f"{where}: the properties are invalid", path=path, found=repr(properties), expected="an object"
+        )
     try:
         LogConfig.from_properties(properties)
     except InvalidArgumentError as error:

@@ -1,23 +1,23 @@
-"""Commits a write to many partitions atomically, wherever a crash occurs.
+"""Commits a write to many partitions atomically, even if a crash occurs in between.
 
-Complete segments are staged in a folder inside each partition's folder (`STAGING`: Kafka and readers only look at files, and it
-is removed with the partition). The name of one file in the data folder decides::
+Complete segments are staged in a folder inside each partition's folder (`STAGING`: Kafka and readers ignore folders there, and it
+is removed with the partition). The name of one file in the data folder shows which step has been reached::
 
     1  tidelog-write.staging      which partitions are being staged           a crash: the staging folders are removed
     2  segments staged and synced
-    3  renamed tidelog-write.committed                                        the commit; after a later crash it is finished
+    3  renamed to tidelog-write.committed                                     the commit; after a later crash it is finished
     4  segments moved up, each .log before its indexes
     5  checkpoints: high watermarks become visible for all partitions at once
-    6  renamed tidelog-writer-<…>.json, or removed                            the writer's last commit
+    6  renamed to tidelog-writer-<…>.json, or removed                         the writer's last commit
     7  the new segments get their time maps                                   after a crash some have none
 
 | who | finishes an interrupted commit |
 |---|---|
 | the next write, or the start of a Tidelog broker | under the folder's lock, by `finish_pending` |
-| Apache Kafka | no: it opens the segments already moved, which are sound; the rest waits for Tidelog |
+| Apache Kafka | no: it opens the segments already moved, which are sound; the others wait for Tidelog |
 
-So Kafka may append in between. Then the staged segments no longer fit the log's end, and are staged again after it. A `.log` is
-moved before its indexes: a log without an index is only slower to search, but an index without its log is removed.
+Kafka may therefore append in between. The staged segments then no longer begin at the log's end, and are staged again. A `.log`
+is moved before its indexes: a log without an index is only slower to search, but an index without its log is removed.
 
 Format of the file, JSON: `version`, `writer` (a name, or null if nothing is to be stored), `note` (the writer's text, or null),
 `partitions` (names of their folders).
@@ -56,8 +56,8 @@ OUTDATED = "tidelog-outdated"
 """The staged segments that `RESTAGING` has replaced."""
 
 Restage = Callable[[Path, Path, int], None]
-"""Stages segments again: takes the partition's folder, the folder with the staged segments, and the offset at which they must
-begin. The result is in `RESTAGING`.
+"""Stages segments again. The arguments are the partition's folder, the folder with the staged segments, and the offset at which
+the new ones must begin. The result is in `RESTAGING`.
 """
 
 INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
@@ -65,20 +65,20 @@ INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TIME_MAP_SU
 
 @dataclass(frozen=True)
 class Journal:
-    """The file's content."""
+    """The content of a journal file."""
 
     writer: str | None
     note: str | None
     partitions: tuple[TopicPartition, ...]
 
     def write(self, path: Path) -> None:
-        """Replace the file. Raises StorageError."""
+        """Write the journal to a file, replacing the file. Raises StorageError."""
         partitions = [names.log_dir_name(*key) for key in self.partitions]
         write_json(path, VERSION, {"writer": self.writer, "note": self.note, "partitions": partitions})
 
 
 def read_journal(path: Path) -> Journal | None:
-    """Read a journal, None if there is none. Raises CorruptCheckpointError, StorageError."""
+    """Read a journal, or return None if there is none. Raises CorruptCheckpointError, StorageError."""
     content = read_json(path, VERSION, _WHAT)
     if content is None:
         return None
@@ -107,10 +107,10 @@ def is_pending(directory: Path) -> bool:
 
 
 def finish_pending(directory: Path, restage: Restage) -> None:
-    """Finish or undo an interrupted write; only under the folder's lock. Raises StorageError, CorruptDataError."""
+    """Finish or undo an interrupted write. The caller must hold the folder's lock. Raises StorageError, CorruptDataError."""
     journal = read_journal(directory / COMMITTED_FILE)
     if journal is not None:
-        logger.warning("%s: a committed write was interrupted; its segments are moved into place", directory)
+        logger.warning("%s: a committed write was interrupted; moving its segments into place", directory)
         for key in journal.partitions:
             _make_fit(directory / names.log_dir_name(*key), restage)
         finish_committed(directory, journal)
@@ -130,11 +130,13 @@ def undo_staging(directory: Path, journal: Journal) -> None:
                     shutil.rmtree(folder / staging)
         (directory / STAGING_FILE).unlink(missing_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot remove what was staged: {error.strerror}", path=directory) from error
+        raise StorageError(f"cannot remove staged segments: {error.strerror}", path=directory) from error
 
 
 def finish_committed(directory: Path, journal: Journal) -> None:
-    """Move the staged segments into place, write the checkpoints, close the journal. Raises StorageError; it can be repeated."""
+    """Move the staged segments into place, write the checkpoints, and close the journal. Raises StorageError, and can then be
+    repeated.
+    """
     folders = {key: directory / names.log_dir_name(*key) for key in journal.partitions}
     try:
         staged_from = {key: _first_staged_offset(folder) for key, folder in folders.items()}
@@ -157,18 +159,18 @@ def finish_committed(directory: Path, journal: Journal) -> None:
 
 
 def _move_up(folder: Path) -> list[Path]:
-    """Return the moved segments, in their new place."""
+    """Move the segments in a staging folder into the partition's folder. Return their new paths."""
     moved = []
     staged = staged_folder(folder)
     if staged.is_dir():
         for log in sorted(staged.glob(f"*{names.LOG_SUFFIX}")):
-            # An empty segment may have this name; its indexes must not stay beside our log.
+            # An empty segment may have this name; its indexes must not stay beside the moved log.
             for suffix in INDEX_SUFFIXES:
                 (folder / log.name).with_suffix(suffix).unlink(missing_ok=True)
             log.replace(folder / log.name)
             moved.append(folder / log.name)
         for path in sorted(staged.iterdir()):
-            # An existing one belongs to a process that has opened the log since, and perhaps appended to it.
+            # An existing file belongs to a process that has opened the log since, and perhaps appended to it.
             if path.suffix in INDEX_SUFFIXES and not (folder / path.name).exists():
                 path.replace(folder / path.name)
         sync_directory(folder)
@@ -179,9 +181,9 @@ def _move_up(folder: Path) -> list[Path]:
 
 
 def _make_fit(folder: Path, restage: Restage) -> None:
-    """Ensure that the staged segments begin where the partition ends."""
+    """Ensure that the staged segments begin where the partition's log ends."""
     if not folder.is_dir():
-        logger.warning("%s: the partition is gone, and with it what was written to it", folder)
+        logger.warning("%s: the partition was deleted, so the records written to it are dropped", folder)
         return
     try:
         if (folder / RESTAGING).exists() and not (folder / STAGING).exists():
@@ -197,7 +199,7 @@ def _make_fit(folder: Path, restage: Restage) -> None:
         end_offset = _log_end_offset(folder)
         if not logs or names.offset_from_file_name(logs[0].name) == end_offset:
             return
-        logger.warning("%s: the log has grown since; the staged records are appended after offset %d", folder, end_offset)
+        logger.warning("%s: the log has grown since the write; appending the staged records at offset %d", folder, end_offset)
         if (folder / RESTAGING).exists():
             shutil.rmtree(folder / RESTAGING)
         restage(folder, staged, end_offset)
@@ -218,7 +220,7 @@ def _log_end_offset(folder: Path) -> int:
 
 
 def _first_staged_offset(folder: Path) -> int | None:
-    """Return where the staged segments begin, None if none are left."""
+    """Return the offset at which the staged segments begin, or None if none are left."""
     found = [names.offset_from_file_name(path.name) for path in staged_folder(folder).glob(f"*{names.LOG_SUFFIX}")]
     return min(found, default=None)
 
@@ -226,7 +228,7 @@ def _first_staged_offset(folder: Path) -> int | None:
 def _checkpoint(
     directory: Path, end_offsets: Mapping[TopicPartition, int], staged_from: Mapping[TopicPartition, int | None]
 ) -> None:
-    """Publish the new ends to readers, and the recovery points: everything is on disk, if everything before was."""
+    """Make the new ends visible to readers, and raise the recovery points of logs that were completely on disk."""
     before = DirCheckpoints(directory)
     on_disk = {key: end for key, end in end_offsets.items() if before.recovery_points.get(key, -1) == staged_from[key]}
     if on_disk:

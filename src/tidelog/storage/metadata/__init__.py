@@ -1,1 +1,1 @@
-"""The data folder's own metadata log: writing, takeover of older files, snapshots."""
+"""A data folder's own metadata log: writing it, snapshots, and the conversion of older files."""

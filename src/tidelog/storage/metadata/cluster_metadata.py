@@ -20,7 +20,7 @@ from tidelog.wire.fields import Message
 
 
 class MetadataSource(Protocol):
-    """The image, and the node that owns the folder."""
+    """The metadata image, and the node that owns the folder."""
 
     node_id: int
 
@@ -33,11 +33,11 @@ class MetadataSource(Protocol):
 
 
 class HasImage(Protocol):
-    """Follows a cluster's metadata, as a broker's metadata plane does."""
+    """Follows a cluster's metadata, as a broker's connection to its controllers does (`peers.metadata_plane`)."""
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata that was read so far. Loading a snapshot replaces the object."""
+        """The metadata read so far. Loading a snapshot replaces the object."""
 
 
 class ClusterMetadata:

@@ -2,12 +2,13 @@
 
 | a partition | gets |
 |---|---|
-| with another leader, or none (as Kafka leaves it when it stops) | this node as its leader, in the next epoch |
+| with a different leader, or none (as Kafka leaves it when it stops) | this node as its leader, in the next epoch |
 | that was not closed cleanly and is not empty: its end may be lost | the next epoch |
 | whose log has a newer epoch than the metadata | that epoch: Kafka removes a log's epochs above its leader's |
-| whose replica is in a directory with another id | this folder's id |
+| whose replica is in a directory with a different id | this folder's id |
 
-A registration that a killed Kafka left unfenced is fenced: otherwise Kafka's next start would wait for the session to end.
+If Kafka was killed and left its registration unfenced, the broker is fenced: otherwise Kafka's next start would wait for the
+session to end.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FENCED = 1
 
 
 def leading_records(store: MetadataStore, logs: Mapping[TopicPartition, PartitionLog], *, may_have_lost: bool) -> list[Message]:
-    """Return the changes by which this node leads all its partitions; `may_have_lost` after an unclean shutdown."""
+    """Return the changes by which this node leads all its partitions. `may_have_lost` is True after an unclean shutdown."""
     image = store.image
     records: list[Message] = [
         BrokerRegistrationChangeRecord(broker.broker_id, broker.broker_epoch, fenced=_FENCED)
@@ -50,7 +51,7 @@ def leading_records(store: MetadataStore, logs: Mapping[TopicPartition, Partitio
 
 
 def claiming_records(store: MetadataStore) -> list[Message]:
-    """Return the changes by which a folder without an owner, and all its partitions, become this node's."""
+    """Return the changes that make this node the owner of all partitions, for a folder without an owner."""
     return [
         PartitionRecord(
             partition.partition_id,
@@ -69,7 +70,9 @@ def claiming_records(store: MetadataStore) -> list[Message]:
 
 
 def next_epoch_record(store: MetadataStore, partition: PartitionRecord) -> Message | None:
-    """Return the change that raises the epoch of a partition that has lost its end; None if it is unknown."""
+    """Return the change that raises the epoch of a partition that has lost its end, or None if the epoch is the largest
+    possible one.
+    """
     if partition.leader_epoch >= INT32_MAX:
         return None
     return PartitionChangeRecord(partition.partition_id, partition.topic_id, leader=store.node_id)

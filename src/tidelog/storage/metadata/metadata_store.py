@@ -1,25 +1,25 @@
-"""The metadata log of a data folder, of which this is the only writer: image, changes, snapshots.
+"""Writes the metadata log of a data folder, as its only writer: image, changes, snapshots.
 
-A change is a list of records. `append` applies it to the image at once, and queues it for the next `flush`, which writes all
-queued changes with one append and one fsync, on any thread. So the changes of one turn of a broker's loop share a flush::
+A change is a list of records. `append` applies it to the image at once, and queues it for the next `flush`. A flush writes all
+queued changes with one append and one fsync, on any thread. The changes of one turn of a broker's loop thus share a flush::
 
     change = store.append(records)     on the owner's thread; changes the image
     store.flush()                      on any thread; sets `change.is_durable` or `change.error`
 
 | file | |
 |---|---|
-| ``__cluster_metadata-0/<base>.log`` | appended to; a new one begins with each snapshot |
+| ``__cluster_metadata-0/<base>.log`` | appended to; a new file begins with each snapshot |
 | ``…/<end>-<epoch>.checkpoint`` | a snapshot, once the log has grown; the log below it is removed |
 | ``…/quorum-state`` | replaced at each new epoch |
 
-The first change after a start begins a new epoch, as Kafka's leaders do: one above that of the log and of ``quorum-state``,
-recorded by a LeaderChange. A start that changes nothing writes nothing.
+As with Kafka's leaders, the first change after a start begins a new epoch. It is one above the epochs of the log and of
+``quorum-state``, and recorded by a LeaderChange. A start that changes nothing writes nothing.
 
 A failed write leaves the log unchanged: the file is truncated again, and `restore` reverts the image to the state on disk. A torn
-tail is truncated before the first append. Damage that is followed by sound batches is an error at `open`, and nothing is
+tail is truncated before the first append. If damage is followed by sound batches, `open` raises an error, and nothing is
 truncated.
 
-Large changes are written as several batches, which form a metadata transaction (KIP-868), so that a change is atomic.
+A large change is written as several batches in a metadata transaction (KIP-868), so that it is atomic.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MAX_BATCH_RECORDS = 5000
 """The most records of a batch, as in Kafka's controller."""
 
 SNAPSHOT_BYTES = 4 << 20
-"""How many bytes of log after the last snapshot make the next one due; more after a larger snapshot."""
+"""A snapshot is due when the log has grown by this many bytes since the last one; after a larger snapshot, by more."""
 
 TRANSACTIONS_LEVEL = 13
 """The level of metadata.version (3.6-IV1) that supports metadata transactions."""
@@ -70,7 +70,7 @@ _LEFTOVERS = (f".checkpoint{_TEMPORARY_SUFFIX}", ".checkpoint.deleted")
 
 
 class Change:
-    """Records to be written: after a flush they are durable, or failed with an error."""
+    """Records to be written. After a flush the change is durable, or has failed with an error."""
 
     __slots__ = ("error", "is_durable", "records")
 
@@ -93,33 +93,33 @@ class MetadataStore:
     def __init__(
         self, directory: Path, log: MetadataLog, node_id: int, directory_id: uuid.UUID, clock: Clock, *, is_new: bool
     ) -> None:
-        """Use `open`."""
+        """For `open` only."""
         self.image: MetadataImage
         self._epoch: int
         self._next_offset: int
         self._bytes_behind_snapshot: int
         self._snapshot_bytes: int
         self._preamble: list[bytes]
-        """Values to be written before the first change."""
+        """Records to be written before the first change."""
         self.directory = directory
         self.node_id = node_id
         self.directory_id = directory_id
-        """The directory of new partitions; zero if the folder has no id."""
+        """The id of the directory in which new partitions are placed; zero if the folder has no id."""
         self.is_new = is_new
         self._folder = local_path(log.directory)
         self._clock = clock
         self._is_stale = False
         self._take(log)
         self.on_restore: Callable[[], None] = lambda: None
-        """Called when the image was reverted."""
+        """Called when the image has been reverted."""
         self.on_written: Callable[[], object] = lambda: None
-        """Called on the flushing thread when changes are on disk."""
+        """Called on the flushing thread when changes have reached the disk."""
         self._path: Path | None = None
         """The segment to append to, once a new epoch has begun. It is opened for each append, to save descriptors."""
         self._size = 0
         self._waiting: list[Change] = []
         self._guard = threading.Lock()
-        """Held briefly: guards the queue of changes."""
+        """Guards the queue of changes; held only briefly."""
         self._writing = threading.RLock()
         """Held while the file is written."""
 
@@ -129,8 +129,8 @@ class MetadataStore:
     ) -> MetadataStore:
         """Read the folder's metadata log, if it exists. Nothing is written before the first change.
 
-        `is_kafkas`: a new log is created in ASIDE_DIR, because the folder belongs to a Kafka whose metadata is elsewhere. Raises
-        InvalidArgumentError if the log has other voters, and so must not be written; CorruptDataError if it is damaged,
+        With `is_kafkas`, a new log is created in ASIDE_DIR, because the folder belongs to a Kafka whose metadata is elsewhere.
+        Raises InvalidArgumentError if the log has other voters, and so must not be written; CorruptDataError if it is damaged,
         UnsupportedVersionError if it is from a newer Kafka, StorageError.
         """
         found = read_metadata_log(directory, Notices())
@@ -144,8 +144,8 @@ class MetadataStore:
         is_heir = state is not None and list(state.voters or ()) == [node_id] and len(log.voters) <= 1
         if len(voters) > 1 and not is_heir:  # After an interrupted start the log still names the node before.
             raise InvalidArgumentError(
-                "this folder's metadata log is a quorum's, which only its members may write. Move __cluster_metadata-0 away to "
-                "serve a copy without topics' settings",
+                "this folder's metadata log belongs to a quorum, and only its members may write to it. Move __cluster_metadata-0 "
+                "away to serve a copy without topics' settings",
                 path=log.directory,
                 found=f"voters {', '.join(map(str, sorted(voters)))}",
                 expected=f"{node_id} alone",
@@ -157,8 +157,8 @@ class MetadataStore:
     def append(self, records: Sequence[Message]) -> Change:
         """Apply records to the image, and queue them for the next flush. The caller must not change them afterwards.
 
-        Raises InvalidArgumentError for a record that cannot be written, with nothing changed. StorageError if the image differs
-        from the disk and cannot be reverted.
+        Raises InvalidArgumentError for a record that cannot be written; nothing has changed then. Raises StorageError if the
+        image differs from the disk and cannot be reverted.
         """
         change = Change(records)
         while True:
@@ -170,7 +170,7 @@ class MetadataStore:
             try:
                 for record in records:
                     self.image.replay(record)
-            except BaseException as error:  # The image may have a part of the change, below other queued changes.
+            except BaseException as error:  # The image may have a part of this change, on top of other queued changes.
                 self._refuse([], error)
                 with suppress(TidelogError):  # It is retried before the next change.
                     self.restore()
@@ -182,26 +182,26 @@ class MetadataStore:
                     return change
 
     def commit(self, records: Sequence[Message]) -> None:
-        """Append records and wait until they are on disk. Raises StorageError, and then nothing has changed."""
+        """Append records and wait until they are on disk. Raises StorageError; nothing has changed then."""
         if records:
             self.settle(self.append(records))
 
     def settle(self, change: Change) -> None:
-        """Wait until a change is on disk. Raises StorageError, and then the change has no effect."""
+        """Wait until a change is on disk. Raises StorageError; the change has no effect then."""
         while not change.is_settled:
             with suppress(StorageError):  # Each change has its own error.
                 self.flush()
         self.check(change)
 
     def check(self, change: Change) -> None:
-        """Raise StorageError if a change failed, after reverting the image. On the owner's thread, after a flush."""
+        """Raise StorageError if a change failed, after reverting the image. Call it on the owner's thread, after a flush."""
         if change.error is not None:
             with suppress(TidelogError):  # It is retried before the next change.
                 self.restore()
             raise change.error
 
     def begin(self) -> None:
-        """Write a new folder's log although nothing has changed. Raises StorageError."""
+        """Write the log of a new folder, although nothing has changed. Raises StorageError."""
         with self._writing:
             if self._path is None:
                 try:
@@ -230,8 +230,8 @@ class MetadataStore:
         return bool(self._waiting)
 
     def flush(self) -> None:
-        """Write and sync all queued changes; all of them are settled then, even after an error. On any thread. Raises
-        StorageError.
+        """Write and sync all queued changes. Afterwards all of them are settled, even after an error. Any thread may call it.
+        Raises StorageError.
         """
         with self._writing:
             with self._guard:
@@ -250,7 +250,7 @@ class MetadataStore:
         self.on_written()
 
     def restore(self) -> None:
-        """After a failed change, revert the image to the state on disk. Raises what `open` raises."""
+        """Revert the image to the state on disk, after a failed change. Raises what `open` raises."""
         with self._writing:
             if not self._is_stale:
                 return
@@ -269,7 +269,7 @@ class MetadataStore:
         return self._bytes_behind_snapshot > max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
 
     def take_snapshot(self) -> None:
-        """Write the state on disk as a snapshot, and remove the log below it. On any thread. Raises StorageError."""
+        """Write the state on disk as a snapshot, and remove the log below it. Any thread may call it. Raises StorageError."""
         with self._writing:
             if self._bytes_behind_snapshot == 0:
                 return
@@ -304,10 +304,10 @@ class MetadataStore:
             self._bytes_behind_snapshot -= before
             self._snapshot_bytes = target.stat().st_size
         self._remove_below(end_offset)
-        logger.info("%s: metadata snapshot at offset %d, %d topics", self._folder, end_offset, len(log.image.topics))
+        logger.info("%s: metadata snapshot at offset %d, with %d topics", self._folder, end_offset, len(log.image.topics))
 
     def _remove_below(self, end_offset: int) -> None:
-        """Remove what the newest snapshot replaces, and leftovers of crashes; files that cannot be removed do no harm."""
+        """Remove what the newest snapshot replaces, and leftovers of crashes. Files that cannot be removed do no harm."""
         old = [local_path(path) for path in list_segments(self._folder) if int(path.stem) < end_offset]
         paths = [local_path(snapshot.path) for snapshot in list_snapshots(self._folder) if snapshot.end_offset < end_offset]
         beside = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
@@ -316,12 +316,12 @@ class MetadataStore:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                logger.warning("%s: not removed: %s", path, error.strerror)
+                logger.warning("%s: cannot remove the file, which is no longer needed: %s", path, error.strerror)
 
     # --- inside
 
     def _refuse(self, changes: Sequence[Change], error: BaseException) -> StorageError:
-        """Fail `changes` and all queued ones, because later changes depend on earlier ones. The image is stale then."""
+        """Fail `changes` and all queued changes, because later changes depend on earlier ones. The image is stale afterwards."""
         refusal = error if isinstance(error, StorageError) else self._refused(error)
         with self._guard:
             later, self._waiting = self._waiting, []
@@ -341,7 +341,7 @@ class MetadataStore:
         self._next_offset = offset
 
     def _in_batches(self, changes: Sequence[Change]) -> Iterator[list[bytes]]:
-        """Yield values in batches. Changes of one flush share batches; a change that needs several is a transaction."""
+        """Yield records in batches. Changes of one flush share batches; a change that needs several batches is a transaction."""
         level = self.image.metadata_version
         batch: list[bytes] = []
         for change in changes:
@@ -360,7 +360,7 @@ class MetadataStore:
             yield batch
 
     def _append(self, batches: Iterable[bytes]) -> None:
-        """Write batches after the durable end, and sync. Raises OSError. After an error the file is truncated, if possible.
+        """Write batches after the durable end, and sync them. Raises OSError; the file is then truncated, if possible.
 
         Each batch is on disk before the next is written, so that after a power failure no sound batch follows a torn one.
         """
@@ -415,12 +415,12 @@ class MetadataStore:
         self._preamble = []
 
     def _begin_segment(self) -> None:
-        """Continue in a new segment. Raises OSError."""
+        """Begin a new segment, to which later batches are appended. Raises OSError."""
         self._open(self._segment_path(), 0)
         sync_directory(self._folder)
 
     def _open(self, path: Path, size: int) -> None:
-        """Append to a segment from now on, after its first `size` bytes; the rest is truncated."""
+        """Append to this segment from now on, after its first `size` bytes. Later bytes are truncated."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(fd, size)
@@ -432,7 +432,7 @@ class MetadataStore:
         return self._folder / names.file_name(self._next_offset, names.LOG_SUFFIX)
 
     def _take(self, log: MetadataLog) -> None:
-        """Begin with the state on disk. Records that a log must have but lacks are written before the first change."""
+        """Start from the state on disk. Records that a log must have, but this one lacks, are written before the first change."""
         self.image, self._log, self._preamble = log.image, log, []
         self._epoch, self._next_offset, self._bytes_behind_snapshot = log.epoch, log.end_offset, log.log_bytes
         self._snapshot_bytes = 0 if log.snapshot is None else log.snapshot.path.stat().st_size

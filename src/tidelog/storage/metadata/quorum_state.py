@@ -1,7 +1,7 @@
 """``quorum-state`` beside a metadata log: the newest epoch that the node knows, and the voters (KIP-595, KIP-853).
 
-JSON. `data_version` 0 names the voters; 1 (for quorums whose voters may change) does not. Kafka uses the larger of this epoch and
-the log's; it also starts without the file.
+The file is JSON. With `data_version` 0 it names the voters; with 1 (for quorums whose voters may change) it does not. Kafka uses
+the larger of this epoch and the log's epoch; it also starts without the file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _NO_ID = base64.urlsafe_b64encode(bytes(16)).decode().rstrip("=")
 
 
 class QuorumState(NamedTuple):
-    """The file's content; `voters` is None if it names none."""
+    """The file's content. `voters` is None if the file does not name the voters."""
 
     leader_epoch: int
     voters: tuple[int, ...] | None
 
 
 def read_quorum_state(directory: Path) -> QuorumState | None:
-    """Return the content of the file in a metadata log's folder, None without a file. Raises CorruptCheckpointError,
+    """Return the content of the file in a metadata log's folder, or None if there is no file. Raises CorruptCheckpointError,
     StorageError.
     """
     path = directory / QUORUM_STATE
@@ -37,14 +37,16 @@ def read_quorum_state(directory: Path) -> QuorumState | None:
         return None
     epoch = content.get("leaderEpoch")
     if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < -1:
-        raise CorruptCheckpointError("invalid leaderEpoch in quorum-state", path=path, found=repr(epoch), expected="-1 or more")
+        raise CorruptCheckpointError(
+            "quorum-state has an invalid leaderEpoch", path=path, found=repr(epoch), expected="-1 or more"
+        )
     voters = content.get("currentVoters")
     if voters is None:
         return QuorumState(epoch, None)
     try:
         return QuorumState(epoch, tuple(sorted(int(voter["voterId"]) for voter in voters)))
     except (TypeError, KeyError, ValueError):
-        raise CorruptCheckpointError("invalid currentVoters in quorum-state", path=path, found=repr(voters)[:60]) from None
+        raise CorruptCheckpointError("quorum-state has invalid currentVoters", path=path, found=repr(voters)[:60]) from None
 
 
 def write_quorum_state(directory: Path, node_id: int, epoch: int, *, kraft_version: int) -> None:

@@ -6,9 +6,9 @@
 | ``tidelog-producer-ids.json`` | the next producer id |
 | ``tidelog-leader-epoch.json`` | the leader epoch of each partition |
 
-The records are on disk before the files are renamed to ``….taken-over``. After a crash in between it is repeated, without further
-changes. If the folder also has Kafka's metadata log, 0.1 was the later owner: its settings take precedence, and its topics are
-added.
+The records are on disk before the files are renamed to ``….taken-over``. After a crash in between, the conversion is repeated,
+without further changes. If the folder also has Kafka's metadata log, Tidelog 0.1 was the later owner: its settings take
+precedence, and its topics are added.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _NO_BROKER_EPOCH = -1
 
 
 def is_old(directory: Path) -> bool:
-    """Whether a folder has files of 0.1 that were not taken over yet."""
+    """Whether a folder has files of Tidelog 0.1 that have not been converted yet."""
     return any((directory / name).exists() for name in OLD_FILES)
 
 
 def take_over(store: MetadataStore) -> set[str]:
-    """Write the content of 0.1's files into the metadata log; return the topics that were being deleted.
+    """Write the content of 0.1's files into the metadata log. Return the names of topics that were being deleted.
 
     Raises CorruptCheckpointError for a damaged topics file, StorageError; nothing has changed then.
     """
@@ -65,12 +65,14 @@ def take_over(store: MetadataStore) -> set[str]:
             added = [number for number in range(topic.partitions) if number not in known.partitions]
             records += partition_records(topic.topic_id, added, store.node_id, store.directory_id, leader_epoch=epoch)
         else:
-            logger.warning("%s: topic %s differs from the one in the metadata log: ignored", directory / TOPICS_FILE, name)
+            logger.warning(
+                "%s: ignoring topic %s, because it differs from the topic in the metadata log", directory / TOPICS_FILE, name
+            )
     following = _number(directory / PRODUCER_IDS_FILE, "next", "the producer ids", 2**63 - 1)
     if following is not None and following > image.next_producer_id:
         records.append(ProducerIdsRecord(store.node_id, _NO_BROKER_EPOCH, following))
     store.commit(records)
-    logger.info("%s: the topics of Tidelog 0.1 are now in the metadata log", directory)
+    logger.info("%s: moved the topics of Tidelog 0.1 into the metadata log", directory)
     return deleting
 
 
@@ -100,6 +102,6 @@ def _number(path: Path, key: str, what: str, most: int) -> int | None:
     except CorruptCheckpointError:
         number = None
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= most:
-        logger.warning("%s cannot be read, and is ignored", path)
+        logger.warning("ignoring %s, because it cannot be read", path)
         return None
     return number

@@ -11,7 +11,7 @@ from tidelog.wire.fields import Message
 
 
 def topic_records(topic: Topic, node_id: int, directory_id: uuid.UUID, *, leader_epoch: int = 0) -> list[Message]:
-    """Return the records of a new topic whose partitions are all on one node, and led by it."""
+    """Return the records of a new topic. All its partitions are on one node, which leads them."""
     return [
         TopicRecord(topic.name, topic.topic_id),
         *config_records(TOPIC_RESOURCE, topic.name, {}, topic.properties),
@@ -33,7 +33,7 @@ def partition_records(
 
 
 def config_records(resource_type: int, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[Message]:
-    """Return the records that take a resource's settings from `before` to `after`."""
+    """Return the records that change a resource's settings from `before` to `after`."""
     gone: list[Message] = [ConfigRecord(resource_type, name, key, None) for key in before if key not in after]
     changed = (ConfigRecord(resource_type, name, key, value) for key, value in after.items() if before.get(key) != value)
     return [*gone, *changed]

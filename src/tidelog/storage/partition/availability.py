@@ -1,10 +1,9 @@
-"""Whether a log may be written: online, offline after an I/O error, or closed (spec §5.3).
+"""Whether a log accepts writes: it is online, offline after an I/O error, or closed (spec §5.3).
 
-After an I/O error the state on disk is unknown. From then on all writes are refused (LogOfflineError, with the reason of the
-first error); acknowledged records can be read if the disk still returns them. Only a new load, with recovery, brings the log
-back.
+After an I/O error the state on disk is unknown. Later writes are refused: LogOfflineError, with the reason of the first error.
+Acknowledged records can be read if the disk still returns them. To bring the log back, it must be loaded again, with recovery.
 
-`PartitionLog` owns one; its parts check it before they write. One thread at a time.
+Each `PartitionLog` has an `Availability`; the log's parts check it before they write. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class Availability:
-    """Whether the log with the files `local` may be written. `went_offline` is called once, when it goes offline."""
+    """Tracks whether the log with the files `local` accepts writes. Calls `went_offline` once, when the log goes offline."""
 
     def __init__(self, local: LocalLog, went_offline: Callable[[], object]) -> None:
         self.offline_reason: str | None = None
@@ -45,7 +44,9 @@ class Availability:
         self._local.check_open()
 
     def go_offline(self, what: str, error: BaseException) -> LogOfflineError:
-        """Take the log offline because of `error` and return the error to raise; the first reason stays."""
+        """Take the log offline because of `error`, and return the error to raise. If the log is offline already, the first reason
+        is kept.
+        """
         self._local.has_failed = True
         if self.offline_reason is None:
             self.offline_reason = f"{what}: {error}"
@@ -55,10 +56,10 @@ class Availability:
 
     @contextlib.contextmanager
     def writing(self, what: str) -> Iterator[None]:
-        """A context that refuses writes to an offline or closed log, and takes it offline after a disk error. `what` is for the
-        reason.
+        """A context that refuses writes to an offline or closed log, and takes the log offline after a disk error. `what` names
+        the write in the reason.
 
-        A shortage of descriptors does not take it offline, because such writes are not begun. Raises LogOfflineError;
+        A shortage of descriptors does not take the log offline, because such writes are not started. Raises LogOfflineError, and
         StorageError for a shortage, after which the write may be retried.
         """
         self.check_writable()

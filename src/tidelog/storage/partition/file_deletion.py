@@ -34,7 +34,7 @@ def delete_segment_files(segments: Iterable[LogSegment], scheduler: Scheduler | 
         if not segment.log.path.name.endswith(DELETED_SUFFIX):
             forget_time_map(segment)
             segment.change_file_suffixes("", DELETED_SUFFIX)
-            # Closing the last descriptor of a removed file frees its blocks, which takes a while: avoid that here.
+            # Closing the last descriptor of a removed file frees its blocks, which takes long: avoid that here.
             segment.give_descriptors_back()
     if scheduler is None:
         _remove(going)
@@ -54,7 +54,9 @@ def forget_time_map(segment: LogSegment) -> None:
 
 
 def _unlink(segments: list[LogSegment]) -> None:
-    """Remove the files by name, on any thread: large ones take long. Errors will recur in `_remove`."""
+    """Remove the files by name. Any thread may call it, because removing large files takes long. Errors will recur in
+    `_remove`.
+    """
     for segment in segments:
         for path in segment.paths:
             with contextlib.suppress(OSError):
@@ -62,7 +64,7 @@ def _unlink(segments: list[LogSegment]) -> None:
 
 
 def _remove(segments: list[LogSegment]) -> None:
-    """Remove each segment's files; one that cannot be removed does not prevent the others."""
+    """Remove each segment's files. If one segment cannot be removed, the others still are."""
     failed: StorageError | None = None
     for segment in segments:
         try:

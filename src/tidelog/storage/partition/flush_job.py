@@ -23,7 +23,7 @@ from tidelog.storage.segment.log_segment import LogSegment
 
 
 class FlushJob:
-    """Flushes `segments`, which have the records below `offset`, and the files beside them. Made on the log's thread."""
+    """Flushes `segments`, which have the records below `offset`, and the files beside them. Created on the log's thread."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class FlushJob:
         sync_files((*self._snapshots, *self._paths, self._directory))
 
     def take_back(self) -> None:
-        """Mark nothing as synced, because the job was abandoned."""
+        """Mark all files as not synced, because the job was abandoned."""
         for segment in self._segments:
             segment.sync_failed()
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Sync files and folders by name, skipping missing ones. On any thread. Raises StorageError."""
+    """Sync files and folders by name, skipping missing ones. Any thread may call it. Raises StorageError."""
     for path in paths:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

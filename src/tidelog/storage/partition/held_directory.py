@@ -2,7 +2,7 @@
 
 Other threads write small files of a log. Meanwhile the topic may be deleted, which renames its folder, and a topic of the same
 name may be created, with a new folder of the old name. A write by path would then give the new topic the old topic's id and
-leader epochs. `LogFlusher` makes one on the log's thread for each such write.
+leader epochs. `LogFlusher` creates a `HeldDirectory` on the log's thread for each such write.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tidelog.errors import StorageError
 from tidelog.storage.segment.descriptors import few_files, open_file
 
 _held: set[int] = set()
-"""The descriptors of the folders that are held, of all threads."""
+"""The descriptors of all folders that any thread holds."""
 
 
 class HeldDirectory:
-    """The folder that `path` names now. A context manager that closes the descriptor; so does its finalizer."""
+    """Holds the folder that `path` names now. A context manager: its end closes the descriptor, as does the finalizer."""
 
     @staticmethod
     def are_many() -> bool:
-        """Whether so many folders are held that other files may lack descriptors. Writes should wait then."""
+        """Whether so many folders are held that descriptors may run out for other files. If so, writes should wait."""
         return len(_held) >= few_files()
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class HeldDirectory:
     def replace_file(self, name: str, data: bytes) -> None:
         """Write `data` to ``<name>.tmp``, sync it and rename it to `name`, as `formats.checkpoints.replace_file` does by path.
 
-        On any thread. Raises StorageError.
+        Any thread may call it. Raises StorageError.
         """
         temporary = f"{name}.tmp"
         try:

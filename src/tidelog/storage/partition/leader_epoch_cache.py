@@ -3,14 +3,14 @@
 `formats.leader_epochs` has the rules; this owns the file.
 
 ===============  =====================================================================================
-assign           written and synced before it returns, and only if the epochs changed: no entry is ever missing
-assign_soon      changes memory at once; the caller writes `to_be_written` before it says that the epoch's first batch is on
-                 the disk. A crash before that recovers the batch, and finds the epoch in it
-truncations      change memory at once; the file is written by `defer` if there is one, else at once.
+assign           writes and syncs the file before it returns, but only if the epochs changed: no entry is ever missing
+assign_soon      changes memory at once; the caller runs `to_be_written` before it reports the epoch's first batch as being on
+                 disk. After a crash before that, recovery finds the epoch in the batch
+truncations      change memory at once; the file is written by `defer` if there is one, otherwise at once.
                  Entries that a crash leaves behind are harmless: loading truncates again
 ===============  =====================================================================================
 
-One thread at a time; used by `PartitionLog`, the loader and recovery.
+Not thread-safe. Used by `PartitionLog`, the loader and recovery.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ class LeaderEpochCache:
 
     @property
     def latest_epoch(self) -> int | None:
-        """The newest epoch."""
+        """The newest epoch; None if there are no epochs."""
         latest = self._epochs.latest
         return None if latest is None else latest.epoch
 
     @property
     def previous_epoch(self) -> int | None:
-        """The epoch before the newest one."""
+        """The epoch before the newest one; None if there is none."""
         return self._epochs.entries[-2].epoch if len(self._epochs.entries) > 1 else None
 
     def entry(self, epoch: int) -> EpochEntry | None:
-        """Return the entry of `epoch`."""
+        """Return the entry of `epoch`, or None if there is none."""
         return next((entry for entry in self._epochs.entries if entry.epoch == epoch), None)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -91,7 +91,7 @@ class LeaderEpochCache:
         return self._epochs.end_offset_for(epoch, log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Return the epoch of `offset`, None below the first."""
+        """Return the epoch of `offset`, or None for an offset below the first epoch."""
         return self._epochs.epoch_for_offset(offset)
 
     def assign_fast(self, epoch: int, start_offset: int) -> Literal[False] | None:
@@ -105,9 +105,9 @@ class LeaderEpochCache:
         return False if latest.epoch == epoch and latest.start_offset <= start_offset else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Store durably that `epoch` begins at `start_offset`; False if that is known.
+        """Store durably that `epoch` begins at `start_offset`. Return False if that was known already.
 
-        Contradicting entries are dropped from the end. Raises InvalidArgumentError for negative values, StorageError.
+        Contradicting entries at the end are dropped. Raises InvalidArgumentError for negative values, StorageError.
         """
         is_new = self._epochs.assign(epoch, start_offset)
         self._version += is_new
@@ -117,7 +117,7 @@ class LeaderEpochCache:
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether the file lacks epochs."""
+        """Whether the file lacks epochs that are in memory."""
         return self._version != self._written
 
     def assign_soon(self, epoch: int, start_offset: int) -> None:
@@ -125,9 +125,9 @@ class LeaderEpochCache:
         self._version += self._epochs.assign(epoch, start_offset)
 
     def to_be_written(self) -> EpochsWrite | None:
-        """Return a function that updates the file, on any thread; None if it is up to date. It raises StorageError.
+        """Return a function that updates the file on any thread and raises StorageError; None if the file is up to date.
 
-        A caller on another thread passes the function the folder, held since the call of `to_be_written`.
+        A caller on another thread passes to the function the folder, which it has held since it called `to_be_written`.
         """
         self._is_waiting = False
         if not self.is_unwritten:
@@ -173,7 +173,9 @@ class LeaderEpochCache:
             self._write_soon()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop epochs that end at or before `start_offset`; the epoch that covers it then starts there. Raises StorageError."""
+        """Drop epochs that end at or before `start_offset`; the epoch that contains `start_offset` then starts there. Raises
+        StorageError.
+        """
         earliest = self._epochs.earliest
         if earliest is not None and earliest.start_offset < start_offset:
             self._epochs.truncate_from_start(start_offset)
@@ -189,10 +191,10 @@ class LeaderEpochCache:
             self._write_soon()
 
     def cut_to(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Drop epochs outside the log; the file is updated with the next assigned epoch, or by `flush`.
+        """Drop epochs outside the log. The file is updated with the next assigned epoch, or by `flush`.
 
-        For loading: Kafka stores an epoch at the end of each log that it leads, which is dropped here, and a start with thousands
-        of partitions must not write as many files.
+        This is for loading. Kafka stores an epoch at the end of each log that it leads; that epoch is dropped here. The file is
+        not written, because a start with thousands of partitions must not write as many files.
         """
         before = list(self._epochs.entries)
         self._epochs.truncate_from_end(log_end_offset)
@@ -206,17 +208,17 @@ class LeaderEpochCache:
         self._write()
 
     def clear_soon(self) -> None:
-        """Drop all epochs; the file is written as after a truncation. Raises StorageError."""
+        """Drop all epochs. The file is written as after a truncation. Raises StorageError."""
         self._epochs.clear()
         self._version += 1
         self._write_soon()
 
     def clear(self) -> None:
-        """Drop all epochs in memory; the file stays."""
+        """Drop all epochs in memory; the file is not changed."""
         self._epochs.clear()
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self.path = directory / LEADER_EPOCH_CHECKPOINT
 
     def defer_to(self, defer: Defer) -> None:

@@ -2,13 +2,13 @@
 
 | | |
 |---|---|
-| `log_end_offset` | the next offset, at the end of the active segment |
-| `recovery_point` | everything below is on disk; never above the log end |
+| `log_end_offset` | the offset that the next record gets, at the end of the active segment |
+| `recovery_point` | all records below it are on disk; never above the log end |
 
 Invariants: there is always an active segment. The log end moves after the batches are in the file. A leftover file with the name
 of a new segment is removed before the segment is created. Removed segments are renamed at once and deleted later.
 
-High watermarks, producers and epochs belong to `PartitionLog`, the only caller. One thread at a time.
+High watermarks, producers and epochs belong to `PartitionLog`, the only caller. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -45,14 +45,16 @@ _SEGMENT_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFF
 
 INDEX_WRITE_BEHIND = 64
 INDEX_WRITE_DELAY_MS = 1000
-"""How many new index entries are collected in memory, or for how long: a write costs as much as the rest of an append.
+"""How many new index entries are collected in memory before they are written, and after how many ms they are written at the
+latest. A write of an index costs as much as the rest of an append.
 
-Look-ups use memory; recovery rebuilds the index; syncing, rolling or closing the segment writes them first.
+Look-ups use the entries in memory, and recovery rebuilds the index. Syncing, rolling or closing the segment writes the entries
+first.
 """
 
 
 class LocalLog:
-    """The segments of one partition, at least the active one."""
+    """The segments of one partition; there is always an active one."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class LocalLog:
         self.last_flush_ms = clock.now_ms()
         self.is_closed = False
         self.has_failed = False
-        """Whether the disk has failed: then nothing more is written."""
+        """Whether the disk has failed. If so, nothing more is written."""
         segments.active.index_write_behind = INDEX_WRITE_BEHIND
         budget = TimesBudget()
         for segment in segments:
@@ -97,11 +99,11 @@ class LocalLog:
 
     @property
     def unflushed_messages(self) -> int:
-        """How many offsets lie between the recovery point and the log end."""
+        """The number of offsets between the recovery point and the log end."""
         return self.log_end_offset - self.recovery_point
 
     def update_log_end_offset(self, offset: int) -> None:
-        """Set the log end; the recovery point is never after it."""
+        """Set the log end, and lower the recovery point if it is above the log end."""
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
 
@@ -121,9 +123,9 @@ class LocalLog:
             self._scheduler.schedule("write-indexes", self._write_indexes, delay_ms=INDEX_WRITE_DELAY_MS)
 
     def _write_indexes(self) -> None:
-        """Write the index files for readers of the folder; errors here recur where they matter.
+        """Write the index files for those who read the folder. Errors are ignored here; they recur where they matter.
 
-        Their descriptors are closed: between two such writes an active log needs one descriptor, not three.
+        The files' descriptors are closed: between two such writes, an active log needs one descriptor, not three.
         """
         self._has_index_write = False
         if not self.is_closed and not self.has_failed:
@@ -131,22 +133,22 @@ class LocalLog:
                 self.segments.active.finish_index_entries()
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a segment at `expected_next_offset`, or at the log end if that is higher; return it.
+        """Begin a segment at `expected_next_offset`, or at the log end if that is higher, and return it.
 
-        An empty active segment with the same base is recreated. Raises InvalidArgumentError if another segment has that base or a
-        higher one, and StorageError.
+        An empty active segment with the same base offset is recreated. Raises InvalidArgumentError if another segment has that
+        base offset or a higher one, and StorageError.
         """
         self.check_open()
         base_offset = max(expected_next_offset, self.log_end_offset)
         active = self.segments.active
         if base_offset == active.base_offset and active.size_bytes == 0:
-            logger.warning("%s: the empty segment %d is recreated", self.directory, base_offset)
+            logger.warning("%s: recreating the empty segment %d", self.directory, base_offset)
             segment = self.create_and_delete_segment(base_offset, active)
             self.update_log_end_offset(self.log_end_offset)
             return segment
         if base_offset <= active.base_offset:
             raise InvalidArgumentError(
-                "a new segment must begin after the others",
+                "a new segment must begin above the active segment",
                 path=self.directory,
                 found=base_offset,
                 expected=f"above {active.base_offset}",
@@ -160,7 +162,7 @@ class LocalLog:
     # --- flushes
 
     def flush(self, offset: int) -> None:
-        """Flush the segments with offsets from the recovery point up to `offset`, exclusive. Raises StorageError."""
+        """Flush the segments that have offsets from the recovery point to below `offset`. Raises StorageError."""
         if self.recovery_point > offset:
             return
         segments = self.segments.values(self.recovery_point, offset)
@@ -205,7 +207,7 @@ class LocalLog:
         if start_offset > self.log_end_offset or segment is None:
             first = self.segments.first
             raise OffsetOutOfRangeError(
-                "no such offset",
+                "the log does not contain the offset",
                 path=self.directory,
                 found=start_offset,
                 expected=f"{0 if first is None else first.base_offset} to {self.log_end_offset}",
@@ -248,7 +250,9 @@ class LocalLog:
         return found._replace(aborted_transactions=aborted)
 
     def _collect_aborted(self, segment: LogSegment, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """Return the aborted transactions from the indexes, from `segment` on to the one that completes the answer."""
+        """Return the aborted transactions from the transaction indexes: that of `segment` and later ones, until the answer is
+        complete.
+        """
         aborted: list[AbortedTxn] = []
         one: LogSegment | None = segment
         while one is not None:
@@ -260,7 +264,7 @@ class LocalLog:
     # --- removal
 
     def truncate_to(self, target_offset: int) -> list[LogSegment]:
-        """Truncate the log to `target_offset`; return the removed segments, which begin above it."""
+        """Truncate the log to `target_offset`. Return the removed segments, which begin above it."""
         self.check_open()
         removed = [segment for segment in self.segments.values() if segment.base_offset > target_offset]
         self.remove_and_delete_segments(reversed(removed))  # From the end: a crash in between leaves no hole.
@@ -271,7 +275,7 @@ class LocalLog:
         return removed
 
     def truncate_fully_and_start_at(self, offset: int) -> list[LogSegment]:
-        """Remove everything and begin an empty segment at `offset`; return the removed segments."""
+        """Remove all segments and begin an empty one at `offset`. Return the removed segments."""
         self.check_open()
         removed = list(self.segments.values())
         self.remove_and_delete_segments(removed[:-1])
@@ -280,7 +284,7 @@ class LocalLog:
         return removed
 
     def create_and_delete_segment(self, base_offset: int, old: LogSegment) -> LogSegment:
-        """Replace `old` with a new empty segment, so that there is always one; return it."""
+        """Replace `old` with a new empty segment, so that the log is never without a segment. Return the new one."""
         same_base = base_offset == old.base_offset
         if same_base:
             forget_time_map(old)
@@ -300,7 +304,9 @@ class LocalLog:
         self._delete_files(segments, asynchronous=asynchronous)
 
     def replacing_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> Replacing:
-        """Replace segments with cleaned ones; return the old segments whose base no new one has (`segment_replacement`)."""
+        """Replace segments with cleaned ones. Return the old segments whose base offset no new segment has
+        (`segment_replacement`).
+        """
         self.check_open()
         delay_ms = self.config.file_delete_delay_ms
         return replacing_segments(self.segments, new, old, self.directory, self._scheduler, delay_ms)
@@ -325,7 +331,9 @@ class LocalLog:
                 segment.update_parent_dir(directory)
 
     def close(self) -> None:
-        """Finish every segment's files. Idempotent. Raises the first StorageError, after all were tried."""
+        """Finish every segment's files. Idempotent. Raises the first StorageError, but only after trying to close all
+        segments.
+        """
         active = self.segments.active
         if active.size_bytes and not self.is_closed:
             # Indexes are created on demand; a start after a clean shutdown needs them.
@@ -382,7 +390,7 @@ class LocalLog:
         for suffix in _SEGMENT_SUFFIXES:
             path = self.directory / file_name(base_offset, suffix)
             if path.exists():
-                logger.warning("%s was left over from an earlier segment: removed", path)
+                logger.warning("removed %s, which was left over from an earlier segment", path)
                 try:
                     path.unlink()
                 except OSError as error:

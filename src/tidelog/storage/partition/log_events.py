@@ -5,10 +5,10 @@
 | `segment_finished` | a segment gets no more records: it rolled, or compaction has put it in place | `time_map_writer` |
 | `before_truncation` | the log is about to be truncated | compaction, which stops working on it |
 | `after_truncation` | the log was truncated | the cleaner's checkpoint |
-| `before_removal` | its folder is about to be renamed for removal | compaction |
-| `went_offline` | the log can no longer be written | code that reports it to clients |
+| `before_removal` | the log's folder is about to be renamed for removal | compaction |
+| `went_offline` | the log no longer accepts writes | code that reports it to clients |
 
-`LogEvents` itself ignores all events: it is for logs without an owner. `log_manager` makes the one that handles them.
+`LogEvents` itself ignores all events: it is for logs without an owner. `log_manager` creates the subclass that handles them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog.storage.segment.log_segments import LogSegments
 
 
 class ReportingLog(Protocol):
-    """What a listener needs from a log."""
+    """The part of a log's interface that listeners need."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -37,22 +37,24 @@ class ReportingLog(Protocol):
 
 
 class LogEvents:
-    """Subclasses override the events that they need. They must not raise, and must not change the log."""
+    """Handles the events of logs. Subclasses override the methods that they need. Methods must not raise, and must not change the
+    log.
+    """
 
     def segment_finished(self, log: ReportingLog, segment: LogSegment) -> None:
-        """`segment` of `log` gets no more records."""
+        """Called when `segment` of `log` gets no more records."""
 
     def before_truncation(self, log: ReportingLog) -> None:
-        """`log` is about to be truncated."""
+        """Called when `log` is about to be truncated."""
 
     def after_truncation(self, log: ReportingLog) -> None:
-        """`log` was truncated."""
+        """Called when `log` has been truncated."""
 
     def before_removal(self, key: TopicPartition) -> None:
-        """A partition is about to be removed."""
+        """Called when a partition is about to be removed."""
 
     def went_offline(self, log: ReportingLog) -> None:
-        """`log` has met an I/O error."""
+        """Called when `log` has met an I/O error and gone offline."""
 
 
 NO_EVENTS = LogEvents()

@@ -7,7 +7,7 @@
 | `flush_soon` | the same | for appends that are answered when they are on disk (`when_flushed`) |
 | `write_soon` | the same | for the small files beside the segments, without a sync |
 
-After a disk error the log goes offline. `PartitionLog` owns one. One thread at a time.
+After a disk error the log goes offline. Each `PartitionLog` has a `LogFlusher`. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.storage.segment.descriptors import is_shortage
 logger = logging.getLogger("tidelog.storage")
 
 RETRY_MS = 10
-"""When small files are written that had to wait for open files."""
+"""The delay, in ms, of writes of small files that were put off because too many files are open."""
 
 Flushed = Callable[[bool], object]
 """Called after a flush, with True if it failed."""
@@ -48,7 +48,7 @@ class LogFlusher:
         scheduler: Scheduler,
     ) -> None:
         self.is_awaited = False
-        """Whether a flush requested by appends is in progress; producers are answered after it, see `when_flushed`."""
+        """Whether a flush requested by appends is in progress. Producers are answered after it: see `when_flushed`."""
         self._local = local
         self._leader_epochs = leader_epochs
         self._metadata_file = metadata_file
@@ -64,7 +64,7 @@ class LogFlusher:
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
         """Flush the log up to the offset `up_to` (exclusive; default: all of it), and move the recovery point.
 
-        With `force_active` an active segment without records is flushed as well, which a clean shutdown needs. Raises
+        With `force_active`, an active segment without records is flushed as well, which a clean shutdown needs. Raises
         LogOfflineError.
         """
         local = self._local
@@ -81,7 +81,7 @@ class LogFlusher:
                 local.mark_flushed(offset)
 
     def flush_rolled(self, up_to: int, snapshot: Path | None) -> None:
-        """Flush the segments below `up_to`, and a producer snapshot, of a log that may be closed by now."""
+        """Flush the segments below `up_to`, and a producer snapshot. The log may have been closed by now."""
         if self._availability.is_writable:
             self.flush_aside(up_to=up_to, snapshots=() if snapshot is None else (self._local.directory / snapshot.name,))
 
@@ -99,10 +99,10 @@ class LogFlusher:
         self._scheduler.aside(job.work, lambda result: self._flushed(job, result))
 
     def flush_soon(self) -> None:
-        """Begin to flush the log up to its end; `is_awaited` until that is done.
+        """Begin to flush the log up to its end. `is_awaited` is True until that is done.
 
-        Records appended meanwhile are flushed together. Without threads it is done when this returns. Raises LogOfflineError,
-        StorageError.
+        Records appended meanwhile are flushed together afterwards. Without other threads, the flush is done when this returns.
+        Raises LogOfflineError, StorageError.
         """
         if self._scheduler.elsewhere is None:
             self.flush()
@@ -113,7 +113,9 @@ class LogFlusher:
             self.flush_aside()
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Call `callback` once the log's present content is on disk, perhaps at once, with True if the flush failed."""
+        """Call `callback` once the log's present content is on disk, perhaps at once. Its argument is True if the flush has
+        failed.
+        """
         if not self.is_awaited:
             callback(self._availability.is_offline)
         else:
@@ -123,8 +125,8 @@ class LogFlusher:
     def write_soon(self) -> None:
         """Write pending leader epochs and the topic id, on another thread if there is one.
 
-        If that fails the log goes offline. If the process has too few open files left, it is done a little later. Raises
-        StorageError without threads.
+        If the write fails, the log goes offline. If too many files are open, the write is done a little later. Without other
+        threads, raises StorageError.
         """
         if self._scheduler.elsewhere is None:
             self._metadata_file.maybe_flush()
@@ -161,7 +163,9 @@ class LogFlusher:
         if isinstance(result, BaseException):
             job.take_back()
             if is_shortage(result):
-                logger.error("%s: not flushed, the process has too many open files: %s", self._local.directory, result)
+                logger.error(
+                    "%s: could not flush, because the process has too many open files: %s", self._local.directory, result
+                )
             elif not self._local.is_closed:
                 self._availability.go_offline("flush", result)
         elif self._availability.is_writable:

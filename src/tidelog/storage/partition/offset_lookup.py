@@ -1,9 +1,9 @@
 """Offsets by time in a log that this process writes: the answers to ListOffsets (KIP-79, KIP-734; spec §13).
 
-The targets are those of `reader.offset_targets`, and the answers equal those of `reader.time_search`, which searches any folder;
-this uses the segments in memory and their indexes. Both differ from Kafka in two points. If the segment that Kafka picks has no
-match, Kafka answers "none", while this search continues with the next segment. And a record below the log start is not the latest
-of the log. So "none" is always true.
+The targets are those of `reader.offset_targets`. This search uses the segments in memory and their indexes; its answers equal
+those of `reader.time_search`, which searches any folder. Both differ from Kafka in two points. If the segment that Kafka picks
+has no match, Kafka answers "none", but this search continues with the next segment. And a record below the log start never counts
+as the latest record. Therefore the answer "none" is always true.
 
 For a consumer (`fetch_offset_for_timestamp`, spec §13.2) the log ends at the high watermark or the last stable offset: later
 records are not found, and LATEST returns that end.
@@ -30,11 +30,11 @@ from tidelog.storage.segment.log_segment import LogSegment, TimestampAndOffset
 from tidelog.storage.segment.log_segments import LogSegments
 
 CHECKED_AT_ONCE = 4
-"""How many segments' time indexes are checked in one call within `non_blocking`; further ones are left to another thread."""
+"""How many segments' time indexes are checked in one call within `non_blocking`; the others are left to another thread."""
 
 
 class WrittenLog(Searched, Protocol):
-    """The part of a written log that is needed for searches."""
+    """The part of a written log's interface that searches need."""
 
     clock: Clock
     segments: LogSegments
@@ -45,7 +45,7 @@ class WrittenLog(Searched, Protocol):
 
 
 def fetch_offset_by_timestamp(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
-    """Return the offset for `timestamp` (ms, or a special value), None if no record is at or after that time.
+    """Return the offset for `timestamp` (ms, or a special value), or None if there is no record at or after that time.
 
     Raises UnsupportedForMessageFormatError for anything but EARLIEST and LATEST if the topic's format is v0;
     UnsupportedVersionError for an unknown negative value; CorruptDataError, StorageError.
@@ -96,7 +96,9 @@ def legacy_fetch_offsets_before(log: WrittenLog, timestamp: int, max_offsets: in
 
 
 def _checked(segments: Iterable[LogSegment]) -> Iterator[LogSegment]:
-    """Yield segments whose largest timestamp was checked against the log; few at once on a thread that serves clients."""
+    """Yield segments whose largest timestamp was checked against the log. On a thread that serves clients, only a few are
+    checked.
+    """
     unchecked = 0
     for segment in segments:
         if not segment.is_largest_checked:
@@ -116,7 +118,7 @@ def _find_time(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
 
 
 def _find_max(log: WrittenLog) -> TimestampAndOffset | None:
-    """Return the record at or above the log start with the largest timestamp, the first one of several."""
+    """Return the record at or above the log start with the largest timestamp; if several have it, the first of them."""
     start = log.log_start_offset
     # Among equal ones the earliest segment comes first.
     for segment in sorted(_checked(log.segments.values(start)), key=lambda one: -one.check_largest_timestamp().timestamp):
@@ -140,7 +142,7 @@ def _first_with(segment: LogSegment, timestamp: int, headers: Iterator[BatchHead
 
 
 def _largest_in(segment: LogSegment, header: BatchHeader, start: int, at_least: int) -> TimestampAndOffset | None:
-    """Return the record of a batch at or above `start` with the largest timestamp, the first one of several."""
+    """Return the record of a batch at or above `start` with the largest timestamp; if several have it, the first of them."""
     batch = segment.log.read_batch(header)
     record = segment.searched.find(
         (header, start), lambda limit: max_timestamp_record(header, batch, start, path=segment.log.path, limit_bytes=limit)
@@ -151,8 +153,8 @@ def _largest_in(segment: LogSegment, header: BatchHeader, start: int, at_least: 
 
 
 def _largest_of_all(log: WrittenLog, start: int) -> TimestampAndOffset | None:
-    """Return the first record with the largest timestamp, at or above `start`. Later segments are searched only if they have
-    a larger one.
+    """Return the first record with the largest timestamp, at or above `start`. Later segments are searched only if they have a
+    larger timestamp.
     """
     best: TimestampAndOffset | None = None
     for segment in log.segments.values(start):
@@ -166,7 +168,7 @@ def _largest_of_all(log: WrittenLog, start: int) -> TimestampAndOffset | None:
 
 
 def _largest_from(segment: LogSegment, start: int) -> TimestampAndOffset | None:
-    """Return the record of a segment at or above `start` with the largest timestamp, the first one of several."""
+    """Return the record of a segment at or above `start` with the largest timestamp; if several have it, the first of them."""
     place = segment.translate_offset(max(start, segment.base_offset))
     if place is None:
         return None

@@ -7,19 +7,19 @@
 | `producer_state` | producers and their snapshots |
 | `leader_epochs` | epochs and their checkpoint |
 | `metadata_file` | the topic's id |
-| `availability` | whether it is writable, or offline |
+| `availability` | whether the log accepts writes, or is offline |
 | `flusher` | what is flushed, and when |
 | `appends` | the steps of an append |
 | `removals` | removal of records: retention, DeleteRecords, truncation, compaction |
 
-`offset_lookup` finds offsets by time. The parts get the other parts that they need, not the log.
+`offset_lookup` finds offsets by time. Each part gets the other parts that it needs, not the log.
 
 Invariants
     * Once an append returns, its records are in the log at the returned offsets; a failed append leaves nothing.
     * Offsets grow; log start ≤ last stable offset ≤ high watermark ≤ log end.
     * After an I/O error nothing more is written (LogOfflineError, with the reason), but the log can be read.
 
-`loader.load` makes it. One thread at a time, without locks; later work waits in the scheduler for its owner's tick.
+`loader.load` creates the log. Not thread-safe: it has no locks. Deferred work waits in the scheduler for the owner's tick.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ PRODUCER_EXPIRATION_CHECK_MS = 600_000
 
 
 class PartitionLog:
-    """One partition's log: append, read, look up, truncate, flush, retention. `segments` has at least the active one."""
+    """One partition's log: append, read, look up, truncate, flush, retention. `segments` has at least the active segment."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset."""
+        """The offset that the next record gets."""
         return self.local.log_end_offset
 
     @property
@@ -161,17 +161,17 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """The end for read_uncommitted."""
+        """The offset at which reads with read_uncommitted end."""
         return self.watermarks.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The end for read_committed."""
+        """The offset at which reads with read_committed end."""
         return self.watermarks.last_stable_offset
 
     @property
     def recovery_point(self) -> int:
-        """Everything below is on disk."""
+        """All records below this offset are on disk."""
         return self.local.recovery_point
 
     # --- offline
@@ -187,7 +187,7 @@ class PartitionLog:
         return self._availability.is_offline
 
     def go_offline(self, what: str, error: BaseException) -> LogOfflineError:
-        """Take the log offline because of `error` and return the error to raise; the first reason stays."""
+        """Take the log offline because of `error`, and return the error to raise. The first reason is kept."""
         return self._availability.go_offline(what, error)
 
     def writing(self, what: str) -> contextlib.AbstractContextManager[None]:
@@ -205,27 +205,27 @@ class PartitionLog:
         is_hurried: bool = False,
         prepared: Prepared | None = None,
     ) -> AppendInfo:
-        """Assign offsets and timestamps to the records, and append them, see `Appends.as_leader`."""
+        """Assign offsets and timestamps to the records, and append them: see `Appends.as_leader`."""
         return self._appends.as_leader(records, leader_epoch, origin, is_hurried, prepared)
 
     def prepare_append(
         self, records: Bytes, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> Callable[[], Prepared]:
-        """Return the part of an append that decompresses, checks and converts records, see `Appends.prepare`."""
+        """Return the part of an append that decompresses, checks and converts records: see `Appends.prepare`."""
         return self._appends.prepare(records, leader_epoch, origin)
 
     def append_as_follower(self, records: Bytes, leader_epoch: int | None = None) -> AppendInfo:
-        """Append batches as received from the leader of `leader_epoch`, see `Appends.as_follower`."""
+        """Append batches as received from the leader of `leader_epoch`: see `Appends.as_follower`."""
         return self._appends.as_follower(records, leader_epoch)
 
     def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
-        """Store that a leader's epoch begins at an offset, when it becomes the leader. Raises LogOfflineError."""
+        """Store the start of an epoch, when this broker becomes the leader in it. Raises LogOfflineError."""
         if self.config.magic >= 2:
             with self.writing("store a leader epoch"):
                 self.leader_epochs.assign(leader_epoch, start_offset)
 
     def note_leader_epoch_soon(self, leader_epoch: int, start_offset: int) -> None:
-        """Store the epoch at once in memory, and soon in the file. A crash may lose an epoch without records."""
+        """Store the epoch in memory at once, and in the file soon. A crash may lose an epoch without records."""
         if self.config.magic >= 2:
             with self.writing("store a leader epoch"):
                 self.leader_epochs.assign_soon(leader_epoch, start_offset)
@@ -270,23 +270,23 @@ class PartitionLog:
     legacy_fetch_offsets_before = offset_lookup.legacy_fetch_offsets_before
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) of the last epoch at or below `leader_epoch`, None if unknown (spec §14)."""
+        """Return the last epoch at or below `leader_epoch` and its end offset, or None if unknown (spec §14)."""
         found = self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
         return None if found[0] == UNDEFINED_EPOCH else found
 
     # --- watermarks
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
-        """Set the high watermark, within the log; return the new one."""
+        """Set the high watermark, limited to the log's offsets, and return it."""
         return self.watermarks.update_high_watermark(offset)
 
     # --- rolls and flushes
 
     def roll(self, expected_next_offset: int = 0, *, by_time: bool = False) -> LogSegment:
-        """Begin a new segment, at `expected_next_offset` or the log end, whichever is higher; return it.
+        """Begin a new segment at `expected_next_offset` or the log end, whichever is higher, and return it.
 
-        A producer snapshot is written for its base; the next tick flushes the segments before it. Raises InvalidArgumentError if
-        a segment begins there already, LogOfflineError.
+        A producer snapshot is written for the segment's base offset; the next tick flushes the segments before it. Raises
+        InvalidArgumentError if a segment begins there already, LogOfflineError.
         """
         with self.writing("roll"):
             finished = self.segments.active
@@ -303,11 +303,11 @@ class PartitionLog:
 
     @property
     def is_flush_awaited(self) -> bool:
-        """Whether a flush requested by appends is in progress; producers are answered after it, see `when_flushed`."""
+        """Whether a flush requested by appends is in progress. Producers are answered after it: see `when_flushed`."""
         return self._flusher.is_awaited
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Call `callback` once the log's present content is on disk, perhaps at once, with True if the flush failed."""
+        """Call `callback` once the log's present content is on disk, perhaps at once, with True if the flush has failed."""
         self._flusher.when_flushed(callback)
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
@@ -315,13 +315,13 @@ class PartitionLog:
         self._flusher.flush(force_active=force_active, up_to=up_to)
 
     def flush_aside(self) -> None:
-        """Flush it, on another thread if there is one. Raises LogOfflineError, StorageError."""
+        """Flush the log, on another thread if there is one. Raises LogOfflineError, StorageError."""
         self._flusher.flush_aside()
 
     # --- removal
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
-        """Move the log start forward; False if it is already there. Raises OffsetOutOfRangeError above the high watermark."""
+        """Move the log start forward; False if that changes nothing. Raises OffsetOutOfRangeError above the high watermark."""
         return self._removals.maybe_increment_log_start_offset(offset)
 
     def delete_records(self, offset: int) -> int:
@@ -338,15 +338,15 @@ class PartitionLog:
         return self._removals.delete_old_segments(limit)
 
     def producers_at(self, offset: int) -> Generator[None, None, ProducerStateManager | None]:
-        """Return the producer state after a truncation to `offset`, for `truncate_to`; nothing is changed.
+        """Return the producer state after a truncation to `offset`, for `truncate_to`. Nothing is changed.
 
-        It reads the batches since the last snapshot, some in each step. If the log changes meanwhile the result is useless.
+        Each step reads some of the batches since the last snapshot. If the log changes meanwhile, the result must not be used.
         Raises CorruptBatchError, StorageError.
         """
         return self._removals.producers_at(offset)
 
     def truncate_to(self, target_offset: int, known: ProducerStateManager | None = None) -> bool:
-        """Truncate the log to `target_offset`, at a batch's start; False if it ends there or before.
+        """Truncate the log to `target_offset`, which must be the start of a batch. Return False if the log ends at or below it.
 
         `known` is the result of `producers_at` for this offset; without it all batches since the last snapshot are read here.
         Raises InvalidArgumentError for a negative offset, LogOfflineError.
@@ -359,7 +359,7 @@ class PartitionLog:
         return is_cut
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Remove everything and continue at `offset`; the log start is `offset`, or `log_start_offset`. Raises
+        """Remove all records and continue at `offset`; the log start is `log_start_offset` or `offset`. Raises
         LogOfflineError.
         """
         self._appends.append_time.forget()
@@ -370,9 +370,9 @@ class PartitionLog:
     def replacing_segments(
         self, new: Iterable[LogSegment], old: Iterable[LogSegment]
     ) -> Generator[Callable[[], object], None, None]:
-        """Replace segments with cleaned ones (``….cleaned``), see `segment_replacement`. Raises LogOfflineError.
+        """Replace segments with cleaned ones (``….cleaned``): see `segment_replacement`. Raises LogOfflineError.
 
-        Yields functions to be called, on any thread, before it continues.
+        Yields functions; the caller must call each of them, on any thread, before it continues.
         """
         coming = list(new)
         yield from self._removals.replacing_segments(coming, old)
@@ -392,7 +392,7 @@ class PartitionLog:
     # --- the end
 
     def rename_dir(self, directory: Path) -> None:
-        """Rename the partition's folder to `directory`, and update all paths; works for an offline log too, which may be deleted.
+        """Rename the partition's folder to `directory`, and update all paths. Works for an offline log too, which may be deleted.
 
         Raises LogOfflineError, StorageError.
         """
@@ -425,7 +425,7 @@ class PartitionLog:
             raise
 
     def close_handlers(self) -> None:
-        """Close the descriptors without changing the files: the disk has failed, or the folder will be removed."""
+        """Close the descriptors without changing the files, because the disk has failed or the folder will be removed."""
         self._expiration.cancel()
         self.local.close_handlers()
 
@@ -446,5 +446,5 @@ class PartitionLog:
         warn_of_wide_limits(config, self.directory.parent, self.topic_partition.topic)
 
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Set the topic's id; it is written with the next append. Raises InconsistentTopicIdError."""
+        """Set the topic's id, which is written with the next append. Raises InconsistentTopicIdError."""
         self.metadata_file.record(topic_id)

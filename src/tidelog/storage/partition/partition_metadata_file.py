@@ -1,8 +1,8 @@
 """``partition.metadata`` of a written log: the topic's id, written before the first record (spec §5.1, §7; KIP-516).
 
-The id is set at once and written lazily: with the next append, close or rename, whichever is first. So thousands of new
-partitions cost no file writes before they are used, and a folder with records always has its topic's id.
-`formats.partition_metadata` has the format. `PartitionLog` owns one.
+The id is set at once and written lazily: with the next append, close or rename, whichever is first. Thousands of new partitions
+therefore cost no file writes before they are used, and a folder with records always has its topic's id.
+`formats.partition_metadata` has the format. Each `PartitionLog` has a `PartitionMetadataFile`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from tidelog.storage.partition.held_directory import HeldDirectory
 
 
 class PartitionMetadataFile:
-    """The file of one partition. `topic_id` is its present or future content; `is_dirty` while it must still be written."""
+    """The file of one partition. `topic_id` is its present or future content; `is_dirty` is True while the id must still be
+    written.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Read the file, if it exists. Raises CorruptCheckpointError, StorageError."""
@@ -26,7 +28,7 @@ class PartitionMetadataFile:
         self.is_dirty = False
 
     def record(self, topic_id: uuid.UUID) -> None:
-        """Set the topic's id. Raises InconsistentTopicIdError if another one is known."""
+        """Set the topic's id. Raises InconsistentTopicIdError if a different id is known."""
         if self.topic_id is None:
             self.topic_id = topic_id
             self.is_dirty = True
@@ -48,5 +50,5 @@ class PartitionMetadataFile:
             self.is_dirty = False
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self.path = directory / self.path.name

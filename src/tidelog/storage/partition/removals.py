@@ -1,14 +1,14 @@
 """Removes records from a log: at its start (DeleteRecords, retention), at its end (truncation), within it (compaction; spec §5.6,
 §8).
 
-| `truncate_to(target)`, for a follower whose leader has other records | removes |
+| `truncate_to(target)`, for a follower whose leader has different records | removes |
 |---|---|
 | target ≥ log end | only an epoch that begins there |
 | target < the first segment's base | everything; the log restarts at the target |
-| otherwise | batches from the one with the target on, segments above it, their snapshots and epochs; may lower the log start |
+| otherwise | the batch with the target and all later batches, with their snapshots and epochs; may lower the log start |
 
-The producer state is then that of the remaining records: from the last snapshot at or below the target, and the batches since.
-`retention` decides which segments are old. `PartitionLog` owns one `Removals`.
+Afterwards the producer state is that of the remaining records: the last snapshot at or below the target, and later batches.
+`retention` decides which segments are old. Each `PartitionLog` has a `Removals`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ logger = logging.getLogger("tidelog.storage")
 RECORD_BATCH_MAGIC = 2
 
 HIGH_WATERMARK = -1
-"""`delete_records` up to the current high watermark."""
+"""The offset that makes `delete_records` delete up to the current high watermark."""
 
 
 class Removals:
-    """Removes records from one log. `roll` begins a new segment."""
+    """Removes records from one log. `roll` begins a new segment in that log."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class Removals:
         """See `PartitionLog.delete_records`."""
         if not self._local.config.is_deleted:
             raise InvalidArgumentError(
-                "records of a topic that is only compacted cannot be deleted",
+                "records cannot be deleted from a topic that is only compacted",
                 path=self._local.directory,
                 found=self._local.config.cleanup_policy,
             )
         wanted = self._watermarks.high_watermark if offset == HIGH_WATERMARK else offset
         if wanted < 0:
-            raise OffsetOutOfRangeError("a negative offset to delete to", path=self._local.directory, found=offset)
+            raise OffsetOutOfRangeError("the offset to delete up to is negative", path=self._local.directory, found=offset)
         self.maybe_increment_log_start_offset(wanted)
 
     def delete_old_segments(self, limit: int | None) -> int:
@@ -103,7 +103,7 @@ class Removals:
                 limit=limit,
             )
             for segment, reason in going:
-                logger.info("%s: segment %d is deleted (%s)", local.directory, segment.base_offset, reason.value)
+                logger.info("%s: deleting segment %d (%s)", local.directory, segment.base_offset, reason.value)
             if going:
                 self._delete_first([segment for segment, _ in going])
             return len(going)
@@ -120,7 +120,9 @@ class Removals:
         self.delete_producer_snapshots(going)
 
     def _increment_log_start_offset(self, offset: int) -> bool:
-        """Move the log start forward to `offset`; False if it is there or later. The caller has checked the offset."""
+        """Move the log start forward to `offset`. Return False if it is at `offset` or above. The caller has checked the
+        offset.
+        """
         marks = self._watermarks
         if offset <= marks.log_start_offset:
             return False
@@ -143,10 +145,10 @@ class Removals:
         """See `PartitionLog.truncate_to`."""
         local, marks = self._local, self._watermarks
         if target_offset < 0:
-            raise InvalidArgumentError("a negative offset to truncate to", path=local.directory, found=target_offset)
+            raise InvalidArgumentError("the offset to truncate to is negative", path=local.directory, found=target_offset)
         with self._availability.writing("truncate"):
             if target_offset >= local.log_end_offset:
-                # The leader may have another epoch at the log end than we have stored.
+                # At the log end, the leader may have a different epoch than the one stored here.
                 self._leader_epochs.truncate_from_end(local.log_end_offset)
                 return False
             first = local.segments.first
@@ -166,9 +168,9 @@ class Removals:
         """See `PartitionLog.truncate_fully_and_start_at`."""
         local, marks = self._local, self._watermarks
         if offset < 0:
-            raise InvalidArgumentError("a negative offset to start at", path=local.directory, found=offset)
+            raise InvalidArgumentError("the offset to start at is negative", path=local.directory, found=offset)
         with self._availability.writing("truncate"):
-            logger.info("%s: everything is removed, it continues at %d", local.directory, offset)
+            logger.info("%s: removing all records; the log continues at offset %d", local.directory, offset)
             local.truncate_fully_and_start_at(offset)
             self._leader_epochs.clear_soon()
             self._producer_state.truncate_fully_and_start_at(offset)

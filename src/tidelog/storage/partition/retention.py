@@ -1,4 +1,4 @@
-"""Which segments retention deletes: below the log start, by size, by time (spec §8).
+"""Decides which segments retention deletes: below the log start, by size, by time (spec §8).
 
 | rule, in this order | applies | a segment is deleted while |
 |---|---|---|
@@ -6,12 +6,12 @@
 | size | cleanup.policy has delete, retention.bytes ≥ 0 | the log without it is still at least retention.bytes |
 | time | cleanup.policy has delete, retention.ms ≥ 0 | now - its largest timestamp > retention.ms |
 
-For each rule: the oldest first, up to the first that stays; never past the high watermark; never an empty last segment. So a
-single record of next year keeps its segment and all after it.
+Each rule deletes the oldest segments first, up to the first segment that stays; never past the high watermark, and never an empty
+last segment. A single record with a timestamp of next year therefore keeps its segment and all later ones.
 
-A segment's largest timestamp is the last entry of its time index. Before a segment is deleted by it, the headers of the batches
-after that entry are read, and a larger timestamp counts: an index that lost its tail must not cost records. If no record has a
-timestamp, the file's time counts, as in Kafka.
+A segment's largest timestamp is the last entry of its time index. Before a segment is deleted because of that entry, the headers
+of the batches after the entry are read, and a larger timestamp counts: an index that lost its tail must not cause the loss of
+records. If no record has a timestamp, the file's modification time counts, as in Kafka.
 
 The rules are pure functions of `SegmentFacts`, so that the command line can apply them to any folder; `removals` deletes.
 """
@@ -110,9 +110,10 @@ def facts_of(segments: Sequence[LogSegment], log_end_offset: int) -> list[Segmen
 
 
 def largest_timestamp_checked(segment: LogSegment, needed_ms: int) -> int:
-    """Return a segment's largest timestamp (ms), or its file's time if no record has one.
+    """Return a segment's largest timestamp (ms), or its file's modification time if no record has a timestamp.
 
-    The time index is trusted if it reaches `needed_ms`; otherwise the batches after its last entry are checked as well.
+    The time index is trusted if its last timestamp is at least `needed_ms`; otherwise the batches after its last entry are
+    checked.
     """
     largest = segment.largest_record_timestamp
     if largest is not None and largest >= needed_ms:
@@ -120,10 +121,17 @@ def largest_timestamp_checked(segment: LogSegment, needed_ms: int) -> int:
     try:
         checked = segment.check_largest_timestamp().timestamp
     except CorruptDataError as error:
-        logger.warning("%s: its largest timestamp is taken from its index: %s", segment.log.path, error)
+        logger.warning(
+            "%s: using the time index's largest timestamp unchecked, because the segment is damaged: %s", segment.log.path, error
+        )
         return segment.largest_timestamp
     if largest is not None and checked > largest:
-        logger.warning("%s: ends at %d, a batch after that at %d", segment.time_index.path, largest, checked)
+        logger.warning(
+            "%s: the last entry has timestamp %d, but a later batch has timestamp %d, which is used",
+            segment.time_index.path,
+            largest,
+            checked,
+        )
     return checked if checked >= 0 else segment.log.modified_ms
 
 
@@ -137,7 +145,7 @@ def due_segments(
     log_end_offset: int,
     limit: int | None = None,
 ) -> list[tuple[LogSegment, Reason]]:
-    """Return the segments of a log to delete, oldest first, at most `limit`, and why."""
+    """Return the segments of a log to delete, each with the reason, oldest first, at most `limit`."""
     by_base = {segment.base_offset: segment for segment in segments}
     needed_ms = now_ms - config.retention_ms
     going = due(

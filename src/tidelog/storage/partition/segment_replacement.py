@@ -4,13 +4,16 @@
 |---|---|---|---|
 | before | ``.cleaned`` | in place | removes the new ones |
 | 1 | ``.cleaned`` → ``.swap``, from the last to the first | in place | while a ``.cleaned`` is left: removes the new ones |
-| 2 | ``.swap`` | → ``.deleted`` | from here on: finishes |
-| 3 | ``.swap`` → their names | ``.deleted`` | finishes |
+| 2 | ``.swap`` | → ``.deleted`` | finishes the replacement |
+| 3 | ``.swap`` → their names | ``.deleted`` | finishes the replacement |
 
-The folder is synced after each step, so that a power loss keeps their order. An owner with threads lets one of them wait for
-that. A replacement that is aborted (`ReplacementAbortedError` is thrown into it) before step 2 removes the new files; later it is
-completed. One that is only closed leaves the files as a crash does: the folder may belong to another owner by then. Compaction
-and the split of an overflowed segment use this; the caller removes the producer snapshots of the returned segments.
+The folder is synced after each step, so that the steps stay in order after a power loss. An owner with threads waits for the sync
+on another thread.
+
+To abort a replacement, `ReplacementAbortedError` is thrown into it: before step 2 it then removes the new files, later it is
+completed. A replacement that is only closed leaves the files as a crash does, because the folder may belong to another owner by
+then. Compaction and the split of an overflowed segment use this; the caller removes the producer snapshots of the returned
+segments.
 """
 
 from __future__ import annotations
@@ -31,11 +34,13 @@ from tidelog.storage.segment.log_segments import LogSegments
 T = TypeVar("T")
 
 Replacing = Generator[Callable[[], object], None, list[LogSegment]]
-"""Yields functions to be called, on any thread, before it continues."""
+"""Yields functions; the caller must call each of them, on any thread, before it continues."""
 
 
 class ReplacementAbortedError(Exception):
-    """Thrown into a replacement's steps by the log's owner, which keeps using the log. The steps clean up, and raise it again."""
+    """Thrown into a replacement's steps by the log's owner, which continues to use the log. The steps clean up, and raise it
+    again.
+    """
 
 
 def replacing_segments(
@@ -48,12 +53,12 @@ def replacing_segments(
 ) -> Replacing:
     """Replace `old` in `existing` with the segments `new`, which are closed and flushed with the suffix ``.cleaned``.
 
-    Returns those of `old` whose base no new segment has. Old segments that are no longer in `existing` (deleted meanwhile) are
-    left alone. Raises InvalidArgumentError without a new segment, StorageError.
+    Returns the segments of `old` whose base offset no new segment has. Old segments that are no longer in `existing` (deleted
+    meanwhile) are ignored. Raises InvalidArgumentError without a new segment, StorageError.
     """
     coming = sorted(new, key=lambda segment: segment.base_offset)
     if not coming:
-        raise InvalidArgumentError("segments must be replaced by at least one", path=directory)
+        raise InvalidArgumentError("segments must be replaced by at least one new segment", path=directory)
     sync = partial(sync_files, [directory])
     for segment in reversed(coming):
         segment.change_file_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)
@@ -95,7 +100,7 @@ def replace_segments(
 
 
 def at_once(steps: Generator[Callable[[], object], None, T]) -> T:
-    """Run all steps now; return their result."""
+    """Run all steps now, and return their result."""
     try:
         while True:
             next(steps)()

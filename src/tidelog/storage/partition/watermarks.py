@@ -10,7 +10,7 @@ log_end_offset       the local log's
 Invariant: log start ≤ high watermark ≤ log end, and last stable offset ≤ high watermark. If the position of an offset is unknown,
 it is looked up once, when a read needs it.
 
-`PartitionLog` owns one. One thread at a time.
+Each `PartitionLog` has a `Watermarks`. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class FetchIsolation(enum.Enum):
-    """Where a read ends: `LOG_END` for followers, the others for consumers (read_uncommitted, read_committed)."""
+    """The bound of a read: `LOG_END` for followers, the others for consumers (read_uncommitted, read_committed)."""
 
     LOG_END = "log_end"
     HIGH_WATERMARK = "high_watermark"
@@ -77,7 +77,9 @@ class Watermarks:
         return first
 
     def end_of(self, isolation: FetchIsolation) -> LogOffsetMetadata:
-        """Return where a read with this isolation ends."""
+        """Return the bound of a read with this isolation, with its position: the log end, the high watermark or the last stable
+        offset.
+        """
         if isolation is FetchIsolation.LOG_END:
             return self._local.log_end_offset_metadata
         if isolation is FetchIsolation.HIGH_WATERMARK:
@@ -87,7 +89,7 @@ class Watermarks:
     # --- the high watermark
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
-        """Set the high watermark, within the log; return the new one."""
+        """Set the high watermark, limited to the log's offsets, and return it."""
         wanted = LogOffsetMetadata(offset) if isinstance(offset, int) else offset
         if wanted.message_offset < self.log_start_offset:
             wanted = LogOffsetMetadata(self.log_start_offset)
@@ -115,7 +117,7 @@ class Watermarks:
     # --- the others
 
     def set_log_start_offset(self, offset: int) -> None:
-        """Set the log start; the high watermark and the recovery point are never below it."""
+        """Set the log start, and raise the high watermark and the recovery point if they are below it."""
         self.log_start_offset = offset
         if self.high_watermark < offset:
             self.update_high_watermark(offset)
@@ -132,10 +134,12 @@ class Watermarks:
 
     def _set_high_watermark(self, new: LogOffsetMetadata) -> None:
         if new.message_offset < 0:
-            raise InvalidArgumentError("a negative high watermark", path=self._local.directory, found=new.message_offset)
+            raise InvalidArgumentError(
+                "the high watermark cannot be negative", path=self._local.directory, found=new.message_offset
+            )
         if new.message_offset < self._high_watermark.message_offset:
             logger.warning(
-                "%s: the high watermark goes back from %d to %d",
+                "%s: the high watermark moves back from %d to %d",
                 self._local.directory,
                 self._high_watermark.message_offset,
                 new.message_offset,
@@ -145,7 +149,7 @@ class Watermarks:
         self.update_first_unstable_offset()
 
     def _with_place(self, offset: int) -> LogOffsetMetadata:
-        """Look up the position of an offset; without a position if it does not exist (any more)."""
+        """Return an offset with its position, or without a position if the log does not contain the offset."""
         if offset < self.log_start_offset:
             return LogOffsetMetadata(offset)
         try:

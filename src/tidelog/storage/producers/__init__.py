@@ -1,1 +1,1 @@
-"""A log's producer state: sequences, epochs, transactions, snapshots. Entry point: `producer_state_manager`."""
+"""The producer state of a log: sequences, epochs, transactions, snapshots. Entry point: `producer_state_manager`."""

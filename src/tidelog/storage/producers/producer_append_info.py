@@ -47,7 +47,9 @@ _MAX_SEQUENCE = 2**31 - 1
 
 
 class ProducerAppendInfo:
-    """Made by `ProducerStateManager.prepare_update`, and passed to its `update` once the records are written."""
+    """A producer's part of an append. `ProducerStateManager.prepare_update` creates it, and `update` applies it once the records
+    are written.
+    """
 
     __slots__ = (
         "_may_begin_anywhere",
@@ -67,12 +69,12 @@ class ProducerAppendInfo:
         origin: AppendOrigin,
         verification: VerificationStateEntry | None = None,
     ) -> None:
-        """`current` is not changed. An entry without an epoch stands for an unknown producer."""
+        """`current` is not changed. For an unknown producer it is an entry without an epoch."""
         self.entry = current.copy()
         self.started_transactions: tuple[TxnMetadata, ...] = ()
         self.is_transactional = False
         self.is_marker = False
-        # If all its records are deleted, the next sequence is unknown.
+        # If all records of the producer were deleted, the next sequence is unknown.
         self._may_begin_anywhere = current.producer_epoch == NO_PRODUCER_EPOCH
         self._topic_partition = topic_partition
         self._origin = origin
@@ -85,10 +87,10 @@ class ProducerAppendInfo:
     def append(
         self, header: BatchHeader, first_offset_metadata: LogOffsetMetadata | None = None, marker: EndTxnMarker | None = None
     ) -> CompletedTxn | None:
-        """Add one batch, at its final offsets; return the transaction that it completes, if any.
+        """Add one batch, with its final offsets. Return the transaction that the batch completes, or None.
 
-        `marker` is a control batch's marker, None if compaction has removed it. `first_offset_metadata` says where the batch is.
-        Raises a ProducerError if the batch does not follow the earlier ones; then nothing may be written.
+        `marker` is a control batch's marker, None if compaction has removed it. `first_offset_metadata` is the position of the
+        batch. Raises a ProducerError if the batch does not follow the earlier ones; nothing may be written then.
         """
         attributes = header.attributes
         if attributes & CONTROL_BIT:
@@ -129,10 +131,10 @@ class ProducerAppendInfo:
             if not is_transactional:
                 self._refuse(
                     InvalidTxnStateError,
-                    "a batch outside the open transaction",
+                    "the batch is outside the open transaction",
                     first_offset,
-                    "no transaction",
-                    f"the one from {entry.current_txn_first_offset}",
+                    "a non-transactional batch",
+                    f"the transaction that began at offset {entry.current_txn_first_offset}",
                 )
         elif is_transactional:
             entry.current_txn_first_offset = first_offset
@@ -142,9 +144,9 @@ class ProducerAppendInfo:
         entry.add_batch(epoch, BatchMetadata(last_sequence, last_offset, last_offset - first_offset, timestamp))
 
     def append_end_txn_marker(self, marker: EndTxnMarker, epoch: int, offset: int, timestamp: int) -> CompletedTxn | None:
-        """End the open transaction at `offset`; return None if none is open. See `append`.
+        """End the open transaction at `offset`, and return it; return None if no transaction is open. See `append`.
 
-        A marker with a higher epoch fences the producer: its batches are forgotten.
+        A marker with a higher epoch fences the producer, whose batches are then forgotten.
         """
         entry = self.entry
         if epoch < entry.producer_epoch:
@@ -152,7 +154,7 @@ class ProducerAppendInfo:
         if marker.coordinator_epoch < entry.coordinator_epoch:
             self._refuse(
                 TransactionCoordinatorFencedError,
-                "a marker of a fenced coordinator",
+                "the marker comes from a fenced coordinator",
                 offset,
                 f"coordinator epoch {marker.coordinator_epoch}",
                 f">= {entry.coordinator_epoch}",
@@ -164,7 +166,7 @@ class ProducerAppendInfo:
         entry.last_timestamp = timestamp
         entry.current_txn_first_offset = NO_OFFSET
         if first_offset < 0:
-            return None  # Without data nothing is unstable, and nothing is recorded as aborted.
+            return None  # A transaction without data makes no offset unstable, and is not recorded as aborted.
         return CompletedTxn(entry.producer_id, first_offset, offset, marker.type is ControlType.ABORT)
 
     def _check_sequence(self, epoch: int, first_sequence: int, offset: int) -> None:
@@ -182,14 +184,18 @@ class ProducerAppendInfo:
 
     def _refuse_epoch(self, epoch: int, offset: int) -> None:
         self._refuse(
-            InvalidProducerEpochError, "a batch of a fenced producer", offset, f"epoch {epoch}", f">= {self.entry.producer_epoch}"
+            InvalidProducerEpochError,
+            "the batch comes from a fenced producer",
+            offset,
+            f"epoch {epoch}",
+            f">= {self.entry.producer_epoch}",
         )
 
     def _refuse_sequence(self, sequence: int, offset: int, expected: str) -> None:
-        self._refuse(OutOfOrderSequenceError, "a batch out of order", offset, f"sequence {sequence}", expected)
+        self._refuse(OutOfOrderSequenceError, "the batch is out of order", offset, f"sequence {sequence}", expected)
 
     def _refuse(self, kind: type[ProducerError], what: str, offset: int, found: str, expected: str) -> None:
-        """Raise the error, unless a leader has accepted the batch: then it is in the log, and the error is logged."""
+        """Raise the error. If a leader has already accepted the batch, it is in the log, so the error is only logged."""
         topic, partition = self._topic_partition
         text = f"{what}: producer {self.entry.producer_id}, {topic}-{partition}, offset {offset}"
         error = kind(text, found=found, expected=expected)

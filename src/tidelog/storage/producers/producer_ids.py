@@ -1,8 +1,9 @@
 """Producer ids for the idempotent and transactional producers of one data folder (KIP-98, KIP-360).
 
-An id must never be used twice: a new producer would continue the sequences of an old one, and its records would be dropped as
-duplicates. Kafka counts from 0, and a folder that Kafka has used continues from there. A new folder starts at a random number
-above 2^40, so that its ids do not collide if it is moved into a Kafka cluster, or beside another folder.
+An id must never be used twice: otherwise a new producer would continue the sequences of an old one, and its records would be
+dropped as duplicates. Kafka counts from 0; in a folder that Kafka has used, ids continue from Kafka's. A new folder starts at a
+random number above 2^40, so that its ids do not collide if the folder is moved into a Kafka cluster, or merged with another
+folder.
 
 Ids are reserved in blocks of 1000, as in Kafka's brokers: a ProducerIdsRecord in the metadata log stores the start of the next
 block before the first id of a block is used. After a crash the rest of a block is lost.
@@ -18,18 +19,18 @@ from tidelog.storage.steps import Steps
 
 BLOCK_SIZE = 1000
 LOWEST_ID = 2**40 + 1
-"""First id of a new folder: above anything that Kafka's counting reaches."""
+"""The lowest first id of a new folder: above any number that Kafka's counting reaches."""
 HIGHEST_ID = 2**62 - 1
 
 _NO_BROKER_EPOCH = -1
 
 
 class ProducerIds:
-    """Returns ids, each only once per folder, even over crashes. One thread at a time."""
+    """Allocates producer ids. Each id is returned only once per folder, even after crashes. Not thread-safe."""
 
     def __init__(self, store: MetadataStore, *, rng: random.Random | None = None) -> None:
-        """Nothing is written before the first id is requested. `rng` chooses a new folder's first id (the system's by
-        default).
+        """Nothing is written before the first id is requested. `rng` chooses a new folder's first id; the default is the system's
+        generator.
         """
         self._store = store
         self._rng: random.Random = random.SystemRandom() if rng is None else rng
@@ -37,7 +38,7 @@ class ProducerIds:
         self._end = 0
 
     def next_id(self) -> int:
-        """Return an id that was never used. Raises StorageError if that cannot be ensured."""
+        """Return an id that was never returned before. Raises StorageError if that cannot be ensured."""
         if self._next == self._end:
             self._reserve()
         producer_id = self._next
@@ -45,18 +46,21 @@ class ProducerIds:
         return producer_id
 
     def has(self, count: int) -> bool:
-        """Whether this many ids are available without waiting for a disk."""
+        """Whether this many ids are available without waiting for the disk."""
         return self._end - self._next >= count
 
     def reserving(self, count: int) -> Steps[None]:
-        """Ensure that this many ids are available. Raises StorageError. The rest of a smaller block is not used."""
+        """Ensure that this many ids are available. If the current block has fewer, its remaining ids are not used. Raises
+        StorageError.
+        """
         if not self.has(count):
             start, end, record = self._block()
             yield self._store.append([record])
             self._next, self._end = start, end
 
     def keep_clear(self) -> None:
-        """Take the next ids from above all that counting reaches: the folder got records of producers that others counted.
+        """Continue with ids that Kafka's counting never reaches, because the folder has received records of producers with other
+        ids.
 
         Raises StorageError.
         """

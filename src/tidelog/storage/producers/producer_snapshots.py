@@ -1,7 +1,7 @@
 """The ``.snapshot`` files of one partition (spec §9.1; format: `formats.producer_snapshot`).
 
-The folder is listed when a snapshot is first needed. The caller removes a damaged file; a file that another process has removed
-counts as gone. Owned by `ProducerStateManager`.
+The folder is listed when a snapshot is first needed. The caller removes damaged files. Files that another process has removed
+count as missing. Each `ProducerStateManager` has a `ProducerSnapshots`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class ProducerSnapshots:
 
     @property
     def latest(self) -> int | None:
-        """The offset of the newest snapshot, None without snapshots."""
+        """The offset of the newest snapshot; None without snapshots."""
         return self.offsets[-1] if self.offsets else None
 
     @property
     def oldest(self) -> int | None:
-        """The offset of the oldest snapshot, None without snapshots."""
+        """The offset of the oldest snapshot; None without snapshots."""
         return self.offsets[0] if self.offsets else None
 
     def path(self, offset: int) -> Path:
@@ -51,18 +51,20 @@ class ProducerSnapshots:
         return self._directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
 
     def reload(self, found: Iterable[str] | None = None) -> None:
-        """Drop the list of files: others may have added or removed some. `found` are their names, if they were just listed."""
+        """Drop the list of files, because others may have added or removed some. `found` are the files' names, if they were just
+        listed.
+        """
         self._offsets = None if found is None else _offsets_of(name for name in found if name.endswith(names.SNAPSHOT_SUFFIX))
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the paths after the folder was renamed."""
+        """Update the paths after the folder has been renamed."""
         self._directory = directory
 
     def write(self, offset: int, packed: Sequence[bytes], *, sync: bool) -> Path:
         """Write the snapshot at `offset` and return its path; `packed` are the entries' bytes.
 
-        Raises StorageError, and then leaves no file. It is not renamed into place: a torn one has a wrong checksum, and then the
-        one below it is used.
+        If it raises StorageError, no file is left. The file is written under its final name: if a crash leaves a torn file, its
+        checksum is wrong, and the previous snapshot is used.
         """
         offsets = self.offsets
         path = self.path(offset)
@@ -82,12 +84,12 @@ class ProducerSnapshots:
         return path
 
     def read(self, offset: int) -> list[ProducerEntry]:
-        """Return the entries of a snapshot. Raises CorruptSnapshotError, also if it is gone; StorageError."""
+        """Return the entries of a snapshot. Raises CorruptSnapshotError, also if the file is missing; StorageError."""
         path = self.path(offset)
         try:
             return read_snapshot(path)
         except SegmentChangedError:
-            raise CorruptSnapshotError("a snapshot is gone", path=path) from None
+            raise CorruptSnapshotError("the producer snapshot no longer exists", path=path) from None
 
     def delete(self, offset: int) -> None:
         """Remove a snapshot, if it exists. Raises StorageError."""

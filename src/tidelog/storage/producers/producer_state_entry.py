@@ -1,9 +1,9 @@
 """The state of one producer: its epoch, its last batches, its open transaction (spec §9; KIP-98).
 
-The last five batches are kept, so that a producer with five requests in flight may resend any of them; a snapshot keeps only the
-last one. -1 stands for "none" everywhere, as in the snapshot.
+The last five batches are kept, so that a producer with five requests in flight may resend any of them. A snapshot has only the
+last batch. -1 stands for "none" everywhere, as in the snapshot.
 
-An entry in the manager's map never changes: an append works on a copy, which then replaces it.
+An entry in the manager's map never changes: an append works on a copy, which then replaces the entry.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _FIELDS = ("producer_id", "producer_epoch", "coordinator_epoch", "last_timestamp
 
 
 class ProducerStateEntry:
-    """The state of one producer. `batches` has the oldest batch first; `last_timestamp` (ms) is the last batch's or marker's."""
+    """The state of one producer. `batches` has the oldest batch first; `last_timestamp` (ms) is that of the last batch or
+    marker.
+    """
 
     __slots__ = (*_FIELDS, "packed")
 
@@ -65,7 +67,7 @@ class ProducerStateEntry:
 
     @classmethod
     def from_snapshot(cls, entry: ProducerEntry) -> ProducerStateEntry:
-        """Return the state in a snapshot's entry: at most one batch."""
+        """Return the state that a snapshot's entry describes, which has at most one batch."""
         batches: tuple[BatchMetadata, ...] = ()
         if entry.last_offset >= 0:
             batches = (BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp),)
@@ -79,7 +81,9 @@ class ProducerStateEntry:
         )
 
     def pack(self) -> bytes:
-        """Return the entry's bytes in a snapshot, and keep them as `packed`: for an entry in a manager's map."""
+        """Return the entry's bytes in a snapshot, and keep them as `packed`. Only for an entry in a manager's map, which does not
+        change.
+        """
         last_sequence, last_offset, offset_delta = self.batches[-1][:3] if self.batches else (NO_SEQUENCE, NO_OFFSET, 0)
         self.packed = pack_entry(
             self.producer_id,
@@ -117,7 +121,7 @@ class ProducerStateEntry:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no batch is known; the epoch may be known, from a marker."""
+        """Whether no batch is known. The epoch may nevertheless be known, from a marker."""
         return not self.batches
 
     @property
@@ -142,7 +146,7 @@ class ProducerStateEntry:
         return self.batches[-1].offset_delta if self.batches else 0
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the known batch with the same epoch and the same first and last sequence as `header`."""
+        """Return the known batch with the same epoch and the same first and last sequence as `header`, or None."""
         if header.producer_epoch != self.producer_epoch:
             return None
         last_sequence = header.last_sequence
@@ -152,7 +156,7 @@ class ProducerStateEntry:
         return None
 
     def set_epoch(self, producer_epoch: int) -> None:
-        """Change the epoch, which drops the batches of the old one."""
+        """Change the epoch, and drop the batches of the old one."""
         if producer_epoch != self.producer_epoch:
             self.batches = ()
             self.producer_epoch = producer_epoch

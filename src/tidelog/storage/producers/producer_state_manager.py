@@ -1,14 +1,14 @@
 """The producer state of one partition: duplicates, sequences, epochs, open transactions, snapshots (spec §9; KIP-98).
 
-The state is that of the records below `map_end_offset`. It is loaded from the last sound snapshot and the batches after it,
-changes with each append, and is written to a snapshot when the log rolls and when it is closed.
+The state is that of the records below `map_end_offset`. It is loaded from the last sound snapshot and the later batches, and
+changes with each append. When the log rolls or is closed, the state is written to a snapshot.
 
-The order of an append is: `duplicate_of`, `prepare_update`, `ProducerAppendInfo.append`, the write itself, `update`; for each
-transaction that it completes `last_stable_offset`, the transaction index, `complete_txn`; finally `map_end_offset`. `replay` does
-all this for a batch that is already in the log.
+The order of an append is: `duplicate_of`, `prepare_update`, `ProducerAppendInfo.append`, the write itself, `update`. For each
+transaction that the append completes, `last_stable_offset`, the transaction index and `complete_txn` follow. `map_end_offset` is
+set last. `replay` does all this for a batch that is already in the log.
 
 Invariants: `ongoing` holds one transaction for each producer with `current_txn_first_offset`; a completed transaction stays
-unstable until the high watermark passes its marker. One thread at a time; called by `PartitionLog`, the loader and recovery.
+unstable until the high watermark passes its marker. Not thread-safe. Called by `PartitionLog`, the loader and recovery.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LATE_TRANSACTION_BUFFER_MS = 300_000
 
 
 class ProducerStateManager:
-    """Producers by id. `map_end_offset` is the next offset; the caller updates it as the log grows."""
+    """Producers by id. `map_end_offset` is the offset after the last known record; the caller updates it as the log grows."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class ProducerStateManager:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
     ) -> None:
-        """Begin empty, at offset 0, without reading anything. A producer without an open transaction is dropped after
-        `producer_id_expiration_ms`; a transaction is late five minutes after `max_transaction_timeout_ms`.
+        """Begin without producers, at offset 0, and without reading anything. A producer without an open transaction is dropped
+        after `producer_id_expiration_ms`. A transaction counts as late five minutes after `max_transaction_timeout_ms`.
         """
         self.topic_partition = topic_partition
         self.producer_id_expiration_ms = producer_id_expiration_ms
@@ -74,20 +74,22 @@ class ProducerStateManager:
 
     @property
     def active_producers(self) -> Mapping[int, ProducerStateEntry]:
-        """The producers by id, read only."""
+        """The producers by id, read-only."""
         return MappingProxyType(self._producers)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no producers, and no transactions that wait for the high watermark."""
+        """Whether there are no producers, and no transactions awaiting the high watermark."""
         return not self._producers and not self._unreplicated
 
     def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """Return a producer's state."""
+        """Return a producer's state, or None for an unknown producer."""
         return self._producers.get(producer_id)
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the batch among the producer's last five that `header` duplicates: same epoch, first and last sequence."""
+        """Return the batch that `header` duplicates, among the producer's last five: the same epoch, first and last sequence.
+        None if there is none.
+        """
         entry = self._producers.get(header.producer_id)
         return None if entry is None else entry.duplicate_of(header)
 
@@ -108,12 +110,12 @@ class ProducerStateManager:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """The start of the first open transaction."""
+        """The start of the first open transaction; None if no transaction is open."""
         first = self._ongoing.first
         return None if first is None else first.first_offset.message_offset
 
     def has_late_transaction(self, now_ms: int) -> bool:
-        """Whether the oldest open transaction had no record for longer than the maximum transaction time."""
+        """Whether the oldest open transaction has had no record for longer than the maximum transaction time."""
         first = self._ongoing.first
         entry = None if first is None else self._producers.get(first.producer_id)
         if entry is None or entry.last_timestamp <= 0:
@@ -123,7 +125,7 @@ class ProducerStateManager:
     # Appends.
 
     def prepare_update(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
-        """Begin a producer's part of an append; `update` applies it."""
+        """Return a producer's part of an append, to be checked and filled; `update` applies it after the write."""
         current = self._producers.get(producer_id)
         if current is None:
             current = ProducerStateEntry(producer_id)
@@ -132,12 +134,12 @@ class ProducerStateManager:
     def update(self, info: ProducerAppendInfo) -> None:
         """Apply a producer's part of a written append. Raises InvalidArgumentError without a producer id.
 
-        Data or a marker of a transaction ends the verification, also on a follower: the expected sequence may have come through
-        another leader.
+        Data or a marker of a transaction ends the producer's verification, also on a follower: the expected sequence may have
+        come through a different leader.
         """
         producer_id = info.entry.producer_id
         if producer_id == NO_PRODUCER_ID:
-            raise InvalidArgumentError("a producer state update without a producer id", found=producer_id, expected=">= 0")
+            raise InvalidArgumentError("an update of the producer state has no producer id", found=producer_id, expected=">= 0")
         self._put(info.entry)
         if info.is_transactional:
             verification = self._verifications.get(producer_id)
@@ -150,7 +152,7 @@ class ProducerStateManager:
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
         """Return the last stable offset after `completed`: the start of another producer's open transaction, otherwise the offset
-        after the marker. Must be called before `complete_txn`.
+        after the marker. Call it before `complete_txn`.
         """
         for txn in self._ongoing:
             if txn.producer_id != completed.producer_id:
@@ -158,9 +160,9 @@ class ProducerStateManager:
         return completed.last_offset + 1
 
     def complete_txn(self, completed: CompletedTxn) -> None:
-        """Mark a transaction as decided; it is stable when the high watermark passes its marker.
+        """Mark a transaction as decided. Its records are stable once the high watermark passes its marker.
 
-        Raises InvalidArgumentError if it was not open.
+        Raises InvalidArgumentError if the transaction was not open.
         """
         txn = self._ongoing.pop(completed.first_offset)
         if txn is None:
@@ -170,7 +172,8 @@ class ProducerStateManager:
     def replay(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> tuple[CompletedTxn, int] | None:
         """Process a batch that is already in the log, with or without a producer.
 
-        Returns the transaction that it completes and the last stable offset then, for the transaction index.
+        If the batch completes a transaction, return the transaction and the last stable offset at its marker, for the transaction
+        index.
         """
         result = None
         if header.producer_id > NO_PRODUCER_ID:
@@ -191,14 +194,16 @@ class ProducerStateManager:
             self._unreplicated.remove_ended_below(high_watermark)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Drop the decided transactions below `log_start_offset`, and continue from there at least. Producers stay."""
+        """Drop the decided transactions below `log_start_offset`, and raise `map_end_offset` to it if necessary. Producers are
+        kept.
+        """
         self._unreplicated.remove_ended_below(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self._snapshots.latest
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
     def remove_expired_producers(self, now_ms: int) -> Iterator[None]:
-        """Drop producers and verifications without activity for `producer_id_expiration_ms`, some at a time."""
+        """Drop producers and verifications without activity for `producer_id_expiration_ms`, some of them in each step."""
         for count, producer_id in enumerate(list(self._producers), 1):
             entry = self._producers.get(producer_id)
             if entry is not None and self._is_expired(entry, now_ms):
@@ -214,9 +219,10 @@ class ProducerStateManager:
         return entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Reset the state to the last snapshot in (log_start_offset, log_end_offset]; the caller replays from there.
+        """Reset the state to the last snapshot in (log_start_offset, log_end_offset]. The caller then replays the batches after
+        it.
 
-        Other snapshots are deleted. If the state is already at `log_end_offset`, it stays. Raises StorageError.
+        Other snapshots are deleted. If the state is already that at `log_end_offset`, it is kept. Raises StorageError.
         """
         for offset in list(self._snapshots.offsets):
             if offset > log_end_offset or offset <= log_start_offset:
@@ -249,9 +255,9 @@ class ProducerStateManager:
         return found
 
     def take_over(self, other: ProducerStateManager, log_end_offset: int) -> None:
-        """Take over another state at the log's new end, and delete the snapshots above it. Raises StorageError.
+        """Replace the state by `other`, the state at the log's new end, and delete the snapshots above that. Raises StorageError.
 
-        Its snapshot is not synced: without it a start uses the previous one.
+        The snapshot written here is not synced: if it is lost, a start uses the previous one.
         """
         for snapshot in [one for one in self._snapshots.offsets if one > log_end_offset]:
             self._snapshots.delete(snapshot)
@@ -262,7 +268,7 @@ class ProducerStateManager:
         self.take_snapshot(sync=False)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything, delete all snapshots, continue at `offset`. Raises StorageError."""
+        """Drop the whole state, delete all snapshots, and continue at `offset`. Raises StorageError."""
         self._clear()
         for snapshot in list(self._snapshots.offsets):
             self._snapshots.delete(snapshot)
@@ -276,7 +282,7 @@ class ProducerStateManager:
             self._ongoing.put(TxnMetadata(entry.producer_id, LogOffsetMetadata(entry.current_txn_first_offset)))
 
     def recall(self, producer_id: int, batches: tuple[BatchMetadata, ...]) -> None:
-        """Set a producer's latest batches, oldest first. Its snapshot had only the last of them."""
+        """Set a producer's latest batches, oldest first. Its snapshot had only the last of these batches."""
         entry = self._producers[producer_id].copy()
         entry.batches = batches
         self._put(entry)
@@ -284,14 +290,14 @@ class ProducerStateManager:
     def _put(self, entry: ProducerStateEntry) -> None:
         self._producers[entry.producer_id] = entry
         if len(self._producers) > AT_ONCE:
-            entry.pack()  # The next snapshot is made while clients wait: with very many entries it should only join bytes.
+            entry.pack()  # The next snapshot is made while clients wait: it should only have to join bytes.
 
     def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
         while (latest := self._snapshots.latest) is not None:
             try:
                 entries = self._snapshots.read(latest)
             except CorruptSnapshotError as error:
-                logger.warning("%s: deleted; the one before it is used", error)
+                logger.warning("%s: deleting this snapshot and using the previous one", error)
                 self._snapshots.delete(latest)
                 continue
             self._load(entries, now_ms)
@@ -313,9 +319,10 @@ class ProducerStateManager:
     # Snapshots.
 
     def take_snapshot(self, *, sync: bool = True) -> Path | None:
-        """Write the state at `map_end_offset` and return the file; None if there is a snapshot at or above it.
+        """Write the state at `map_end_offset` to a snapshot and return its path. Return None if there is a snapshot at or above
+        that offset.
 
-        Without `sync` the caller makes it durable later (`FlushJob`). Raises StorageError.
+        Without `sync` the caller makes the file durable later (`FlushJob`). Raises StorageError.
         """
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
@@ -326,12 +333,12 @@ class ProducerStateManager:
 
     @property
     def latest_snapshot_offset(self) -> int | None:
-        """The highest snapshot's offset."""
+        """The highest snapshot's offset; None without snapshots."""
         return self._snapshots.latest
 
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int], found: Iterable[str] | None = None) -> None:
-        """Delete the snapshots that belong to no segment, except the highest one if it lies above every segment's base, because
-        it is that of a clean shutdown (spec §9.6). Raises StorageError.
+        """Delete the snapshots that belong to no segment. The highest snapshot is kept if it is above every segment's base
+        offset: it is then that of a clean shutdown (spec §9.6). Raises StorageError.
 
         `found` are the names of the folder's files, if the caller has just listed them.
         """
@@ -344,11 +351,13 @@ class ProducerStateManager:
             self._snapshots.delete(offset)
 
     def remove_and_mark_snapshot_for_deletion(self, offset: int) -> Path | None:
-        """Rename a snapshot to ``….deleted`` and return that path, for the caller to remove later; None if it does not exist."""
+        """Rename a snapshot to ``….deleted``. Return the new path, which the caller removes later, or None if the snapshot does
+        not exist.
+        """
         return self._snapshots.mark_for_deletion(offset)
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the paths after the folder was renamed."""
+        """Update the paths after the folder has been renamed."""
         self._snapshots.update_parent_dir(directory)
 
     # Verification of transactions (KIP-890).
@@ -356,7 +365,7 @@ class ProducerStateManager:
     def maybe_create_verification(
         self, producer_id: int, sequence: int, epoch: int, *, has_epoch_each: bool = False
     ) -> VerificationStateEntry:
-        """Return a producer's open verification, or a new one, with the lowest sequence updated."""
+        """Return a producer's open verification or a new one, after noting the batch's sequence, of which it keeps the lowest."""
         entry = self._verifications.get(producer_id)
         if entry is None:
             entry = self._verifications[producer_id] = VerificationStateEntry(
@@ -366,9 +375,9 @@ class ProducerStateManager:
         return entry
 
     def verification(self, producer_id: int) -> VerificationStateEntry | None:
-        """Return a producer's open verification."""
+        """Return a producer's open verification, or None."""
         return self._verifications.get(producer_id)
 
     def clear_verification(self, producer_id: int) -> None:
-        """End a producer's verification: data or a marker of the transaction was written."""
+        """End a producer's verification, because data or a marker of the transaction was written."""
         self._verifications.pop(producer_id, None)

@@ -6,10 +6,10 @@
 | as follower | markers are read; nothing that a leader accepted is refused | batch by batch, as if each had been appended alone |
 
 A leader's append with a producer is a single batch. A follower's append may contain several transactions of one producer. The
-last stable offset stored with an aborted one must be that at its marker, not at the end of the append, or reads would miss those
-in between.
+last stable offset stored with an aborted transaction must be that at its marker. If it were that at the end of the append, reads
+would miss the aborted transactions in between.
 
-`appending` calls this only for appends with a producer id.
+`Appends` calls these functions only for appends with a producer id.
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ from tidelog.storage.segment.log_segment import LogSegment
 
 
 class LeaderUpdates(NamedTuple):
-    """The producer's part of an append, the transaction that it completes, or the batch that it duplicates."""
+    """A leader's append of a producer: the producer's part of it, the transaction that it completes, or the batch that it
+    duplicates.
+    """
 
     info: ProducerAppendInfo | None
     completed: CompletedTxn | None
     duplicate: BatchMetadata | None
 
     def apply(self, producer_state: ProducerStateManager, segment: LogSegment) -> None:
-        """Apply it; `segment` has the records, and records an aborted transaction. Raises StorageError."""
+        """Apply the changes to the producer state. An aborted transaction is recorded in `segment`, which has the records. Raises
+        StorageError.
+        """
         if self.info is not None:
             producer_state.update(self.info)
         if self.completed is not None:
@@ -47,13 +51,15 @@ class LeaderUpdates(NamedTuple):
 
 
 class FollowerUpdates(NamedTuple):
-    """The batches of producers, and the markers among them."""
+    """A follower's append: the batches of producers, and the markers among them."""
 
     batches: list[tuple[BatchHeader, EndTxnMarker | None]]
     duplicate: BatchMetadata | None = None
 
     def apply(self, producer_state: ProducerStateManager, segment: LogSegment) -> None:
-        """Apply it; `segment` has the records, and records aborted transactions. Raises StorageError."""
+        """Apply the changes to the producer state. Aborted transactions are recorded in `segment`, which has the records. Raises
+        StorageError.
+        """
         for header, marker in self.batches:
             completed = producer_state.replay(header, marker)
             if completed is not None:
@@ -63,9 +69,9 @@ class FollowerUpdates(NamedTuple):
 def analyze_as_leader(
     producer_state: ProducerStateManager, header: BatchHeader, data: memoryview, origin: AppendOrigin, where: LogOffsetMetadata
 ) -> LeaderUpdates:
-    """Check the batch `data`, which is to be written at `where`.
+    """Check the batch `data`, which is to be written at `where`, and return the changes.
 
-    Raises a ProducerError if it does not follow the producer's earlier batches, InvalidRecordError for an invalid marker.
+    Raises a ProducerError if the batch does not follow the producer's earlier batches, InvalidRecordError for an invalid marker.
     """
     if origin is AppendOrigin.CLIENT:
         duplicate = producer_state.duplicate_of(header)
@@ -77,12 +83,14 @@ def analyze_as_leader(
 
 
 def analyze_as_follower(headers: Sequence[BatchHeader], data: memoryview) -> FollowerUpdates:
-    """Read the markers among the batches in `data`. Raises InvalidRecordError for an invalid one."""
+    """Read the markers among the batches in `data`, and return the changes. Raises InvalidRecordError for an invalid marker."""
     return FollowerUpdates([(header, _end_txn_marker(header, data)) for header in headers if header.has_producer_id])
 
 
 def _end_txn_marker(header: BatchHeader, data: memoryview) -> EndTxnMarker | None:
-    """Return the transaction marker in a control batch; None if it is another control record, or was removed by compaction."""
+    """Return the transaction marker in a control batch. Return None for any other control record, and if compaction has removed
+    the marker.
+    """
     if not header.attributes & CONTROL_BIT:
         return None
     batch = data[header.position : header.end_position]

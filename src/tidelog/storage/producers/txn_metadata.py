@@ -1,6 +1,6 @@
 """Transactions by their first offset: open ones, and those whose marker is not yet replicated (spec §9.7).
 
-A log has few of either at a time. Each append needs the first one, so the offsets are kept in order.
+A log has few of these transactions at a time. Each append needs the first one, so the offsets are kept in order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TxnsByFirstOffset:
 
     @property
     def first(self) -> TxnMetadata | None:
-        """The transaction with the lowest first offset."""
+        """The transaction with the lowest first offset; None if there are no transactions."""
         return self._txns[self._offsets[0]] if self._offsets else None
 
     def put(self, txn: TxnMetadata) -> None:
@@ -49,7 +49,7 @@ class TxnsByFirstOffset:
         self._txns[offset] = txn
 
     def pop(self, first_offset: int) -> TxnMetadata | None:
-        """Remove and return a transaction; None if none begins there."""
+        """Remove and return the transaction that begins at `first_offset`; None if there is none."""
         txn = self._txns.pop(first_offset, None)
         if txn is not None:
             del self._offsets[bisect.bisect_left(self._offsets, first_offset)]
@@ -61,6 +61,6 @@ class TxnsByFirstOffset:
             self.pop(first_offset)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all transactions."""
         self._offsets.clear()
         self._txns.clear()

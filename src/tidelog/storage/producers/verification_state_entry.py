@@ -1,9 +1,9 @@
 """The state of a producer whose transaction is being verified with its coordinator, which prevents hanging transactions
 (KIP-890).
 
-The partition's leader asks the coordinator before the first append of a transaction. The append must present the guard that was
-created with the question. A transaction marker that arrives in between removes the guard, and the append is refused. The first
-batch to be written must have the lowest sequence seen meanwhile.
+The partition's leader asks the coordinator before the first append of a transaction, and creates a guard, which the append must
+present. If a transaction marker arrives in between, it removes the guard, and the append is refused. The first batch to be
+written must have the lowest sequence seen during the verification.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 class VerificationStateEntry:
     """One producer's open verification, since `timestamp` (ms). `guard` is an object that is equal only to itself.
 
-    `has_epoch_each`: the producer gets a new epoch for each transaction. The previous transaction's marker then has this
-    transaction's epoch, and does not remove the guard.
+    If `has_epoch_each` is True, the producer gets a new epoch for each transaction. The previous transaction's marker then has
+    this transaction's epoch, and does not remove the guard.
     """
 
     __slots__ = ("epoch", "guard", "has_epoch_each", "lowest_sequence", "timestamp")

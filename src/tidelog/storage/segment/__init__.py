@@ -1,1 +1,1 @@
-"""One segment, written: its log file, its indexes, and the segments of a log in order. Entry point: `log_segment.LogSegment`."""
+"""Writing one segment: its log file, its indexes, and the segments of a log in order. Entry point: `log_segment.LogSegment`."""

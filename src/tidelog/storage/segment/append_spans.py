@@ -1,4 +1,4 @@
-"""What `LogSegment.append` needs to know about the batches that it writes, for thousands of small batches at a time."""
+"""Summaries of the batches that `LogSegment.append` writes, so that it can handle thousands of small batches at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog.records.compression import Bytes
 
 
 class AppendSpan(NamedTuple):
-    """Consecutive batches. `last_offset` is that of the first batch with `max_timestamp` (ms)."""
+    """Consecutive batches. `max_timestamp` is their largest timestamp (ms), and `last_offset` that of the first batch with it."""
 
     size: int
     last_offset: int
@@ -17,9 +17,9 @@ class AppendSpan(NamedTuple):
 
 
 def append_spans(data: Bytes, since: int, interval: int) -> tuple[list[AppendSpan], int]:
-    """Return the spans of whole batches, `data`, and the last offset.
+    """Return the spans of `data`, which are whole batches, and their last offset.
 
-    A batch that gets an index entry is a span of its own: it begins more than `interval` bytes after the last such batch, which
+    A batch that gets an index entry is a span by itself: it begins more than `interval` bytes after the last such batch, which
     began `since` bytes before `data`. Raises ValueError if `data` does not consist of whole batches.
     """
     found, last_offset = kernel.append_spans(data, since, interval)

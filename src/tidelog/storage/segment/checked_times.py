@@ -1,10 +1,10 @@
 """Checks the time index of a segment that was opened from disk against the log before a search uses it.
 
-A crash may have left it short, and the disk may have changed it; it has no checksum. Entries made by this process are trusted,
-because it saw the batches as it appended them. Others are checked as in `reader.segment_time`: the entry's batch has its
-timestamp, and no earlier batch reaches it. The headers of all batches up to the entry show that, or up to the segment's end if
-the largest timestamp is needed (`walked_headers`: once, and not on the thread that serves clients). An entry found correct is not
-checked again.
+An index has no checksum: a crash may have left it short, and the disk may have changed it. Entries made by this process are
+trusted, because it has seen the batches. Other entries are checked as in `reader.segment_time`: the entry's batch must have the
+entry's timestamp, and no earlier batch may have a timestamp at or above it. For this the headers of all batches up to the entry
+are walked, or up to the segment's end if the largest timestamp is needed. They are walked once, and not on the thread that serves
+clients (`walked_headers`). An entry found correct is not checked again.
 
 At most `MAX_BYTES` of one log are walked. In further segments only the batches since the previous entry are checked, which
 detects single wrong entries; a warning says so. A wrong index is no longer used: the headers of the whole segment replace it.
@@ -33,22 +33,22 @@ MAX_KNOWN = 4096
 
 
 class TimesBudget:
-    """How much of a log may still be walked to check its time indexes, in bytes of segments."""
+    """How many bytes of a log's segments may still be walked to check their time indexes."""
 
     def __init__(self) -> None:
         self._left_bytes = MAX_BYTES
         self._is_noted = False
 
     def allows(self, segment: TimedSegment) -> bool:
-        """Take a segment's bytes from the budget, if enough are left."""
+        """Return whether enough of the budget is left to walk a segment, and if so, subtract the segment's bytes."""
         if segment.log.size_bytes <= self._left_bytes:
             self._left_bytes -= segment.log.size_bytes
             return True
         if not self._is_noted:
             self._is_noted = True
             logger.warning(
-                "%s: the log is too large to check every batch's time: from here on time index entries that agree with their "
-                "batches and with each other are trusted; `tidelog index verify` checks all",
+                "%s: the log is too large to check every batch's time: after this segment, time index entries that agree with "
+                "their batches and with each other are trusted; to check all, run `tidelog index verify`",
                 segment.log.path,
             )
         return False
@@ -90,18 +90,20 @@ class CheckedTimes:
         self._lies = False
 
     def is_true_for(self, timestamp: int) -> bool:
-        """Whether the index can be used for a time (ms): the entry found for it is correct, or there is none."""
+        """Whether the index can be used for a time (ms): the entry found for that time is correct, or there is no such entry."""
         if self._lies:
             return False
         slot = self._segment.time_index.slot(timestamp)
         return slot < 0 or self._is_true(slot)
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return a position shortly before the first batch that reaches a time (ms), from the headers; None if no batch does."""
+        """Return a position shortly before the first batch with a timestamp at or after a time (ms), from the headers; None if
+        there is no such batch.
+        """
         return self._segment.headers_from(0).first_reaching(timestamp)
 
     def not_walked(self) -> NotWalkedError:
-        """Return the error by which another thread is asked to walk what `largest` needs."""
+        """Return the error that makes another thread walk the headers that `largest` needs."""
         headers = self._segment.headers_from(0)
         return NotWalkedError(headers, Goal(self._segment.log.size_bytes if self._may_walk() else 0))
 
@@ -132,7 +134,7 @@ class CheckedTimes:
         return TimestampOffset(NO_TIMESTAMP, segment.base_offset)
 
     def _is_true(self, slot: int) -> bool:
-        """Whether an entry is correct. If not, the index is no longer used."""
+        """Whether an entry is correct. If it is not, the index is no longer used."""
         index = self._segment.time_index
         entry = index.entry(slot)
         if entry in self._known:
@@ -146,7 +148,10 @@ class CheckedTimes:
         self._lies = True
         if batch is None or batch.magic > 0:  # v0 has no timestamps, but Kafka indexed the append times.
             logger.warning(
-                "%s: entry %d (%d at offset %d) does not agree with the log, which is read instead", index.path, slot, *entry
+                "%s: entry %d (timestamp %d, offset %d) does not agree with the log, which is read instead",
+                index.path,
+                slot,
+                *entry,
             )
         return False
 

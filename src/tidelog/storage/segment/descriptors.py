@@ -2,11 +2,11 @@
 
 | the process has | then |
 |---|---|
-| fewer than `SPARE` descriptors left after an open | the logs of this thread close theirs |
+| fewer than `SPARE` descriptors left after an open | the logs of this thread close their files |
 | none left | the same, and the open is retried once |
 | still none left | OSError with EMFILE: nothing was changed, and the caller may retry (`is_shortage`) |
 
-A segment opens its files when needed, so closing one costs one `open` at its next use. An owner of logs registers with
+A segment opens its files when needed, so closing a file costs one `open` at the file's next use. An owner of logs registers with
 `close_on_shortage_by` on the logs' thread; other threads' logs are never touched.
 """
 
@@ -47,7 +47,7 @@ def close_on_shortage_by(giver: Giver) -> None:
 
 
 def forget_closer(giver: Giver) -> None:
-    """Remove a giver; no-op on another thread, or if it is unknown."""
+    """Remove a giver. No-op on another thread, or if the giver is unknown."""
     if giver in _thread.givers:
         _thread.givers.remove(giver)
 
@@ -65,7 +65,7 @@ def open_file(path: Path | str, flags: int, mode: int = 0o666) -> int:
         if _thread.rest:
             _thread.rest -= 1
         elif not _give_back():
-            _thread.rest = SPARE  # None can be freed: do not try again at once.
+            _thread.rest = SPARE  # No descriptor can be freed: do not try again at once.
     return fd
 
 
@@ -97,7 +97,7 @@ _limit = 0
 
 
 def look_at_limit() -> None:
-    """Read the limit of open files again, because it may have changed."""
+    """Read the process's limit of open files again, because it may have changed."""
     global _limit  # noqa: PLW0603 - the process has one
     _limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 

@@ -30,7 +30,8 @@ _kept = _Kept()
 
 
 def in_memory(at_rest: _Entries) -> _Entries:
-    """Return an index in memory with the same entries as one that reads a file; the same index if it was used too rarely.
+    """Return an index in memory with the same entries as `at_rest`, which reads a file; or `at_rest` itself if it is used too
+    rarely.
 
     Raises what reading the file raises.
     """
@@ -42,7 +43,7 @@ def in_memory(at_rest: _Entries) -> _Entries:
             kept.indexes[at_rest] = size
         return twin
     if at_rest.path is None:
-        return at_rest  # It is in memory, and may change.
+        return at_rest  # The index is in memory, and may change.
     at_rest.look_ups += 1
     if at_rest.look_ups < TAKEN_AT or at_rest.size_bytes > MAX_BYTES // 8:
         return at_rest

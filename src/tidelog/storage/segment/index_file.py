@@ -1,6 +1,6 @@
 """The writable `.index` and `.timeindex` of a segment: entries in memory, and their sparse file (spec §2).
 
-`formats.offset_index` and `formats.time_index` define the entries and when one is accepted; this owns the files.
+`formats.offset_index` and `formats.time_index` define the entries and which are accepted; this module owns the files.
 
 | state | entries | the file | descriptors |
 |---|---|---|---|
@@ -8,8 +8,8 @@
 | live | in memory | the same, then zeros up to the index's capacity | one |
 | at rest | in the file, found by bisection with `pread` (frequently used ones: `index_cache`) | trimmed to its entries | none |
 
-An index is idle until it is needed: only then is its file created, in its full length (`segment.index.bytes`, rounded down to
-whole entries), or opened. It becomes live with the first change, and at rest at the roll.
+An index is idle until it is needed: only then is its file created, with its full length (`segment.index.bytes`, rounded down to
+whole entries), or opened. The index becomes live with the first change, and is at rest after the roll.
 
 Invariants
     * Kafka stores entries in a mapped file, which on a full disk kills the process. Here they are written by `pwrite`, and a
@@ -18,8 +18,8 @@ Invariants
     * As in Kafka, an existing file counts in its full length: it is full until `resize` gives it room. But a tail of zeros (of an
       index that was copied or left while live) has no entries.
 
-`offset_index_file` and `time_index_file` have the look-ups. `LogSegment` owns one of each; recovery replaces their contents. One
-thread at a time.
+`offset_index_file` and `time_index_file` have the look-ups. Each `LogSegment` has both indexes; recovery replaces their contents.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Answer = TypeVar("_Answer")
 
 
 class IndexFile(Generic[_Entries]):
-    """The common part of both. `max_index_bytes` is the limit of a live index. Not for use by itself."""
+    """The part that both indexes have in common. `max_index_bytes` is the limit of a live index. Use a subclass."""
 
     def __init__(self, path: Path, base_offset: int, max_index_bytes: int, kind: type[_Entries]) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class IndexFile(Generic[_Entries]):
 
     @property
     def length_bytes(self) -> int:
-        """Bytes of the file, which the entries could fill."""
+        """The length of the file in bytes, which the entries could fill."""
         index = self._with_room()
         return index.length_bytes if self._live_entries is None else index.max_entries * index.entry_bytes
 
@@ -113,9 +113,9 @@ class IndexFile(Generic[_Entries]):
             self._wipe_tail(index)
 
     def resize(self, new_size_bytes: int) -> bool:
-        """Change the capacity, to no less than the entries; False if it is unchanged. Raises StorageError.
+        """Change the capacity, but not below the size of the entries. Return False if it is unchanged. Raises StorageError.
 
-        So an index that was written with a larger capacity stays whole (and is full).
+        An index that was written with a larger capacity thus keeps all entries (and is full).
         """
         index = self.live()
         if not index.resize(max(new_size_bytes, index.size_bytes)):
@@ -145,11 +145,11 @@ class IndexFile(Generic[_Entries]):
             self.resize(self.max_index_bytes)
 
     def trim_to_valid_size(self) -> bool:
-        """Trim the file to its entries; False if it is unchanged. Raises StorageError."""
+        """Trim the file to its entries. Return False if the file is unchanged. Raises StorageError."""
         return self.resize(self.live().size_bytes)
 
     def reset(self) -> None:
-        """Start over, without entries and with full capacity. The old content is not read. Raises StorageError."""
+        """Drop all entries, and begin with full capacity. The old content is not read. Raises StorageError."""
         self._forget()
         index = self._kind.create(self.base_offset, self.max_index_bytes)
         try:
@@ -165,7 +165,7 @@ class IndexFile(Generic[_Entries]):
         self._is_written, self._is_synced = True, False
 
     def install(self, raw: bytes | bytearray | memoryview) -> None:
-        """Replace the content with complete entries, as recovery has rebuilt them; those that exceed the capacity are left out.
+        """Replace the content with complete entries that recovery has rebuilt. Entries beyond the capacity are left out.
 
         Raises StorageError.
         """
@@ -178,7 +178,7 @@ class IndexFile(Generic[_Entries]):
         self.write_entries()
 
     def flush(self) -> None:
-        """Wait until the file is on disk; it is created if missing. Raises StorageError."""
+        """Wait until the file is on disk. A missing file is created. Raises StorageError."""
         self.create_if_missing()
         if not self._is_synced or self.unwritten_entries:
             was_open = self._fd >= 0
@@ -187,8 +187,8 @@ class IndexFile(Generic[_Entries]):
                 self.release()
 
     def begin_sync(self) -> Path | None:
-        """Write pending entries, mark the file as synced, and return its path for the caller to sync; None if it is synced
-        already.
+        """Write pending entries, mark the file as synced, and return its path for the caller to sync. Return None if it is
+        already synced.
 
         Raises StorageError.
         """
@@ -219,7 +219,7 @@ class IndexFile(Generic[_Entries]):
                 raise self._refused("close", error) from error
 
     def close(self) -> None:
-        """Trim the file to its entries and release all resources; an unused one is not changed. Raises StorageError.
+        """Trim the file to its entries and release all resources. An unused index is not changed. Raises StorageError.
 
         Written entries are synced. Kafka does not sync them: after a clean shutdown and a power failure the last entry may be
         lost.
@@ -266,7 +266,7 @@ class IndexFile(Generic[_Entries]):
             raise StorageError(f"cannot rename an index: {error.strerror or error}", path=old) from error
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self._entries_at_rest = None
         self.path = directory / self.path.name
 
@@ -294,7 +294,7 @@ class IndexFile(Generic[_Entries]):
 
     @property
     def unwritten_entries(self) -> int:
-        """How many entries are not in the file yet; syncing, truncating or closing writes them first."""
+        """The number of entries that are not in the file yet. Syncing, truncating or closing writes them first."""
         return 0 if self._live_entries is None else self._live_entries.entries - self._written
 
     def write_entries(self) -> None:
@@ -316,7 +316,7 @@ class IndexFile(Generic[_Entries]):
         self._is_written, self._is_synced = True, False
 
     def keep(self, entries: int) -> None:
-        """Keep only the first `entries` entries, after a failed append. Never raises: the next write overwrites the rest."""
+        """Keep only the first `entries` entries, after a failed append. Never raises; the next write overwrites the others."""
         index = self._live_entries
         if index is not None and index.entries > entries:
             index.keep(entries)
@@ -328,7 +328,7 @@ class IndexFile(Generic[_Entries]):
     # --- inside
 
     def _with_room(self) -> _Entries:
-        """Return the entries, after giving the file its length."""
+        """Return the entries, after the file has been given its length."""
         return self.live() if self._grows_later else self._readable()
 
     def _readable(self) -> _Entries:

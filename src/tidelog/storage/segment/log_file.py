@@ -6,14 +6,14 @@
 | the file's length | the same, or more if the file is preallocated (zeros after the end) or a write has failed |
 
 Invariants
-    * Incomplete appends do not count. A failed write is truncated; if that fails too, the error says so, `trim` or `close`
-      retries, and nothing is appended before that succeeds.
+    * Incomplete appends do not count. A failed write is truncated. If the truncation fails too, the error says so, `trim` or
+      `close` retries it, and nothing is appended before it succeeds.
     * The descriptor is opened when first needed, and may be closed at any time (`release`), so an unused segment needs none. All
       access is by `pread` and `pwrite`; a mapping is made only for callers that pass the bytes on unread (`mapped`).
     * A symbolic link is never written through: its target belongs to another folder (`read_only_view`).
     * Only `flush`, and `close` after a write, wait for the disk.
 
-`log_file_reader` reads it. `LogSegment` owns one; recovery and compaction read through it. One thread at a time.
+`log_file_reader` has the reads. Each `LogSegment` has a `LogFile`; recovery and compaction read through it. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.storage.segment.log_file_reader import LogFileReader, refused
 
 
 class LogFile(LogFileReader):
-    """One `.log`. `rename_to` changes `path`, the file stays the same."""
+    """One `.log` file. `rename_to` changes `path`; the file stays the same."""
 
     def __init__(self, path: Path | str, size_bytes: int, *, preallocated_bytes: int = 0, fd: int = -1) -> None:
         super().__init__(path, size_bytes, fd)
@@ -45,7 +45,7 @@ class LogFile(LogFileReader):
         """Open or create a file.
 
         With `preallocate` a new file gets its full length, `init_file_size` bytes, at once and is logically empty. An existing
-        file counts in its full length, zeros included: recovery finds the valid part. It is not opened yet. Raises
+        file counts in its full length, zeros included: recovery finds the valid part. The file is not opened yet. Raises
         InvalidArgumentError for a file larger than an int32, StorageError.
         """
         try:
@@ -86,7 +86,9 @@ class LogFile(LogFileReader):
         position = self.size_bytes
         end = position + size
         if end > INT32_MAX:
-            raise InvalidArgumentError("a segment cannot grow beyond an int32", path=self.path, found=end, expected=INT32_MAX)
+            raise InvalidArgumentError(
+                "a segment cannot grow beyond 2^31 - 1 bytes", path=self.path, found=end, expected=INT32_MAX
+            )
         fd = self._fd
         if fd < 0:
             fd = self._open()
@@ -107,14 +109,17 @@ class LogFile(LogFileReader):
         return size
 
     def truncate_to(self, target_bytes: int) -> int:
-        """Truncate the file to `target_bytes`; return how many bytes were removed, including a preallocated tail.
+        """Truncate the file to `target_bytes`. Return how many bytes were removed, including a preallocated tail.
 
         Raises InvalidArgumentError for a target after the end or below 0, StorageError.
         """
         size = self.size_bytes
         if not 0 <= target_bytes <= size:
             raise InvalidArgumentError(
-                "a log can only be truncated to its size", path=self.path, found=target_bytes, expected=f"0 to {size}"
+                "a log file can only be truncated to a size from 0 to its current size",
+                path=self.path,
+                found=target_bytes,
+                expected=f"0 to {size}",
             )
         if target_bytes < max(size, self._preallocated_bytes) or self._is_torn:
             try:
@@ -158,7 +163,7 @@ class LogFile(LogFileReader):
         """Mark the file as synced, and return its path for the caller to sync; None if it is synced already."""
         if self._is_synced:
             return None
-        self._is_synced = True  # Later writes clear the mark.
+        self._is_synced = True  # Later writes mark the file as not synced.
         return self.path
 
     def sync_failed(self) -> None:
@@ -193,7 +198,7 @@ class LogFile(LogFileReader):
             raise refused("rename", old, error) from error
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self.path = directory / self.path.name
 
     def delete_if_exists(self) -> bool:
@@ -204,13 +209,13 @@ class LogFile(LogFileReader):
     # --- inside
 
     def _failed_append(self, error: OSError) -> StorageError:
-        """Truncate what a failed append has left, and return the error to raise."""
+        """Truncate the file to its size before a failed append, and return the error to raise."""
         try:
             self._cut_back()
         except StorageError as second:
             return StorageError(
                 f"cannot write a file: {error.strerror or error}; nor could it be truncated to {self.size_bytes} bytes, "
-                f"which will be tried again: {second.message}",
+                f"which will be retried: {second.message}",
                 path=self.path,
                 position=self.size_bytes,
             )
@@ -241,7 +246,7 @@ def delete_file(path: Path) -> bool:
 
 
 def write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
-    """Continue a partial write. If the disk is full, the next write raises the error."""
+    """Complete a partial write. If the disk is full, the next write raises the error."""
     view = memoryview(data)
     while written < len(view):
         more = os.pwrite(fd, view[written:], position + written)
@@ -252,7 +257,5 @@ def write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
 
 def _checked_length(path: Path | str, length_bytes: int) -> int:
     if length_bytes > INT32_MAX:
-        raise InvalidArgumentError(
-            "a segment is larger than an int32 can hold", path=path, found=length_bytes, expected=INT32_MAX
-        )
+        raise InvalidArgumentError("a segment is larger than 2^31 - 1 bytes", path=path, found=length_bytes, expected=INT32_MAX)
     return length_bytes

@@ -1,7 +1,7 @@
 """Reads the `.log` of a segment: bytes and batches up to the logical end, and nothing after it.
 
 The descriptor is opened when first needed. All reads are by `pread`; a mapping is made only for callers that pass the bytes on
-unread (`mapped`). `log_file` writes. One thread at a time.
+unread (`mapped`). `log_file` writes. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog.records.compression import Bytes
 from tidelog.storage.segment.descriptors import is_shortage, open_file
 
 FIRST_READ_BYTES = 8 * 1024
-"""Most look-ups walk one index interval, which is 4 KiB unless configured."""
+"""The bytes that a look-up reads first. Most look-ups walk one index interval, which is 4 KiB unless configured."""
 MAX_READ_BYTES = 512 * 1024
 HOP_READ_BYTES = 4096
 
@@ -31,7 +31,7 @@ _LENGTH = Struct(">i")
 
 
 class LogFileReader:
-    """The reading half of a `LogFile`. Not for use by itself."""
+    """The reading half of `LogFile`. Use the subclass."""
 
     def __init__(self, path: Path | str, size_bytes: int, fd: int) -> None:
         self._path = path
@@ -83,10 +83,10 @@ class LogFileReader:
     # --- reading
 
     def read(self, position: int, length: int) -> bytes:
-        """Return up to `length` bytes from `position`, fewer only at the logical end.
+        """Return up to `length` bytes from `position`; fewer only at the logical end.
 
-        Raises InvalidArgumentError for a position after the end or a negative number; StorageError, also for a file that has
-        become shorter than its written content.
+        Raises InvalidArgumentError for a position after the end or a negative number, and StorageError, also if the file was
+        truncated below its logical end.
         """
         length = self._available(position, length)
         if length == 0:
@@ -106,8 +106,8 @@ class LogFileReader:
         return data
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Read bytes at `position` into `buffer`, and return their number. It is less than the buffer's size only at the logical
-        end.
+        """Read bytes at `position` into `buffer`, and return their number, which is less than the buffer's size only at the
+        logical end.
 
         Raises what `read` raises.
         """
@@ -129,9 +129,11 @@ class LogFileReader:
         return count
 
     def view(self, position: int, length: int) -> Bytes:
-        """Return all the bytes, to be passed to the system: many are mapped and may be on the disk, few are copied. See `mapped`.
+        """Return all the bytes, to be passed to the system. Many bytes are mapped, and may have to be read from disk; few bytes
+        are copied. See `mapped`.
 
-        Raises what `read` raises; NotCachedError within `non_blocking`, for few.
+        Raises what `read` raises. Within `non_blocking`, raises NotCachedError if the bytes would be copied but are not in
+        memory.
         """
         if length >= MIN_MAPPED_BYTES:
             try:
@@ -142,10 +144,11 @@ class LogFileReader:
         return self.read(position, length)
 
     def mapped(self, position: int, length: int) -> memoryview:
-        """Return the bytes without copying them, to be passed to the system. Reading them here may wait for the disk, and is a
-        fatal signal if the file was truncated, where a `writev` just fails.
+        """Return the bytes without copying them, to be passed to the system.
 
-        The whole file is mapped, once, until `unmap`; slices in use keep their mapping. Raises what `read` raises.
+        Code that reads the bytes here may wait for the disk, and gets a fatal signal if the file was truncated; `writev` just
+        fails in that case. The whole file is mapped, once, until `unmap`; slices in use keep their mapping. Raises what `read`
+        raises.
         """
         end = position + length
         if self._available(position, length) < length:
@@ -153,7 +156,7 @@ class LogFileReader:
         if self._map is None or len(self._map) < end:
             try:
                 self._map = memoryview(mmap.mmap(self._open(), self.size_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
-            except (OSError, ValueError) as error:  # ValueError: the file has become shorter.
+            except (OSError, ValueError) as error:  # ValueError: the file was truncated.
                 raise StorageError(f"cannot map a file: {error}", path=self.path, expected=f"{self.size_bytes} bytes") from error
         return self._map[position:end]
 
@@ -198,7 +201,7 @@ class LogFileReader:
         """Return a batch's bytes; its checksum is not checked. Raises CorruptBatchError if it is no longer whole."""
         data = self.read(header.position, header.size)
         if len(data) < header.size:
-            raise CorruptBatchError("a batch is cut off by the end of its segment", path=self.path, position=header.position)
+            raise CorruptBatchError("a batch is truncated by the end of its segment", path=self.path, position=header.position)
         return data
 
     def descriptor(self) -> int:
@@ -227,7 +230,7 @@ class LogFileReader:
     def _available(self, position: int, length: int) -> int:
         if not 0 <= position <= self.size_bytes or length < 0:
             raise InvalidArgumentError(
-                "a read reaches outside the log",
+                "the range to read is outside the log file",
                 path=self.path,
                 found=f"{length} bytes at {position}",
                 expected=f"0 to {self.size_bytes}",
@@ -236,7 +239,10 @@ class LogFileReader:
 
     def _too_short(self, position: int) -> StorageError:
         return StorageError(
-            "a log is shorter than what was written to it", path=self.path, found=position, expected=f"{self.size_bytes} bytes"
+            "a log file was truncated: it is shorter than what was written to it",
+            path=self.path,
+            found=position,
+            expected=f"{self.size_bytes} bytes",
         )
 
 

@@ -1,4 +1,4 @@
-"""One segment, written: a `.log` that grows at its end, and its indexes (spec §3, §4).
+"""A segment that is written: a `.log` that grows at its end, and its indexes (spec §3, §4).
 
 The rule for an index entry, per batch and before the batch is counted (§4.2)::
 
@@ -9,7 +9,7 @@ The rule for an index entry, per batch and before the batch is counted (§4.2)::
         bytes since the last entry ← 0
     bytes since the last entry ← + size of the batch
 
-So the first batch of a segment has no entry, and a batch with an entry counts toward the next one. When the segment rolls or
+Thus the first batch of a segment has no entry, and a batch with an entry counts toward the next entry. When the segment rolls or
 closes, the time index gets the largest timestamp as its last entry, in a reserved slot, and both indexes are trimmed to their
 entries (§4.10, §4.11).
 
@@ -18,15 +18,15 @@ entries (§4.10, §4.11).
 | size | the segment would exceed segment.bytes |
 | time | event time since the first batch's largest timestamp > segment.ms - jitter; wall time if that batch has none |
 | index | the offset index is full, or the time index except its reserved slot |
-| offsets | the last offset cannot be expressed relative to the base in an int32 |
+| offsets | the last offset does not fit in an int32 relative to the base offset (offset overflow) |
 
 Invariants
     * An append is atomic: after an error the `.log`, the entries and the state in memory are as before.
-    * If an index gets full within an append of several batches (Kafka fails there), entries are left out.
+    * If an index becomes full within an append of several batches (Kafka fails there), entries are left out.
     * A segment opened from disk opens no file and reads no index before that is needed.
 
 `segment_files` has its files, `segment_reader` its look-ups. `partition_log` appends, rolls and truncates; `loader` opens,
-`recovery` rebuilds, the cleaner writes new ones. One thread at a time.
+`recovery` rebuilds, the cleaner writes new ones. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ __all__ = ["UP_TO_SIZE", "FetchData", "LogSegment", "LogSlice", "RollParams", "T
 logger = logging.getLogger("tidelog.storage")
 
 UNKNOWN = -2
-"""A largest timestamp that was not looked up yet: -1 is that of a segment without timestamps."""
+"""A largest timestamp that has not been looked up yet. (-1 is that of a segment without timestamps.)"""
 
 
 class RollParams(NamedTuple):
-    """The input of `should_roll`: limits, the append's largest timestamp (ms) and offset, its bytes, the clock's time."""
+    """The input of `should_roll`: limits, the append's largest timestamp (ms) and last offset, its bytes, the time now."""
 
     max_segment_ms: int
     max_segment_bytes: int
@@ -78,7 +78,7 @@ class RollParams(NamedTuple):
 
 
 class LogSegment(SegmentReader):
-    """A segment. Made by `open`; `created_ms` is when it was opened or last emptied, by the injected clock."""
+    """A segment, created by `open`. `created_ms` is the time, by the injected clock, when it was opened or last emptied."""
 
     def __init__(self, log: LogFile, base_offset: int, config: LogConfig, clock: Clock, roll_jitter_ms: int = 0) -> None:
         super().__init__(log, base_offset, config.segment_index_bytes)
@@ -87,8 +87,8 @@ class LogSegment(SegmentReader):
         self.created_ms = clock.now_ms()
         self.bytes_since_last_index_entry = 0
         self.index_write_behind = 1
-        """How many new entries of an index are written together. A caller that sets it above 1 must ensure that they
-        are written.
+        """How many new entries of an index are collected before they are written. A caller that sets it above 1 must ensure that
+        pending entries get written.
         """
         self._clock = clock
         self._rolling_based_timestamp: int | None = None
@@ -128,9 +128,9 @@ class LogSegment(SegmentReader):
 
     @property
     def max_timestamp_and_offset_so_far(self) -> TimestampOffset:
-        """The largest timestamp (ms) and the last offset of the first batch with it; (-1, base) without one.
+        """The largest timestamp (ms), and the last offset of the first batch with it; (-1, base) if no batch has a timestamp.
 
-        For a segment opened from disk it is the time index's last entry (§3), which a roll and a clean close make right.
+        For a segment opened from disk it is the time index's last entry (§3), which is right after a roll or a clean close.
         """
         return TimestampOffset(*self._largest())
 
@@ -144,7 +144,8 @@ class LogSegment(SegmentReader):
         """Return the largest timestamp and its offset, checked against the log. A time index written by this process needs no
         check. The result is kept.
 
-        `elsewhere`: within `non_blocking`, leave the whole check to another thread. Raises CorruptBatchError, StorageError.
+        With `elsewhere`, inside `non_blocking`, the whole check is left to another thread. Raises CorruptBatchError,
+        StorageError.
         """
         if not self._is_largest_checked:
             if self.time_index.entries == 0 or not self.time_index.is_own:
@@ -184,14 +185,14 @@ class LogSegment(SegmentReader):
 
     @property
     def first_batch_timestamp(self) -> int:
-        """The first batch's largest timestamp (ms), 2^63 - 1 if there is none."""
+        """The first batch's largest timestamp (ms); 2^63 - 1 if there is none."""
         timestamp = self._first_timestamp()
         return INT64_MAX if timestamp is None or timestamp < 0 else timestamp
 
     # --- rolling
 
     def should_roll(self, params: RollParams) -> bool:
-        """Whether an append like this one belongs in a new segment, by the table above."""
+        """Whether this append must go to a new segment, by the table above."""
         size = self.log.size_bytes
         if size > params.max_segment_bytes - params.messages_size:
             return True
@@ -234,15 +235,15 @@ class LogSegment(SegmentReader):
     def append(self, largest_offset: int, headers: Sequence[BatchHeader | AppendSpan], data: Bytes) -> None:
         """Write whole batches, `data`, with their `headers` (or spans) in order; `largest_offset` is that of the last batch.
 
-        The caller has checked the checksums. Raises
-        OffsetOverflowError before anything is written, InvalidOffsetError for an offset at or below an index entry's, and
-        StorageError if the disk fails. Then nothing was appended, or the message says that the file could not be truncated.
+        The caller has checked the checksums. Raises OffsetOverflowError before anything is written, InvalidOffsetError for an
+        offset at or below an index entry's, and StorageError if the disk fails. After an error nothing was appended, or the
+        message says that the file could not be truncated.
         """
         if not data:
             return
         if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
             raise OffsetOverflowError(
-                f"offset {largest_offset} does not fit the segment of base {self.base_offset}", path=self.log.path
+                f"offset {largest_offset} is too far from the segment's base offset {self.base_offset}", path=self.log.path
             )
         start = self.log.size_bytes
         since = self.bytes_since_last_index_entry
@@ -279,7 +280,7 @@ class LogSegment(SegmentReader):
                 if header.max_timestamp > max_timestamp:
                     max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
                 if since > interval:
-                    # It can only have become full within this append: otherwise the segment would have rolled.
+                    # The index can only have become full within this append: otherwise the segment would have rolled.
                     if offset_index.entries < offset_index.max_entries:
                         offset_index.append(header.last_offset, position)
                     if time_index.entries < time_index.max_entries - 1:
@@ -295,7 +296,7 @@ class LogSegment(SegmentReader):
         return since, max_timestamp, offset_of_max
 
     def write_index_entries(self, at_least: int = 1) -> None:
-        """Write each index's pending entries if there are `at_least` that many. Raises StorageError."""
+        """Write each index's pending entries if there are at least `at_least`. Raises StorageError."""
         for index in (self.offset_index, self.time_index):
             if index.unwritten_entries >= at_least:
                 index.write_entries()
@@ -361,7 +362,7 @@ class LogSegment(SegmentReader):
     # --- recovery
 
     def reset_for_recovery(self) -> None:
-        """Drop the indexes' content and what is known from them (§4.7). Raises StorageError."""
+        """Drop the indexes' content, and everything that is known from it (§4.7). Raises StorageError."""
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
@@ -403,7 +404,9 @@ class LogSegment(SegmentReader):
     # --- closing
 
     def on_become_inactive(self) -> None:
-        """Finish at a roll: last time index entry, indexes and `.log` trimmed; nothing is synced. Raises StorageError."""
+        """Finish the files at a roll: add the last time index entry, and trim the indexes and the `.log`. Nothing is synced.
+        Raises StorageError.
+        """
         self._finish_indexes()
         self.log.trim()
 
@@ -417,9 +420,9 @@ class LogSegment(SegmentReader):
         self.time_index.rest()
 
     def close(self) -> None:
-        """Finish the files: last time index entry if the largest timestamp is known (§4.11), trim, sync, close.
+        """Finish the files: add the last time index entry if the largest timestamp is known (§4.11), trim, sync and close.
 
-        Raises StorageError, after everything was closed.
+        Raises StorageError, but only after everything was closed.
         """
         with contextlib.ExitStack() as stack:
             for part in (self.txn_index, self.log, self.time_index, self.offset_index):
@@ -431,7 +434,7 @@ class LogSegment(SegmentReader):
                     if timestamp > self.time_index.last_entry.timestamp:
                         self.time_index.maybe_append(timestamp, offset, skip_full_check=True)
                 except Exception as error:
-                    logger.warning("%s: its last entry could not be added: %s", self.time_index.path, error)
+                    logger.warning("%s: the last entry could not be added: %s", self.time_index.path, error)
 
     def _largest(self) -> tuple[int, int]:
         """Return the largest timestamp so far (ms) and its batch's last offset, initially from the time index's last entry."""

@@ -1,9 +1,9 @@
 """The segments of one log, by base offset (spec §5).
 
-Invariant: ascending, one segment per base offset. The last one is the active one. Look-ups are by bisection; a log has thousands
-of segments at most, so inserting one may move the others.
+Invariant: ascending, one segment per base offset. The last segment is the active one. Look-ups use bisection. Inserting a segment
+is O(n), which is acceptable because a log has thousands of segments at most.
 
-`partition_log` owns one; `loader`, retention and the cleaner look things up in it. One thread at a time.
+Each `partition_log` has a `LogSegments`; `loader`, retention and the cleaner use its look-ups. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class LogSegments:
         return bool(self._bases)
 
     def __iter__(self) -> Iterator[LogSegment]:
-        """The segments, ascending, as a snapshot: the caller may add and remove some meanwhile."""
+        """Return an iterator over a snapshot of the segments, in ascending order: the caller may add and remove segments
+        meanwhile.
+        """
         return iter([self._segments[base] for base in self._bases])
 
     def __contains__(self, base_offset: int) -> bool:
@@ -43,7 +45,7 @@ class LogSegments:
     # --- changes
 
     def add(self, segment: LogSegment) -> LogSegment | None:
-        """Add a segment; return the previous one with its base offset, if any."""
+        """Add a segment. Return the previous segment with this base offset, or None."""
         base = segment.base_offset
         previous = self._segments.get(base)
         if previous is None:
@@ -55,14 +57,14 @@ class LogSegments:
         return previous
 
     def remove(self, base_offset: int) -> LogSegment | None:
-        """Remove a segment, and return it; None if there is none. Its files stay."""
+        """Remove a segment, and return it; None if there is none. Its files are kept."""
         segment = self._segments.pop(base_offset, None)
         if segment is not None:
             del self._bases[bisect_left(self._bases, base_offset)]
         return segment
 
     def clear(self) -> None:
-        """Remove all. Their files stay."""
+        """Remove all segments. Their files are kept."""
         self._bases.clear()
         self._segments.clear()
 
@@ -74,23 +76,25 @@ class LogSegments:
         return list(self._bases)
 
     def get(self, base_offset: int) -> LogSegment | None:
-        """Return the segment with exactly this base offset."""
+        """Return the segment with exactly this base offset, or None."""
         return self._segments.get(base_offset)
 
     def floor(self, offset: int) -> LogSegment | None:
-        """Return the segment with the largest base offset at or below `offset`: where the offset would be."""
+        """Return the segment with the largest base offset at or below `offset`, which is where the offset would be; None if there
+        is none.
+        """
         return self._at(bisect_right(self._bases, offset) - 1)
 
     def lower(self, offset: int) -> LogSegment | None:
-        """Return the segment with the largest base offset below `offset`."""
+        """Return the segment with the largest base offset below `offset`, or None."""
         return self._at(bisect_left(self._bases, offset) - 1)
 
     def higher(self, offset: int) -> LogSegment | None:
-        """Return the segment with the smallest base offset above `offset`."""
+        """Return the segment with the smallest base offset above `offset`, or None."""
         return self._at(bisect_right(self._bases, offset))
 
     def values(self, from_offset: int | None = None, to_offset: int | None = None) -> list[LogSegment]:
-        """Return the segments from the one with `from_offset` (its floor, if any) to below `to_offset`.
+        """Return the segments from the one that contains `from_offset` (its floor, if any) to those that begin below `to_offset`.
 
         Raises InvalidArgumentError if `to_offset` is below `from_offset`.
         """
@@ -108,7 +112,7 @@ class LogSegments:
         return self._slice(first, end)
 
     def non_active_from(self, offset: int) -> list[LogSegment]:
-        """Return the segments from the one with `offset` (its floor) on, without the active one.
+        """Return all segments from the one that contains `offset` (its floor), except the active one.
 
         Raises NotFoundError if there are no segments.
         """
@@ -116,7 +120,7 @@ class LogSegments:
         return [] if offset > active else self.values(offset, active)
 
     def filter(self, predicate: Callable[[LogSegment], bool]) -> list[LogSegment]:
-        """Return the segments that `predicate` holds for."""
+        """Return the segments for which `predicate` is true."""
         return [segment for segment in self if predicate(segment)]
 
     @property
@@ -169,7 +173,7 @@ class LogSegments:
         return sum(segment.give_descriptors_back() for segment in self._segments.values())
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the paths after the folder was renamed."""
+        """Update the paths after the folder has been renamed."""
         self.directory = directory
         for segment in self:
             segment.update_parent_dir(directory)

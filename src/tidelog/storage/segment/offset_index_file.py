@@ -1,4 +1,4 @@
-"""The writable `.index` of a segment: positions of batches. `index_file` has the file itself (spec §2)."""
+"""The writable `.index` of a segment: positions of batches by offset. `index_file` has the file itself (spec §2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
 
     @property
     def is_full(self) -> bool:
-        """Whether the next append would raise."""
+        """Whether the next append would raise IndexFullError."""
         index = self._live_entries or self._with_room()
         return index.entries >= index.max_entries
 
@@ -46,12 +46,14 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
         return self._at_rest_closed(in_memory(self._readable()).lookup(offset))
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
-        """Return the first entry whose position is at or after `start.position + size_bytes`, None without one."""
+        """Return the first entry whose position is at or after `start.position + size_bytes`, or None if there is none."""
         entries = self._live_entries or in_memory(self._readable())
         return self._at_rest_closed(entries.fetch_upper_bound_offset(start, size_bytes))
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry. Raises IndexFullError, InvalidOffsetError, OffsetOverflowError, StorageError; then it was not added."""
+        """Add an entry. Raises IndexFullError, InvalidOffsetError, OffsetOverflowError, StorageError; after an error it was not
+        added.
+        """
         index = self.live()
         index.append(offset, position)
         try:

@@ -18,7 +18,7 @@ KEPT = 64
 """How many results are kept for callers that retry. A caller repeats its whole search each time."""
 
 Found: TypeAlias = "tuple[int, int] | None"
-"""A record's offset and timestamp, or the reverse; None without one."""
+"""A record's offset and timestamp, or its timestamp and offset; None if no record was found."""
 
 Search: TypeAlias = Callable[[int], Found]
 """Searches a batch, decompressing at most the given number of bytes."""
@@ -34,7 +34,7 @@ class NotSearchedError(NotCachedError):
         self._search = search
 
     def prefetch(self) -> None:
-        """Search, and keep the result or the batch's error."""
+        """Search the batch, and keep the result or the batch's error for the caller that retries."""
         result: Found | TidelogError
         try:
             result = self._search(DEFAULT_DECOMPRESSION_LIMIT_BYTES)
@@ -50,7 +50,7 @@ class SearchedBatches:
         self._results: dict[Hashable, Found | TidelogError] = {}
 
     def find(self, key: Hashable, search: Search) -> Found:
-        """Return what `search` returns; `key` identifies the search. Raises what it raises, NotSearchedError."""
+        """Return what `search` returns; `key` identifies the search. Raises what `search` raises, and NotSearchedError."""
         if not is_non_blocking():
             return search(DEFAULT_DECOMPRESSION_LIMIT_BYTES)
         if key in self._results:
@@ -59,7 +59,7 @@ class SearchedBatches:
                 raise result
             return result
         while len(self._results) >= KEPT:
-            oldest, *_ = list(self._results)  # Other threads may add to them meanwhile.
+            oldest, *_ = list(self._results)  # Other threads may add results meanwhile.
             self._results.pop(oldest, None)
         try:
             return search(AT_ONCE_BYTES)

@@ -1,14 +1,14 @@
-"""The four files of a segment, as files: opened, synced, renamed, removed together (spec §1, §4.12, §4.13).
+"""The four files of a segment, which are opened, synced, renamed and removed together (spec §1, §4.12, §4.13).
 
 | file | class | exists |
 |---|---|---|
 | `.log` | `log_file.LogFile` | always |
-| `.index`, `.timeindex` | `offset_index_file`, `time_index_file` | from the first use on |
+| `.index`, `.timeindex` | `offset_index_file`, `time_index_file` | since the first use |
 | `.txnindex` | `txn_index_file.TxnIndexFile` | if a transaction was aborted |
 
 Invariant: nothing is opened or created before it is needed, and every operation works with missing files.
 
-The lowest layer of `LogSegment`, which interprets the content. One thread at a time.
+This is the lowest layer of `LogSegment`, which interprets the content. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 
 class SegmentFiles:
-    """The files beside one `.log`, by its name: a suffix after ".log" (".cleaned", ".swap") follows every name."""
+    """A `.log` and the files beside it. They are named like the `.log`: a suffix after ".log" (".cleaned", ".swap") follows every
+    name.
+    """
 
     def __init__(self, log: LogFile, base_offset: int, max_index_bytes: int) -> None:
         self.base_offset = base_offset
         self.log = log
         self._max_index_bytes = max_index_bytes
 
-    # Even the objects are made on demand: a folder may have ten thousand unused segments.
+    # Even the objects are created on demand: a folder may have ten thousand unused segments.
 
     @cached_property
     def offset_index(self) -> OffsetIndexFile:
@@ -63,7 +65,7 @@ class SegmentFiles:
         return self.log.size_bytes
 
     def resize_indexes(self, max_index_bytes: int | None = None) -> None:
-        """Give both indexes the capacity of an active segment's, by default as configured when the segment was opened.
+        """Give both indexes the capacity of an active segment's indexes, by default as configured when the segment was opened.
 
         Raises StorageError.
         """
@@ -73,12 +75,12 @@ class SegmentFiles:
             index.resize(index.max_index_bytes)
 
     def make_active(self) -> None:
-        """Let both indexes grow like an active segment's, from their first change on; nothing is opened now."""
+        """Let both indexes grow like those of an active segment, starting with their first change. Nothing is opened now."""
         self.offset_index.grow_later()
         self.time_index.grow_later()
 
     def flush(self) -> None:
-        """Wait until the files are on disk; unused indexes are created. Raises StorageError."""
+        """Wait until the files are on disk. Unused indexes are created. Raises StorageError."""
         self.log.flush()
         self.offset_index.flush()
         self.time_index.flush()
@@ -87,9 +89,9 @@ class SegmentFiles:
     def begin_sync(self) -> list[Path]:
         """Mark the files as synced, and return the paths that the caller must sync. Raises StorageError."""
         if not self.log.path.exists():
-            return []  # Deleted meanwhile: its indexes must not be created.
+            return []  # The segment was deleted meanwhile: its indexes must not be created.
         found = [part.begin_sync() for part in (self.log, self.offset_index, self.time_index)]
-        # It is small and rare, so it is always synced.
+        # The transaction index is small and rare, so it is always synced.
         return [path for path in found if path is not None] + [self.txn_index.path]
 
     def sync_failed(self) -> None:
@@ -140,7 +142,7 @@ class SegmentFiles:
             part.rename_to(part.path.with_name(name.removesuffix(old_suffix) + new_suffix))
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the paths after the folder was renamed."""
+        """Update the paths after the folder has been renamed."""
         for part in (self.log, self.offset_index, self.time_index, self.txn_index):
             part.update_parent_dir(directory)
 

@@ -1,11 +1,11 @@
 """Detects segments whose names do not fit their batches: a reader that relies on the names would miss records (spec §1;
 `reader.segment.check_name`).
 
-A segment's name is the log end when it began, so the segments before it end there, or below:
+A segment's name is the log end at the time when the segment began, so the previous segments end there, or below:
 
 | the first batch of a segment | what is checked |
 |---|---|
-| begins at its name | nothing more: so the previous batch ended there |
+| begins at the segment's name | nothing more: the previous batch ended there |
 | begins above it, or does not exist | where the previous segment ends |
 | begins below it | nothing: the name or the batch's offset is wrong |
 """
@@ -41,7 +41,7 @@ def check_name(segments: LogSegments, segment: LogSegment) -> None:
 
 
 def check_names_between(segments: LogSegments, offset: int, segment: LogSegment) -> None:
-    """Check the segments from the one that should have `offset` to the one with the next batch."""
+    """Check the names from the segment that should contain `offset` to `segment`, which has the next batch."""
     one = segments.floor(offset)
     while one is not None and one.base_offset <= segment.base_offset:
         check_name(segments, one)
@@ -53,7 +53,7 @@ def unfit(segment: LogSegment, found: str) -> CorruptBatchError:
     what = (
         "an empty segment's name does not fit the batches before it"
         if not segment.size_bytes
-        else "a segment's name does not fit"
+        else "a segment's name does not fit the batches before it"
     )
     return CorruptBatchError(what, path=segment.log.path, found=found, expected=f"< {segment.base_offset}")
 
@@ -65,7 +65,7 @@ def begins_below(segment: LogSegment, first: int) -> CorruptBatchError:
 
 
 def are_in_place(segment: LogSegment, limit: int) -> bool:
-    """Whether the batches that reach `limit`, the name of the next segment, nevertheless belong here.
+    """Whether the batches with offsets at or above `limit`, the name of the next segment, nevertheless belong to this segment.
 
     A base offset with a flipped bit fits neither the previous batch nor the next one.
     """
@@ -80,7 +80,7 @@ def are_in_place(segment: LogSegment, limit: int) -> bool:
 
 
 def begins_at(segment: LogSegment, header: BatchHeader) -> int | None:
-    """Return the offset of a batch's first record; None if it cannot be read."""
+    """Return the offset of a batch's first record, or None if the batch cannot be read."""
     with contextlib.suppress(CorruptDataError):
         return first_offset(header, segment.log.read_batch, segment.log.path)
     return None
@@ -93,7 +93,7 @@ def _end_of(segment: LogSegment) -> int | None:
 
 
 def _with_batches(segments: LogSegments, segment: LogSegment) -> LogSegment | None:
-    """Return the last non-empty segment before another one."""
+    """Return the last non-empty segment before `segment`, or None."""
     before = segments.lower(segment.base_offset)
     while before is not None and not before.size_bytes:
         before = segments.lower(before.base_offset)
@@ -101,7 +101,7 @@ def _with_batches(segments: LogSegments, segment: LogSegment) -> LogSegment | No
 
 
 def _first_offset(segment: LogSegment) -> int | None:
-    """Return the offset of a segment's first record; None if it is empty, or decompression would be needed."""
+    """Return the offset of a segment's first record. Return None if the segment is empty, or if decompression would be needed."""
     with contextlib.suppress(CorruptBatchError):
         header = segment.log.first_batch(0) if segment.size_bytes else None
         if header is not None and (header.magic >= 2 or not header.is_compressed or header.last_offset < segment.base_offset):

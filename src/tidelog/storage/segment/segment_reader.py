@@ -1,10 +1,10 @@
-"""A segment's look-ups: the place of an offset, reads from there on, the record for a time (spec §4.4 to §4.9).
+"""A segment's look-ups: the position of an offset, reads that start there, the record for a time (spec §4.4 to §4.9).
 
-Invariant: the indexes are hints. If an offset index entry does not point to its batch, the log is walked from its start, with a
-warning. Each entry of a time index that was opened from disk is checked before it is used (`checked_times`). And no look-up walks
-batches for long: far from an index entry, the headers walked earlier help (`walked_headers`).
+Invariant: the indexes are hints. If an offset index entry does not point to its batch, a warning is logged, and the log is walked
+from its start. Each entry of a time index that was opened from disk is checked before it is used (`checked_times`). No look-up
+walks batches for long: far from an index entry, it starts from headers walked earlier (`walked_headers`).
 
-`LogSegment` adds writing. One thread at a time.
+`LogSegment` adds writing. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tidelog.storage.segment.walked_headers import POINT_BATCHES, POINT_BYTES, W
 logger = logging.getLogger("tidelog.storage")
 
 MAX_SEARCH_BYTES = 64 * 1024
-"""The most bytes that a search by time reads at once, judging by the previous batch."""
+"""The most bytes that a search by time reads at once, estimated from the previous batch."""
 
 WALK_READ_BYTES = 4096
-"""One index interval, unless configured otherwise: most look-ups walk no further."""
+"""The bytes that a look-up reads at once: one index interval, unless configured otherwise. Most look-ups walk no further."""
 
 _read_place = Struct(">qi4xb6xi8xq").unpack_from
 """Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
@@ -53,7 +53,7 @@ UP_TO_SIZE = -1
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record found by time (ms); `leader_epoch` is its batch's, -1 if it has none."""
+    """A record found by time (ms). `leader_epoch` is its batch's, -1 if the batch has none."""
 
     timestamp: int
     offset: int
@@ -61,13 +61,15 @@ class TimestampAndOffset(NamedTuple):
 
 
 class FetchData(NamedTuple):
-    """The result of a read: bytes from a batch's start on, which may begin below the requested offset and end within a batch."""
+    """The result of a read: bytes that start with a batch, which may begin below the requested offset. They may end within a
+    batch.
+    """
 
     metadata: LogOffsetMetadata
     """The requested offset, and where its batch starts."""
     data: memoryview
     first_entry_incomplete: bool
-    """Whether the first batch did not fit."""
+    """Whether the first batch is incomplete, because it did not fit."""
     aborted_transactions: list[AbortedTxn] | None = None
     """For read_committed: the aborted transactions to skip; None for read_uncommitted."""
 
@@ -77,7 +79,7 @@ class LogSlice(NamedTuple):
 
     metadata: LogOffsetMetadata
     log: LogFile | None
-    """None if there are none."""
+    """The file with the bytes; None if there are no bytes."""
     position: int
     length: int
     first_entry_incomplete: bool = False
@@ -93,20 +95,20 @@ class SegmentReader(SegmentFiles):
     """Look-ups in one segment's log, by offset and by time."""
 
     _batch_bytes = 0
-    """The size of the last batch found by a search by time, as an estimate of the next one's."""
+    """The size of the batch that the last search by time found, as an estimate of the next one's size."""
 
     times_budget: TimesBudget | None = None
-    """The budget of the log, shared with its other segments; None if the segment has a separate budget."""
+    """The budget that the log's segments share; None if the segment has a separate budget."""
 
     is_name_checked = False
-    """Whether the previous segments are known to end at this segment's name or below: `segment_names`."""
+    """Whether the previous segments are known to end at or below this segment's name: see `segment_names`."""
 
     _checked_times: CheckedTimes | None = None
     _walked: WalkedSegment | None = None
     _searched: SearchedBatches | None = None
     _is_warned = False
     _reached: OffsetPosition | None = None
-    """The last index entry that was found correct: reads at the end of a log use the same one repeatedly."""
+    """The last index entry that was found correct: reads at a log's end use the same entry repeatedly."""
 
     @property
     def checked_times(self) -> CheckedTimes:
@@ -160,7 +162,9 @@ class SegmentReader(SegmentFiles):
         if not self._is_warned:
             self._is_warned = True
             logger.warning(
-                "%s: entry (offset %d, byte %d) points to no such batch; the log is read instead", self.offset_index.path, *entry
+                "%s: the entry (offset %d, byte %d) does not point to a batch with that offset; the log is read instead",
+                self.offset_index.path,
+                *entry,
             )
 
     def _floor(self, offset: int) -> OffsetPosition:
@@ -173,7 +177,7 @@ class SegmentReader(SegmentFiles):
         return OffsetPosition(self.base_offset, 0)
 
     def _is_reached(self, entry: OffsetPosition) -> bool:
-        """Whether the headers from the previous entry on lead to an entry's batch. If not, the entry points to bytes
+        """Whether walking the headers from the previous entry leads to the batch of `entry`. If not, the entry points to bytes
         within a record's value.
         """
         before = self.offset_index.lookup(entry.offset - 1)
@@ -190,10 +194,10 @@ class SegmentReader(SegmentFiles):
         return True
 
     def translate_offset(self, offset: int, start: int = 0) -> LogOffsetPosition | None:
-        """Return the first batch whose last offset is at or above `offset`, None after the last one (§4.4).
+        """Return the first batch whose last offset is at or above `offset`, or None if there is no such batch (§4.4).
 
-        No such batch begins before the position `start`. The walk begins there or at the index's position, whichever is later.
-        Raises CorruptBatchError, StorageError.
+        The caller knows that no such batch begins before the position `start`. The walk begins there or at the index's position,
+        whichever is later. Raises CorruptBatchError, StorageError.
         """
         entry = self._floor(offset)
         if start <= entry.position:
@@ -218,13 +222,14 @@ class SegmentReader(SegmentFiles):
     def _walk_to_fast(
         self, offset: int, entry: OffsetPosition, timestamp: int = NO_TIMESTAMP, batch_bytes: int = 0
     ) -> tuple[LogOffsetPosition, bytes, int] | None:
-        """Return the first batch from `entry` on that reaches both `offset` and `timestamp`.
+        """Return the first batch from `entry` on whose last offset is at least `offset` and whose largest timestamp is at least
+        `timestamp`.
 
-        Reads only five fields of each whole batch of format v2, without making objects. None if there is none, or if anything is
-        unusual, so that the caller must look again. The last bytes read are returned with their position.
+        Reads only five fields of each whole batch of format v2, without creating objects. Returns None if there is no such batch,
+        or if anything is unusual, so that the caller must look again. The last bytes read are returned with their position.
 
         For callers that then need the whole batch, `batch_bytes` is the estimated size of batches. The batch of the entry is
-        usually not the result: if it is large, only its header is read, and the next one whole.
+        usually not the result. If it is large, only its header is read, and the next batch is read whole.
         """
         log = self.log
         position, end = entry.position, log.size_bytes
@@ -255,7 +260,7 @@ class SegmentReader(SegmentFiles):
     def read(
         self, start_offset: int, max_size: int, max_position: int | None = UP_TO_SIZE, min_one_message: bool = False
     ) -> FetchData | None:
-        """Read and return the bytes that `locate` finds."""
+        """Read and return the bytes that `locate` finds, or None if it finds none."""
         found = self.locate(start_offset, max_size, max_position, min_one_message)
         return None if found is None else found.load()
 
@@ -265,12 +270,12 @@ class SegmentReader(SegmentFiles):
         """Return the location of up to `max_size` bytes, beginning with the batch that has `start_offset`, or the next batch
         (§4.5).
 
-        None after the last batch. `max_position` is the byte to stop at; if it is None (unknown), the result has the location but
-        no bytes. With `min_one_message` the first batch is returned whole, whatever its size. Raises InvalidArgumentError,
-        CorruptBatchError, StorageError.
+        Returns None after the last batch. `max_position` is the byte to stop at; if it is None (unknown), the result has the
+        location but no bytes. With `min_one_message` the first batch is returned whole, whatever its size. Raises
+        InvalidArgumentError, CorruptBatchError, StorageError.
         """
         if max_size < 0:
-            raise InvalidArgumentError("a read of a negative size", path=self.log.path, found=max_size)
+            raise InvalidArgumentError("the size to read is negative", path=self.log.path, found=max_size)
         found = self.translate_offset(start_offset)
         if found is None:
             return None
@@ -283,14 +288,17 @@ class SegmentReader(SegmentFiles):
         return LogSlice(metadata, self.log, found.position, length, adjusted < found.size)
 
     def read_next_offset(self) -> int:
-        """Return the offset after the last record; the base if it is empty (§4.6). Raises CorruptBatchError, StorageError."""
+        """Return the offset after the last record; the base offset if the segment is empty (§4.6). Raises CorruptBatchError,
+        StorageError.
+        """
         last = None
         for header in self.batches_from(self.offset_index.last_offset):
             last = header
         return self.base_offset if last is None else last.next_offset
 
     def find_offset_by_timestamp(self, timestamp: int, starting_offset: int | None = None) -> TimestampAndOffset | None:
-        """Return the first record from `starting_offset` (default: the base) on with at least that timestamp (ms) (§4.9).
+        """Return the first record at or above `starting_offset` (default: the base offset) with at least that timestamp (ms)
+        (§4.9).
 
         Control records count. Raises CorruptBatchError, InvalidRecordError, DecompressionError, StorageError.
         """
@@ -300,7 +308,7 @@ class SegmentReader(SegmentFiles):
             return None if reaching is None else self._first_record(reaching, timestamp, start)
         offset = max(self.time_index.lookup(timestamp).offset, start)
         entry = self._floor(offset)
-        # The batch of the entry is usually not the result: it and the next are read together, unless they are too large.
+        # The entry's batch is usually not the result: it and the next one are read together, unless they are too large.
         read_bytes = 2 * self._batch_bytes + HEADER_BYTES
         log, position = self.log, entry.position
         if HEADER_BYTES < read_bytes <= MAX_SEARCH_BYTES and position < log.size_bytes:
@@ -341,7 +349,7 @@ class SegmentReader(SegmentFiles):
         return self._searched
 
     def _first_record(self, position: int, timestamp: int, start: int) -> TimestampAndOffset | None:
-        """Return the first record from `start` on that reaches a time (ms), in the batches from `position` on."""
+        """Return the first record at or above `start` with at least that timestamp (ms), in the batches from `position` on."""
         if start > self.base_offset:
             found = self.translate_offset(start)
             if found is None:
@@ -369,8 +377,8 @@ class SegmentReader(SegmentFiles):
             position, is_near = reaching, True
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size_bytes: int) -> int | None:
-        """Return an upper bound of the offsets of a fetch, None if the index has none: the caller then uses the next
-        segment's base.
+        """Return an upper bound of the offsets of a fetch. Return None if the index has none: the caller then uses the next
+        segment's base offset.
         """
         entry = self.offset_index.fetch_upper_bound_offset(start, fetch_size_bytes)
         if entry is None or self.offset_index.is_own:
@@ -387,5 +395,5 @@ class SegmentReader(SegmentFiles):
         return self.txn_index.collect_aborted_txns(fetch_offset, upper_bound_offset)
 
     def can_convert_to_relative_offset(self, offset: int) -> bool:
-        """Whether this segment's indexes can express `offset`."""
+        """Whether `offset` fits in an int32 relative to the base offset, as the indexes require."""
         return 0 <= offset - self.base_offset <= INT32_MAX

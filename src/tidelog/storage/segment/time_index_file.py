@@ -18,7 +18,9 @@ class TimeIndexFile(IndexFile[TimeIndex]):
 
     @property
     def is_full(self) -> bool:
-        """Whether an ordinary append would raise: the last slot is reserved for the entry of the roll or the close."""
+        """Whether an ordinary append would raise IndexFullError: the last slot is reserved for the entry of the roll or the
+        close.
+        """
         index = self._live_entries or self._with_room()
         return index.entries >= index.max_entries - 1
 
@@ -38,7 +40,7 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         return self._at_rest_closed(in_memory(self._readable()).lookup(timestamp))
 
     def slot(self, timestamp: int) -> int:
-        """Return the last slot whose timestamp is at most `timestamp`, -1 without one."""
+        """Return the last slot whose timestamp is at most `timestamp`; -1 if there is none."""
         entries = self._live_entries or in_memory(self._readable())
         return self._at_rest_closed(entries.slot(timestamp))
 
@@ -46,7 +48,7 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         """Add an entry if `timestamp` is above the last one's; a repeated entry is ignored.
 
         Raises IndexFullError (unless `skip_full_check`: the entry of a roll or a close), InvalidOffsetError,
-        InvalidArgumentError, OffsetOverflowError, StorageError; then it was not added.
+        InvalidArgumentError, OffsetOverflowError, StorageError; after an error the entry was not added.
         """
         if skip_full_check and self._live_entries is None and self.last_entry == (timestamp, offset):
             return  # A close adds the same entry again.

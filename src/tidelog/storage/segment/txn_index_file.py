@@ -1,11 +1,11 @@
 """The writable ``.txnindex`` of a segment: the transactions whose ABORT marker is in it (spec §2, §5.4; KIP-98).
 
-`formats.txn_index` has the entries and their rules; this owns the file. The first entry creates it; it grows by 34 bytes per
-entry without preallocation, and is opened when first used, so a segment without aborted transactions costs nothing. Entries stay
-in memory until `close`.
+`formats.txn_index` has the entries and their rules; this module owns the file. The first entry creates the file, which grows by
+34 bytes per entry, without preallocation. It is opened when first used, so a segment without aborted transactions costs nothing.
+Entries stay in memory until `close`.
 
 Invariants: the file has exactly the entries in memory; last offsets increase strictly. A failed write is truncated, so that no
-torn entry stays before later ones. One thread at a time; used by a segment, its recovery and the cleaner.
+torn entry stays before later ones. Not thread-safe. Used by a segment, its recovery and the cleaner.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class TxnIndexFile:
     def append(self, txn: AbortedTxn) -> None:
         """Add an entry; the first one creates the file.
 
-        Raises InvalidArgumentError unless its last offset is above the previous one's, StorageError if it cannot be written.
+        Raises InvalidArgumentError unless the entry's last offset is above the previous entry's, and StorageError if it cannot be
+        written.
         """
         index = self._loaded()
         position = len(index.aborted) * ENTRY_BYTES
@@ -63,7 +64,7 @@ class TxnIndexFile:
             raise
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the entries from the first one whose last offset is at or above `offset` (spec §2.6)."""
+        """Remove the first entry whose last offset is at or above `offset`, and all later entries (spec §2.6)."""
         index = self._loaded()
         before = len(index.aborted)
         index.truncate_to(offset)
@@ -71,7 +72,7 @@ class TxnIndexFile:
             self._cut(len(index.aborted) * ENTRY_BYTES)
 
     def reset(self) -> None:
-        """Remove every entry without reading any; an existing file stays, empty."""
+        """Remove every entry without reading any. An existing file is kept, empty."""
         if self._fd >= 0 or self.path.exists():
             self._cut(0)
         self._index = TxnIndex(self.base_offset, path=self.path)
@@ -116,7 +117,7 @@ class TxnIndexFile:
             raise self._refused("rename", error) from error
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Update the path after the folder was renamed."""
+        """Update the path after the folder has been renamed."""
         self.path = directory / self.path.name
         if self._index is not None:
             self._index.path = self.path
@@ -158,7 +159,7 @@ class TxnIndexFile:
             raise self._refused("write", error) from error
         if written != len(data):
             self._cut_back(fd, position)
-            raise StorageError("a transaction index was written in part", path=self.path, found=written, expected=len(data))
+            raise StorageError("a transaction index was only partly written", path=self.path, found=written, expected=len(data))
 
     def _cut(self, size_bytes: int) -> None:
         try:

@@ -1,15 +1,15 @@
 """Walks the headers of a segment's batches once, and remembers points at intervals.
 
-If no index can be used, because it is wrong, too short or not checked yet, the headers answer: which batch has an offset, which
-is the first to reach a time, the largest timestamp before a position. A gigabyte in batches of 16 KiB needs 69,000 reads, too
-many for a thread that serves clients. So within `non_blocking` at most `POINT_BATCHES` or `POINT_BYTES` are walked at once; then
-`NotWalkedError` is raised, whose `prefetch` continues for another `PIECE_S` on the thread for disk waits. The caller retries
-until the headers are known; other work does not wait.
+The headers replace an index that is wrong, too short or not checked yet. They show which batch has an offset, which batch is the
+first with a timestamp at or after a time, and the largest timestamp before a position. A gigabyte in batches of
+16 KiB needs 69,000 reads, too many for a thread that serves clients. Within `non_blocking`, therefore, at most `POINT_BATCHES` or
+`POINT_BYTES` are walked at once. Then `NotWalkedError` is raised; its `prefetch` continues for another `PIECE_S` on the thread
+for disk waits. The caller retries until the headers are known; other work does not wait.
 
-Each point is a batch: its position, and the next offset and largest timestamp of all batches before it. So a gigabyte takes 96
-KiB of memory, or 500 KiB with the smallest batches; all of a thread together take at most `MAX_KEPT_BYTES`.
+Each point is a batch: its position, and the next offset and largest timestamp of all batches before it. The points of a gigabyte
+take 96 KiB of memory, or 500 KiB with the smallest batches. All points of a thread together take at most `MAX_KEPT_BYTES`.
 
-One thread at a time; the results of `prefetch` are handed over, and used if they continue from the last point.
+Not thread-safe. The results of `prefetch` are handed over, and used if they continue from the last point.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ POINT_BYTES = 256 * 1024
 PIECE_S = 0.02
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 MAX_TABLES = 64
-"""The most walks of one segment that began at different batches."""
+"""The most walks that are kept of one segment, each of which began at a different batch."""
 
 _NEVER = 2**63 - 1
 _POINT_BYTES = 24
 _AHEAD_BYTES = 16 * 1024 * 1024
 _SLOW_S = 20e-6
-"""A header that took longer on average was not in memory."""
+"""A header that took longer than this (seconds, on average) was not in memory."""
 _FEW = 8
 
 
 def is_far(batches: int, distance_bytes: int) -> bool:
-    """Whether a walk over batches has become too long, so that the headers should be used for the rest."""
+    """Whether a walk over batches has become too long, so that it should continue from headers walked earlier."""
     return batches >= POINT_BATCHES or (batches > _FEW and distance_bytes > POINT_BYTES)
 
 
 class Goal(NamedTuple):
-    """Where a walk may end: at a position, at the batch with an offset, or at a batch that reaches a time (ms); whichever comes
-    first.
+    """Where a walk may end: at a position, at the batch with an offset, or at a batch with a timestamp at or after a time (ms),
+    whichever comes first.
     """
 
     position: int = _NEVER
@@ -63,7 +63,7 @@ class Goal(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A batch's position, and the next offset and largest timestamp (ms, -1 none) of all batches before it."""
+    """A batch's position, and the next offset and largest timestamp (ms, -1 for none) of all batches before it."""
 
     position: int
     next_offset: int
@@ -85,7 +85,9 @@ class NotWalkedError(NotCachedError):
         self._end_position = log.size_bytes
 
     def prefetch(self) -> None:
-        """Continue the walk for a while. Raises OSError; a batch's error is left to the retrying caller."""
+        """Continue the walk for a while. Raises OSError; errors of a batch are left to the caller, which meets them when it
+        retries.
+        """
         try:
             found = _walk_piece(self._file, self._start, self._goal, self._end_position, perf_counter() + PIECE_S)
             self._headers.hand_over(self._start, found)
@@ -94,7 +96,7 @@ class NotWalkedError(NotCachedError):
 
 
 class WalkedHeaders:
-    """The batches of one `.log` that were walked so far, from a given batch on.
+    """The batches of one `.log` that have been walked so far, starting with a given batch.
 
     All methods that walk raise CorruptBatchError for an impossible header, StorageError, and NotWalkedError within
     `non_blocking`.
@@ -122,13 +124,13 @@ class WalkedHeaders:
     # --- asking
 
     def largest(self) -> int:
-        """Return the largest timestamp (ms, -1 none) of all batches in the log."""
+        """Return the largest timestamp (ms, -1 for none) of all batches in the log."""
         self.walk(Goal(self.log.size_bytes))
         return self._latest[-1]
 
     def largest_before(self, position: int) -> int:
-        """Return the largest timestamp (ms, -1 none) of the batches before `position`; raises CorruptBatchError if no
-        batch begins there.
+        """Return the largest timestamp (ms, -1 for none) of the batches before `position`. Raises CorruptBatchError if no batch
+        begins at `position`.
         """
         self.walk(Goal(position))
         slot = bisect_right(self._positions, position) - 1
@@ -136,13 +138,15 @@ class WalkedHeaders:
         return max(self._latest[slot], max((timestamp for _, _, timestamp in near), default=NO_TIMESTAMP))
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return a position shortly before the first batch that reaches a time (ms), None if no batch does."""
+        """Return a position shortly before the first batch with a timestamp at or after a time (ms), or None if there is no such
+        batch.
+        """
         self.walk(Goal(self.log.size_bytes, timestamp=timestamp))
         slot = bisect_left(self._latest, timestamp, 1)
         return self._positions[slot - 1] if slot < len(self._latest) else None
 
     def floor(self, offset: int) -> int:
-        """Return a position shortly before `offset`, before which all offsets are lower."""
+        """Return a position shortly before `offset`; all batches before the position have lower offsets."""
         self.walk(Goal(self.log.size_bytes, offset=offset))
         return self.known_floor(offset)
 
@@ -183,7 +187,7 @@ class WalkedHeaders:
                     self._add(place, batches)
 
     def _add(self, place: _Place, batches: int) -> None:
-        """Remember a place; the previous one is dropped if both are near: a log may grow by one batch at a time."""
+        """Remember a place. If the previous place is near, it is dropped, because a log may grow by one batch at a time."""
         positions = self._positions
         total = self._batches_in_last + batches
         if len(positions) > 1 and total <= POINT_BATCHES and place.position - positions[-2] <= POINT_BYTES:
@@ -206,7 +210,7 @@ class WalkedSegment:
         self.key = weakref.ref(self)
 
     def beginning_at(self, position: int) -> WalkedHeaders:
-        """Return the headers from a position on, where a batch begins."""
+        """Return the headers walked from a position, where a batch begins."""
         headers = self._tables.pop(position, None)
         if headers is None:
             if len(self._tables) >= MAX_TABLES:
@@ -221,7 +225,7 @@ class WalkedSegment:
         return position in self._tables
 
     def known_floor(self, position: int, offset: int) -> int:
-        """Return a position shortly before `offset` if a walk from `position` has found one; otherwise `position`."""
+        """Return a position shortly before `offset` if a walk from `position` has found one; otherwise return `position`."""
         headers = self._tables.get(position)
         return position if headers is None else headers.known_floor(offset)
 
@@ -259,7 +263,7 @@ _kept = _Kept()
 
 
 class _File:
-    """An open `.log`, read whether its bytes are in memory or not."""
+    """An open `.log`, which is read whether or not its bytes are in memory."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -284,7 +288,7 @@ def _walk_piece(file: _File, place: _Place, goal: Goal, end_position: int, until
         try:
             followed = _follow(file, place, end_position) or _step(file, place, end_position)
         except TidelogError:
-            break  # The thread that can report it will meet it again.
+            break  # The retrying thread meets the error again, and can report it.
         found.append(followed)
         place = followed[0]
         now = perf_counter()
@@ -295,7 +299,7 @@ def _walk_piece(file: _File, place: _Place, goal: Goal, end_position: int, until
 
 
 def _follow(file: _File, place: _Place, end_position: int) -> tuple[_Place, int] | None:
-    """Follow batches by the kernel; return the position after them and the number of batches; None if the kernel does not
+    """Follow batches by the kernel. Return the position after them and the number of batches, or None if the kernel does not
     accept the first batch.
     """
     position, min_offset, latest = place

@@ -1,16 +1,16 @@
 """A broker's life in its cluster: registered, caught up, unfenced, and shut down in a controlled way (Kafka's
 BrokerLifecycleManager, KIP-631, KIP-866).
 
-Every state change follows from a heartbeat or from a call by the owner; `TRANSITIONS` lists them. A fenced broker leads no
+Every state change follows from a heartbeat or from a call by the owner; `TRANSITIONS` lists the changes. A fenced broker leads no
 partition, is in no ISR, and is hidden from clients. The controller fences a broker that sends no heartbeat within the session
 timeout, and unfences it when heartbeats resume.
 
 A broker that cannot write partitions that it leads asks to be fenced, so that other brokers take over. It stays fenced until its
-disk works again, at most for `LEFT_S`. Kafka's broker shuts down if that was its only log directory.
+disk works again, for at most `LEFT_S`. Kafka's broker shuts down when its only log directory fails.
 
 | the controller answers | |
 |---|---|
-| DUPLICATE_BROKER_REGISTRATION | another process uses the node id, or did until just now: retried until the deadline |
+| DUPLICATE_BROKER_REGISTRATION | another process uses the node id, or used it until recently: retried until the deadline |
 | INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION, INVALID_REGISTRATION | a retry cannot help: the broker stops with an error |
 | STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED on a heartbeat | the broker registers again, in a new epoch |
 """
@@ -44,7 +44,7 @@ LEFT_S = 30.0
 """The longest time in seconds that a broker with a failed disk stays fenced. After that it serves what it can."""
 
 PATIENCE_S = 3.0
-"""A broker that is ready but still fenced after this time (seconds) logs it."""
+"""A broker that has asked to be unfenced and is still fenced after this many seconds logs the fact."""
 
 
 class BrokerState(Enum):
@@ -79,10 +79,10 @@ TRANSITIONS: Transitions[BrokerState | None] = {
 }
 
 _FATAL = {
-    ErrorCode.INCONSISTENT_CLUSTER_ID: "the controllers belong to another cluster",
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "the controllers belong to a different cluster",
     ErrorCode.UNSUPPORTED_VERSION: "the cluster has a feature at a level that this broker does not support",
     ErrorCode.INVALID_REGISTRATION: "the controller rejects this registration as invalid "
-    "(is the folder a copy of another broker's? Each needs its own directory.id)",
+    "(is the folder a copy of another broker's? Each folder needs its own directory.id)",
 }
 
 _UNREGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
@@ -112,10 +112,10 @@ class BrokerLifecycle:
         self.state: BrokerState | None = None
         self.incarnation_id = uuid.uuid4()
         self.broker_epoch = -1
-        """The epoch of the registration; -1 before it."""
+        """The epoch of the registration; -1 before the broker is registered."""
         self.is_fenced = True
         self.waits_for = ""
-        """A readable reason why the broker does not serve yet; "" once it does."""
+        """Why the broker does not serve yet, as text; "" once it serves."""
         self.caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Completes once the broker has replayed the metadata up to its registration."""
         self.unfenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -150,14 +150,14 @@ class BrokerLifecycle:
             self._wake.set()
 
     def register_again(self) -> None:
-        """Register again in the same epoch, because the controllers did not accept the whole registration before and do now."""
+        """Register again in the same epoch: the controllers now accept a part of the registration that they rejected before."""
         self._is_outdated = True
         self._wake.set()
 
     async def run(self) -> None:
         """Register, and send heartbeats until the controller completes the shutdown.
 
-        Send none after that: another heartbeat would keep the next start from registering for one session timeout. Raises
+        No heartbeat is sent after that: it would keep the next start from registering for one session timeout. Raises
         TidelogError if the broker cannot be registered.
         """
         self._move(BrokerState.STARTING)
@@ -191,7 +191,7 @@ class BrokerLifecycle:
         return True
 
     def end(self) -> None:
-        """Stop sending. Idempotent."""
+        """Stop sending heartbeats. Idempotent."""
         if self.state not in (BrokerState.SHUTTING_DOWN, None):
             self._move(BrokerState.SHUTTING_DOWN)
         if self.state is BrokerState.SHUTTING_DOWN:
@@ -215,10 +215,12 @@ class BrokerLifecycle:
             self._log_waiting(f"not registered yet: {reason}")
             await asyncio.sleep(min(wait_s, max(deadline - monotonic(), 0)))
             wait_s = min(2 * wait_s, MAX_RETRY_S)
-        raise BrokerUnreachableError(f"not registered within {self._registration_timeout_s:g} s: {reason}")
+        raise BrokerUnreachableError(f"the broker was not registered within {self._registration_timeout_s:g} s: {reason}")
 
     async def _try_to_register(self, timeout_s: float) -> str | None:
-        """Register. Return None on success, or the reason to retry. Raise if a retry cannot help."""
+        """Try to register. Return None on success, or the reason why it must be retried. Raises TidelogError if a retry cannot
+        help.
+        """
         deadline = monotonic() + timeout_s
         request = await self._register(self.incarnation_id, timeout_s)
         response = await self._call(request, max(deadline - monotonic(), SOON_S))
@@ -271,8 +273,8 @@ class BrokerLifecycle:
             self._take(response)
 
     def _must_be_left(self) -> bool:
-        """Return whether the broker should be fenced so that others lead its partitions. Unfenced too early, it would lead and
-        fail again.
+        """Return whether the broker should be fenced so that other brokers lead its partitions. If it were unfenced too early, it
+        would lead them again and fail again.
         """
         is_left = monotonic() < self._left_until
         key = self.unwritable(not is_left)
@@ -280,7 +282,9 @@ class BrokerLifecycle:
             self._left_until = 0.0
         elif not is_left:
             self._left_until = monotonic() + LEFT_S
-            logger.warning("%s-%d cannot be written: the controllers will move the leaders of broker %d", *key, self.node_id)
+            logger.warning(
+                "%s-%d cannot be written: the controllers will move leadership away from broker %d", *key, self.node_id
+            )
         return key is not None
 
     def _take(self, response: BrokerHeartbeatResponse) -> None:

@@ -2,7 +2,7 @@
 NodeToControllerChannelManager).
 
 `metadata_fetcher` finds the leader of the quorum. A request that gets no response, or NOT_CONTROLLER, is sent again to the same
-or another controller. It may therefore be executed twice.
+or another controller. A request may therefore be executed twice.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class ControllerChannel:
 
     @property
     def offered(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the active controller supports (see `Channel.offered`). None while the controller is unknown or
-        before a connection to it.
+        """Return the versions that the active controller supports (see `Channel.offered`), or None while the controller is
+        unknown or was never connected.
         """
         leader = self._quorum.leader
         return None if leader is None else self._channels.to(leader).offered
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
-        """Send a request and return its response. NOT_CONTROLLER at the top level is retried.
+        """Send a request and return its response. NOT_CONTROLLER at the top level of the response is retried.
 
-        Raises BrokerUnreachableError at the deadline; SecurityProtocolError and UnsupportedVersionError at once.
+        Raises BrokerUnreachableError at the deadline, and SecurityProtocolError or UnsupportedVersionError at once.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class ControllerChannel:
                     await asyncio.sleep(wait_s)
                     wait_s = min(2 * wait_s, MAX_RETRY_S)
         except TimeoutError:
-            message = f"no answer to {request.API_NAME} from the active controller within {timeout_s:.3g} s: {reason}"
+            message = f"the active controller did not answer {request.API_NAME} within {timeout_s:.3g} s: {reason}"
             raise BrokerUnreachableError(message, path=str(self._quorum)) from None
 
     async def _asked(self, leader: Address, request: Message, timeout_s: float) -> Any:
@@ -95,7 +95,7 @@ class ControllerChannel:
                         reason = error
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            message = f"no connection to the active controller within {timeout_s:.3g} s: {reason}"
+            message = f"could not connect to the active controller within {timeout_s:.3g} s: {reason}"
             raise BrokerUnreachableError(message, path=str(self._quorum)) from None
 
     def close(self) -> None:

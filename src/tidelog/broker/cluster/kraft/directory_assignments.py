@@ -3,13 +3,13 @@ AssignmentsManager).
 
 The metadata assigns each replica to a log directory by the directory's id. A folder that was formatted again, e.g. on a new disk,
 has a new id. The controllers never elect a replica whose directory is not registered by its broker. Therefore a replica is
-reassigned if the metadata has it in another directory than the one that holds it.
+reassigned if the metadata names a directory other than the one that holds it.
 
-| a replica is assigned | when |
+| the metadata assigns a replica | what happens |
 |---|---|
 | to this broker's folder | nothing is sent |
-| to another directory, a lost one, or none | it is sent, once the replica's log is open |
-| while `metadata.version` is below 3.7-IV2 | it waits: the controllers refuse assignments |
+| to another directory, a lost one, or none | an assignment is sent once the replica's log is open |
+| while `metadata.version` is below 3.7-IV2 | the assignment waits, because the controllers refuse it |
 
 A request has at most `AT_ONCE` replicas, and only one request is in flight. A failed request, or a failed replica in it, is sent
 again after `wait_s`. Each request leaves out replicas that were deleted, moved to other brokers, or assigned in the meantime.
@@ -53,14 +53,14 @@ MAX_WAIT_S = 10.0
 _JITTER = 0.02
 
 LASTING = 5
-"""Failures are logged from this many in a row: a single one may only mean that a topic was deleted."""
+"""Failures are logged once this many have occurred in a row: a single failure may only mean that a topic was deleted."""
 
 Replica: TypeAlias = tuple[uuid.UUID, int]
 """Topic id and partition."""
 
 
 def wait_s(failures: int, waiting: int) -> float:
-    """Return the delay in seconds before the next request, from the number of failures in a row and of replicas to assign.
+    """Return the delay in seconds before the next request, given the number of failures in a row and of replicas to assign.
 
     | failures | replicas | |
     |---|---|---|
@@ -84,7 +84,7 @@ class DirectoryAssignments:
         self._place = f"directory.id {format_topic_id(directory_id)}"
         self._sleep = sleep
         self._waiting: dict[Replica, None] = {}
-        """In order of arrival; failed ones go to the end."""
+        """The replicas to assign, in order of arrival; those that failed go to the end."""
         self._sent: list[Replica] = []
         self._wake = asyncio.Event()
         self._failures = 0

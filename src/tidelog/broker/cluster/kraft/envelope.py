@@ -36,7 +36,7 @@ def unwrapped(response: EnvelopeResponse, place: str) -> bytes:
     error.
     """
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        raise UnsupportedVersionError("the controller does not accept that version of the request", path=place)
+        raise UnsupportedVersionError("the controller does not support the version of the client's request", path=place)
     if response.error_code or response.response_data is None:
         try:
             name = ErrorCode(response.error_code).name

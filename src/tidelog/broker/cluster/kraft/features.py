@@ -45,9 +45,9 @@ def announced(supported: Mapping[str, tuple[int, int]], finalized: Mapping[str, 
         low, high = KNOWN.get(name, (1, 0))
         if level and name not in UNCONCERNED and not low <= level <= high:
             raise UnsupportedVersionError(
-                f"the cluster uses a feature that this broker does not know: {name}",
+                f"the cluster uses a feature that this broker does not support: {name}",
                 found=f"level {level}",
-                expected=f"level {low} to {high}" if high else "none of that name",
+                expected=f"level {low} to {high}" if high else "no such feature",
             )
     ranges = {name: known for name, known in KNOWN.items() if name in supported or name in finalized}
     ranges[METADATA_VERSION] = KNOWN[METADATA_VERSION]

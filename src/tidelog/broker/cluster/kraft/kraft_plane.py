@@ -1,4 +1,4 @@
-"""The metadata plane of a broker under Kafka's controllers: its parts, wired together.
+"""How a broker under Kafka's controllers gets metadata and reaches the controllers: creates and connects the parts.
 
 There are two connections to the controllers. `metadata_fetcher` follows the metadata log and thereby knows the active controller.
 `controller_channel` sends all requests, both the broker's and its clients'. Neither waits for the other.
@@ -64,9 +64,9 @@ class KraftPlane:
         self.image = MetadataImage()
         """Updated in place; it stays the same object."""
         self.publish: Publish | None = None
-        """Awaited with each change before the next one is applied. None until somebody subscribes."""
+        """Called and awaited for each change, before the next change is applied. None until a subscriber sets it."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Raises the error that ended the plane; the broker cannot continue after it."""
+        """Completes with the error that ended the metadata plane, after which the broker cannot continue."""
         self._config = config
         self._cluster_id = cluster_id
         self._directory_id = directory_id
@@ -131,7 +131,7 @@ class KraftPlane:
         return self._fetcher.replaying
 
     async def until(self, event: asyncio.Future[None]) -> None:
-        """Wait for an event of the lifecycle. Raises the error that ends the plane first."""
+        """Wait for an event of the lifecycle. If the metadata plane fails first, raises its error."""
         await asyncio.wait({event, self.failure}, return_when=asyncio.FIRST_COMPLETED)
         if self.failure.done():
             self.failure.result()
@@ -181,12 +181,12 @@ class KraftPlane:
 
     @property
     def metadata_offset(self) -> int:
-        """The metadata is replayed up to this offset."""
+        """All records of the metadata log below this offset are replayed."""
         return self._fetcher.end_offset
 
     @property
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
-        """The versions that the active controller supports, by API; None before a connection to it."""
+        """The versions that the active controller supports, by API; None before the first connection to a controller."""
         return self._controller.offered
 
     @property
@@ -242,10 +242,14 @@ class KraftPlane:
         return await self._controller.connected(timeout_s)
 
     async def producer_ids(self) -> range:
-        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises, BrokerError for a refusal."""
+        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises, and BrokerError if the
+        controller refuses.
+        """
         answer: AllocateProducerIdsResponse = await self.call(AllocateProducerIdsRequest(self.node_id, self.broker_epoch))
         if answer.error_code:
-            raise BrokerError("no producer ids", error_code=answer.error_code, found=code_name(answer.error_code))
+            raise BrokerError(
+                "the controller allocated no producer ids", error_code=answer.error_code, found=code_name(answer.error_code)
+            )
         return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 
     # --- inside
@@ -276,7 +280,8 @@ class KraftPlane:
             await self.publish(delta)
 
     def _check_own_registration(self) -> None:
-        """Fail if another process has registered with this broker's id: two brokers that lead the same partitions lose records.
+        """End the metadata plane with an error if another process has registered with this broker's id: two brokers that lead the
+        same partitions would lose records.
 
         A registration made before 3.7-IV2 has no directories, so the broker registers again once the cluster reaches that level
         (KAFKA-16162).
@@ -289,7 +294,9 @@ class KraftPlane:
                 self.lifecycle.register_again()
             return
         if broker.broker_epoch > self.broker_epoch:
-            self._fail(InvalidArgumentError("another broker was started with this node.id: this one stops", found=self.node_id))
+            self._fail(
+                InvalidArgumentError("another broker has registered with this node.id: this broker stops", found=self.node_id)
+            )
 
     def _moved(self) -> None:
         self.lifecycle.hurry()

@@ -36,14 +36,15 @@ from tidelog.storage.folder.meta_properties import META_PROPERTIES
 from tidelog.storage.member_log_manager import MemberLogManager
 
 SHUTDOWN_S = 60.0
-"""How long (seconds) a shutdown waits for the controller. Kafka waits five minutes; here the whole shutdown has two."""
+"""How long (seconds) a shutdown waits for the controller. Kafka waits five minutes; here the whole shutdown may take two minutes.
+"""
 
 
 @asynccontextmanager
 async def joined(
     manager: MemberLogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
 ) -> AsyncIterator[ServingBroker]:
-    """Join the cluster that `config` names, with a manager's folder, which is opened and loaded here.
+    """Open and load a manager's folder, and join the cluster that `config` names. Yields the broker once it serves clients.
 
     The caller closes the manager. Raises what `MemberLogManager` raises, InvalidArgumentError for an address, and the error that
     ends the metadata plane before clients are served; after that, the caller watches `KraftPlane.failure`.
@@ -74,7 +75,7 @@ async def joined(
             log_loaded(manager, monotonic() - began)
 
             async def take_up(node: Node) -> None:
-                """Apply the current metadata, follow it from then on, and wait until clients may see this broker.
+                """Apply the current metadata, start to follow its changes, and wait until clients may see this broker.
 
                 A client that was served earlier could get metadata without any broker, and librdkafka then asks again only
                 after `topic.metadata.refresh.interval.ms`.

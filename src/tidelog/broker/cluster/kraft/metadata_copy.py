@@ -4,7 +4,7 @@
 |---|---|
 | written | soon after the start, every five minutes if anything has changed, and at shutdown |
 | read | by the next start, which continues from it, and by tools, for the topics and their settings |
-| a snapshot that cannot be read | is skipped with a log line; all metadata is fetched from the controllers |
+| if a snapshot cannot be read | it is skipped with a log line; all metadata is fetched from the controllers |
 
 Kafka's brokers also append the log's batches. Like this broker, they can start from a snapshot that is newer than their log.
 
@@ -85,7 +85,7 @@ class MetadataCopy:
         try:
             await finished(partial(_write, self._folder, snapshot, batches))
         except OSError as error:
-            logger.warning("%s: the metadata was not copied here: %s", self._folder, error.strerror or error)
+            logger.warning("%s: cannot write a snapshot of the cluster metadata: %s", self._folder, error.strerror or error)
             return
         self._kept_changes = changes
 

@@ -8,7 +8,7 @@ batches.
 | a diverging epoch | uncommitted batches are truncated to it; committed ones never are |
 | a snapshot's id | the leader's log starts above ours: the snapshot is fetched and replaces the image |
 | … that is damaged, or cannot be written to disk | it is fetched again, and none of it is replayed |
-| none in time | the leader is abandoned, and all controllers are asked in turn for the leader |
+| (no answer in time) | the leader is abandoned, and all controllers are asked in turn for the leader |
 
 The first request has epoch 0. It is rejected, and the error response names the leader and its epoch. (Epoch -1 would be rejected
 as an invalid request.)
@@ -55,14 +55,14 @@ logger = logging.getLogger("tidelog.broker")
 
 
 MAX_WAIT_MS = 500
-"""Kafka's value: how long a leader without new data may delay its response."""
+"""How long, in ms, the leader may delay its response when it has no new data (Kafka's value)."""
 
 FIRST_WAIT_MS = 10
-"""How long the leader may delay its response while records wait to be committed. It doubles each time."""
+"""How long, in ms, the leader may delay its response while fetched records await their commit. Doubled with each request."""
 
 MAX_FETCH_BYTES = 8 << 20
 MAX_PENDING_BYTES = 64 << 20
-"""Bytes of records that wait to be replayed; above this, fetching pauses."""
+"""While more bytes of records than this await their replay, fetching pauses."""
 
 _REFUSED = frozenset(
     {
@@ -94,13 +94,13 @@ class MetadataFetcher:
     ) -> None:
         """`moved` is called whenever `end_offset` or `high_watermark` advances."""
         self.end_offset = 0
-        """The log is replayed up to this offset."""
+        """All records below this offset are replayed."""
         self.end_epoch = 0
         """The epoch of the last replayed batch."""
         self.high_watermark = -1
         """The known high watermark; -1 before the first response."""
         self.is_between_batches = True
-        """Whether the image matches `end_offset`: not during a replay, nor after an interrupted one."""
+        """Whether the image matches `end_offset`: False during a replay, and after an interrupted replay."""
         self._quorum = quorum
         self._channels = channels
         self._loader = loader
@@ -120,7 +120,7 @@ class MetadataFetcher:
         self._pending: deque[tuple[BatchHeader, memoryview]] = deque()
         self._pending_bytes = 0
         self._fetched: tuple[Path, Snapshot] | None = None
-        """A fetched snapshot that waits to be loaded."""
+        """A fetched snapshot that is not loaded yet."""
         self._has_committed = asyncio.Event()
         self.replaying = asyncio.Lock()
         """Held while the image changes."""
@@ -135,8 +135,8 @@ class MetadataFetcher:
     async def run(self) -> None:
         """Follow the log until cancelled.
 
-        Raises InvalidArgumentError for controllers of another cluster, SecurityProtocolError, and what
-        `MetadataLoader` raises: all of them mean that this broker cannot continue.
+        Raises InvalidArgumentError if the controllers belong to a different cluster, SecurityProtocolError, and what
+        `MetadataLoader` raises: after any of these errors, this broker cannot continue.
         """
         applying = asyncio.ensure_future(self._apply())
         following = asyncio.ensure_future(self._follow())
@@ -164,7 +164,7 @@ class MetadataFetcher:
                 await asyncio.sleep(self._retry_s)
 
     def _candidate(self) -> Address:
-        """Return the next controller to ask for the leader, preferably one that was not unreachable just now."""
+        """Return the next controller to ask for the leader, preferring those whose last request did not fail."""
         candidates = self._quorum.candidates()
         return next((one for one in candidates if not self._channels.to(one).backoff_s), candidates[0])
 
@@ -195,13 +195,13 @@ class MetadataFetcher:
     # --- one request
 
     async def _ask(self, address: Address) -> bool:
-        """Fetch once. Return whether more may be available immediately."""
+        """Send one Fetch. Return whether more records may be available immediately."""
         channel = self._channels.to(address)
         await channel.connect()
         version = channel.version_of(FetchRequest)
         response: FetchResponse = await channel.call(self._request(version), version=version)
         if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-            message = "the controllers belong to another cluster than the folder"
+            message = "the controllers belong to a different cluster than the folder"
             raise InvalidArgumentError(message, path=str(address), expected=self._cluster_id)
         if response.error_code:
             raise BrokerError(
@@ -211,7 +211,7 @@ class MetadataFetcher:
                 found=code_name(response.error_code),
             )
         if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
-            raise ProtocolError("the response's partitions are not the requested ones", path=str(address))
+            raise ProtocolError("the response does not contain exactly the requested partition", path=str(address))
         (data,) = response.responses[0].partitions
         leader = data.current_leader
         nodes = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
@@ -248,7 +248,7 @@ class MetadataFetcher:
             replica_directory_id=self._directory_id,
             high_watermark=max(self.high_watermark, 0),
         )
-        # From version 18 on the leader also answers when the high watermark advances (KIP-1166).
+        # Since version 18, the leader also answers when the high watermark advances (KIP-1166).
         is_soon = version < 18 and self._next_offset > self.high_watermark >= 0
         topic = FetchTopic(METADATA_TOPIC, METADATA_TOPIC_ID, [wanted])
         return FetchRequest(
@@ -294,19 +294,22 @@ class MetadataFetcher:
             if header.base_offset > self._next_offset or header.magic != 2:
                 found = f"offset {header.base_offset}"
                 raise ProtocolError(
-                    "the metadata has a gap", path=channel.place, found=found, expected=f"offset {self._next_offset}"
+                    "records are missing from the fetched metadata",
+                    path=channel.place,
+                    found=found,
+                    expected=f"offset {self._next_offset}",
                 )
             batch = data.records[header.position : header.position + header.size]
             try:
                 check_crc(header, batch)
             except CorruptBatchError as error:
-                raise ProtocolError(f"damaged metadata: {error.message}", path=channel.place) from None
+                raise ProtocolError(f"the fetched metadata is damaged: {error.message}", path=channel.place) from None
             self._pending.append((header, batch))
             self._pending_bytes += header.size
             self._next_offset, self._epoch = header.next_offset, header.leader_epoch
 
     def _cut(self, end_offset: int, epoch: int) -> None:
-        """Drop uncommitted batches from an offset on. `epoch` is the leader's largest epoch that is not above ours."""
+        """Drop uncommitted batches at and after `end_offset`. `epoch` is the leader's largest epoch that is not above ours."""
         committed = max(self.high_watermark, self._begun[0])
         if end_offset < min(committed, self._next_offset):
             raise CorruptDataError(
@@ -322,7 +325,7 @@ class MetadataFetcher:
             self._next_offset, self._epoch = self._begun[0], min(epoch, self._epoch)
 
     async def _load(self, address: Address, path: Path, snapshot: Snapshot) -> bool:
-        """Load a fetched snapshot. Return False if it has to be fetched again. Raises an error that ends the broker."""
+        """Load a fetched snapshot. Return False if the snapshot has to be fetched again. Raises an error that ends the broker."""
         try:
             await self.begin_with(path, snapshot)
         except InvalidRecordError:
@@ -333,13 +336,17 @@ class MetadataFetcher:
             self._lost(address, error)
             return False
         self.high_watermark = max(self.high_watermark, snapshot.end_offset)
-        logger.info("metadata: snapshot at offset %d, %d topics", snapshot.end_offset, len(self._loader.image.topics))
+        logger.info(
+            "loaded a metadata snapshot that ends at offset %d, with %d topics",
+            snapshot.end_offset,
+            len(self._loader.image.topics),
+        )
         self._moved()
         return True
 
     async def begin_with(self, path: Path, snapshot: Snapshot) -> None:
-        """Take over a snapshot's state and continue after it. Raises what `MetadataLoader.load_snapshot` raises, with nothing
-        changed.
+        """Replace the metadata by a snapshot's, and continue at the snapshot's end. Raises what `MetadataLoader.load_snapshot`
+        raises; then nothing is changed.
         """
         async with self.replaying:
             await self._loader.load_snapshot(path)

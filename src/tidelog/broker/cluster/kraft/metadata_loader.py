@@ -6,8 +6,8 @@
 | a metadata transaction (KIP-868) | all of it or nothing |
 | a snapshot | nothing until all of it is read; it then replaces the image at once |
 
-The changes of all batches that arrived together are published as one `MetadataDelta`. An unknown or inconsistent record ends the
-broker, which would otherwise act on other metadata than the cluster's.
+The changes of all batches that arrived together are published as one `MetadataDelta`. An unknown or inconsistent record stops the
+broker: otherwise it would act on metadata that differs from the cluster's.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class MetadataLoader:
     def __init__(self, image: MetadataImage, publish: Publish) -> None:
         self.image = image
         self.voters: VotersRecord | None = None
-        """The newest VotersRecord, in a quorum whose voters may change."""
+        """The newest VotersRecord, in a quorum whose voters may change; otherwise None."""
         self.changes = 0
-        """The number of changes of the image."""
+        """How many changes have been made to the image."""
         self.last_timestamp = NO_TIMESTAMP
         """The timestamp of the newest replayed record, in epoch ms."""
         self._publish = publish
@@ -54,11 +54,11 @@ class MetadataLoader:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether a metadata transaction is open, whose records count only when it ends."""
+        """Whether a metadata transaction is open. Its records take effect only when it ends."""
         return self._replay.is_in_transaction
 
     async def apply(self, batches: Iterable[tuple[BatchHeader, Bytes]]) -> None:
-        """Replay committed batches, each complete and with a valid checksum, and publish the changes.
+        """Replay committed batches and publish the changes. Each batch must be complete, with a valid checksum.
 
         Raises CorruptDataError or ProtocolError for a batch that cannot be read, InvalidRecordError or UnsupportedVersionError
         for a record that is invalid here.
@@ -84,14 +84,16 @@ class MetadataLoader:
             await self._publish(delta)
 
     async def load_snapshot(self, path: Path) -> None:
-        """Replace the image's state by a snapshot's and publish the changes. Raises what `apply` raises, and StorageError."""
+        """Replace the image's content by a snapshot's and publish the changes. Raises what `apply` raises, and StorageError."""
         image, is_whole, at, timestamp = MetadataImage(), False, 0, NO_TIMESTAMP
         self._until = perf_counter() + SLICE_S
         with ReadOnlyFile(path, fallbacks=()) as file:
             for header in walk(file, 0, file.size_bytes(), crc=True):
                 data = file.read(header.position, header.size)
                 if header.base_offset != at:
-                    raise CorruptDataError("a metadata snapshot has a gap", path=path, found=header.base_offset, expected=at)
+                    raise CorruptDataError(
+                        "records are missing from a metadata snapshot", path=path, found=header.base_offset, expected=at
+                    )
                 at = header.next_offset
                 if header.is_control:
                     _, message = control_message(header, data)

@@ -4,9 +4,9 @@ The leader with the highest election epoch wins; a lower epoch is ignored.
 
 | a controller's address | |
 |---|---|
-| in ``controller.quorum.voters`` | is kept, whatever responses say: controllers may know one another by other addresses |
-| in the metadata's VotersRecord (KIP-853) | replaces that one |
-| in a response | is used if neither names the controller, as with bootstrap servers only |
+| in ``controller.quorum.voters`` | overrides responses, because controllers may know one another by other addresses |
+| in the metadata's VotersRecord (KIP-853) | overrides ``controller.quorum.voters`` |
+| in a response | is used if the other two do not name the controller, e.g. if only bootstrap servers are configured |
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Quorum:
         *,
         is_by_leader: bool = False,
     ) -> bool:
-        """Learn from a response. Return whether it was news.
+        """Take over the leader, epoch and addresses of a response. Return whether any of them was new.
 
-        An abandoned leader is accepted again only by its own response, because others may not have noticed its failure yet. The
-        address that was asked does not matter: a controller may have several.
+        A leader that was given up is accepted again only from its own response (`is_by_leader`), because others may not have
+        noticed its failure yet. The address that was asked does not matter: a controller may have several.
         """
         before = self.leader_id, self.epoch, self.leader
         for node_id, address in (addresses or {}).items():

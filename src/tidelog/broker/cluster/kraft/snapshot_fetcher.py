@@ -68,12 +68,12 @@ class SnapshotFetcher:
             while position != size:
                 piece = await self._piece(channel, leader_epoch, snapshot, position)
                 if piece.position != position or (size >= 0 and piece.size != size) or not piece.size > position:
-                    found = f"{piece.position} of {piece.size} bytes"
+                    found = f"position {piece.position} of {piece.size} bytes"
                     raise ProtocolError(
-                        "a snapshot's chunk is not the requested one",
+                        "the leader sent a chunk of a snapshot that was not requested",
                         path=channel.place,
                         found=found,
-                        expected=f"from {position} on",
+                        expected=f"position {position}",
                     )
                 size, data = piece.size, piece.unaligned_records
                 if not data or position + len(data) > size:
@@ -102,13 +102,18 @@ class SnapshotFetcher:
         else:
             piece, code = None, response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
         if code or piece is None:
-            raise BrokerError(f"no snapshot {snapshot.file_name}", error_code=code, path=channel.place, found=f"error {code}")
+            raise BrokerError(
+                f"the leader does not send the snapshot {snapshot.file_name}",
+                error_code=code,
+                path=channel.place,
+                found=f"error {code}",
+            )
         return piece
 
 
 async def finished(call: Callable[[], object]) -> None:
-    """Run `call` on another thread, and wait until it has ended even if the caller is cancelled: until then it may use
-    descriptors and the folder. Raises what `call` raises.
+    """Run `call` on another thread, and wait until `call` has ended even if the caller is cancelled, because it may use
+    descriptors and the folder until then. Raises what `call` raises.
     """
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:

@@ -11,8 +11,8 @@ leads. It never becomes the controller (``/controller``).
 | `znode_values` | znodes written by others, parsed and checked |
 | `registration` | the broker's znode |
 | `controller_requests`, `controller_apis` | LeaderAndIsr, UpdateMetadata, StopReplica |
-| `cluster_state` | these requests as changes of the image |
+| `cluster_state` | applies these requests to the metadata image |
 | `configs` | properties of topics and brokers |
-| `isr_znodes` | the ISR in znodes, as before KIP-497 |
+| `isr_znodes` | writes the ISR to znodes, as before KIP-497 |
 | `controller_link` | the broker's and its clients' requests to the controller |
 """

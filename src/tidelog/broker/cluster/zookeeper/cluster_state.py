@@ -5,10 +5,10 @@
 | UpdateMetadata | all live brokers | the named ones; leader -2 deletes a partition, and a topic with its last partition |
 | LeaderAndIsr | leaders that were not known yet | the named ones |
 
-If a request has no topic id, the topic keeps the known one or gets a placeholder (`AssumedTopicId`). A topic without an id gets
+If a request has no topic id, the topic keeps its known id or gets a placeholder (`AssumedTopicId`). A topic without an id gets
 one once the cluster uses protocol 2.8; it is still the same topic. A different id means a different topic.
 
-Pure except for the image that it changes. A controller sends all partitions, possibly tens of thousands, to a starting broker;
+The functions change only the image. A controller sends all partitions, possibly tens of thousands, to a starting broker;
 `take_led` and `take_metadata` therefore yield after every `AT_ONCE` partitions to let other tasks run.
 """
 
@@ -60,7 +60,7 @@ def is_partition(key: TopicPartition) -> bool:
 
 
 def led_states(request: LeaderAndIsrRequest) -> Iterator[LedState]:
-    """Yield each partition of a request with its topic and topic id, whatever the request's version."""
+    """Yield each partition of a request, of any version, with its topic and topic id."""
     for state in request.ungrouped_partition_states:
         yield LedState(TopicPartition(state.topic_name, state.partition_index), None, state)
     for topic in request.topic_states:
@@ -70,7 +70,7 @@ def led_states(request: LeaderAndIsrRequest) -> Iterator[LedState]:
 
 
 def known_states(request: UpdateMetadataRequest) -> Iterator[tuple[str, uuid.UUID | None, UpdateMetadataPartitionState]]:
-    """Yield each partition of a request with its topic and topic id, whatever the request's version."""
+    """Yield each partition of a request, of any version, with its topic and topic id (None if the request has none)."""
     for state in request.ungrouped_partition_states:
         yield state.topic_name, None, state
     for topic in request.topic_states:
@@ -142,7 +142,7 @@ def take_metadata(image: MetadataImage, request: UpdateMetadataRequest, listener
         )
     if skipped:
         logger.warning(
-            "%d partitions are invalid and are skipped; the first is %r-%d with topic id %s", len(skipped), *skipped[0]
+            "skipping %d invalid partitions in UpdateMetadata; the first is %r-%d with topic id %s", len(skipped), *skipped[0]
         )
     return delta
 
@@ -174,7 +174,7 @@ def _registration(broker: UpdateMetadataBroker, listener: str) -> r.RegisterBrok
 
 
 def _topic(image: MetadataImage, delta: MetadataDelta, name: str, topic_id: uuid.UUID | None) -> TopicImage | None:
-    """Return a topic by name and give it the id; return None if another topic has that id."""
+    """Return the topic of this name, with its id set to `topic_id` if it had none. Return None if another topic has that id."""
     topic = image.topics.get(name)
     if topic is not None and topic_id in (None, topic.topic_id):
         return topic

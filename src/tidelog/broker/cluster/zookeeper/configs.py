@@ -38,7 +38,7 @@ Publish = Callable[[MetadataDelta], Awaitable[None]]
 
 
 class Configs:
-    """Keeps an image's properties in step with ZooKeeper. Use only on the event loop's thread."""
+    """Keeps an image's properties up to date with ZooKeeper. Use only on the event loop's thread."""
 
     def __init__(self, session: Session, image: MetadataImage, publish: Publish) -> None:
         self._session = session
@@ -50,7 +50,7 @@ class Configs:
         """Held from the first read to the publication, so that later reads are published later."""
 
     async def load(self) -> None:
-        """Read all. Raises BrokerUnreachableError."""
+        """Read all properties. Raises BrokerUnreachableError."""
         # Changes notified from now on may be read twice, which is harmless.
         self._seen = set(await self._session.children(CHANGES))
         entities = [(kind, name) for kind in _KINDS for name in await self._session.children(f"/config/{kind}")]
@@ -93,7 +93,7 @@ class Configs:
             if found is not None and found[0] in _KINDS:
                 entities[found] = None
         if entities:
-            logger.info("properties were changed: %s", ", ".join("/".join(one) for one in entities))
+            logger.info("properties have changed in ZooKeeper: %s", ", ".join("/".join(one) for one in entities))
             await self.learn(entities)
 
     def _take(self, delta: MetadataDelta, key: ConfigKey, znode: Znode | None) -> None:
@@ -107,14 +107,16 @@ class Configs:
 
 
 def properties_of(znode: Znode | None) -> dict[str, str]:
-    """Return a resource's properties; empty if the znode is missing or malformed."""
+    """Return a resource's properties; an empty dict if the znode is missing or malformed."""
     value = {} if znode is None else _json(znode.data)
     config = value.get("config") if isinstance(value, dict) else None
     return {str(name): str(text) for name, text in config.items()} if isinstance(config, dict) else {}
 
 
 def entity_of(key: ConfigKey) -> tuple[str, str]:
-    """Return ZooKeeper's name of a topic or a broker; ("brokers", "<default>") means all brokers."""
+    """Return the type and name under which ZooKeeper stores the properties of a topic or a broker; ("brokers", "<default>") means
+    all brokers.
+    """
     return _NAMES[key[0]], key[1] or DEFAULT
 
 
@@ -128,7 +130,7 @@ def _json(data: bytes) -> Any:
         return json.loads(data) if data else {}
     except ValueError:
         # The content may include a password or a user's SCRAM keys, so it is not logged.
-        logger.warning("a znode of properties is not JSON (%d bytes)", len(data))
+        logger.warning("ignoring a znode of properties that is not valid JSON (%d bytes)", len(data))
         return {}
 
 

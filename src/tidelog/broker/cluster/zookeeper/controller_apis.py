@@ -50,8 +50,8 @@ def _handler(name: str) -> Callable[[Node, Any, Request], Work]:
             return Wide(task.result())
         except asyncio.CancelledError:
             return Outcome.CLOSE  # The broker is shutting down.
-        except BrokerUnreachableError as error:  # The controller sends it again.
-            plane.requests.retries.failed("%s is not answered: %s", message.API_NAME, error)
+        except BrokerUnreachableError as error:  # The controller sends the request again.
+            plane.requests.retries.failed("cannot answer the controller's %s: %s", message.API_NAME, error)
             return Outcome.CLOSE
         except Exception:
             logger.exception("%s version %d failed", message.API_NAME, request.api_version)

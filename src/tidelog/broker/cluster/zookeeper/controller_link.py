@@ -28,8 +28,8 @@ Where = Callable[[], tuple[str, int] | None]
 
 
 class ControllerLink:
-    """A channel to the current controller. `where` returns its address on the inter-broker listener, None if there is no
-    controller.
+    """A channel to the current controller. `where` returns the controller's address on the inter-broker listener, or None if
+    there is no controller.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class ControllerLink:
     async def call(
         self, request: Message, *, version: int | None = None, at_most: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Send a request and return its response. After a change of controller, send it to the next one, until the deadline.
+        """Send a request and return its response. If the controller changes, the request is sent again to the new one, until the
+        deadline.
 
         If `version` is None, use the highest version that both sides know, up to `at_most`. Raises BrokerUnreachableError at the
         deadline, and any error of `Channel.call` that a retry cannot help.
@@ -83,14 +84,14 @@ class ControllerLink:
                             reason = f"{channel.place} is no longer the controller"
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            raise BrokerUnreachableError(f"no answer from the controller: {reason}", path="controller") from None
+            raise BrokerUnreachableError(f"the controller did not answer in time: {reason}", path="controller") from None
 
     async def forward(self, frame: Bytes, timeout_s: float | None) -> bytes:
         """Forward a client's request to the controller: see `MetadataPlane.forward`."""
         header, position = read_request_header(frame)
         request = REQUESTS.get(header.api_key)
         if request is None:
-            raise UnsupportedVersionError("an unknown request", found=header.api_key)
+            raise UnsupportedVersionError("a request with an unknown API key cannot be forwarded", found=header.api_key)
         message = decoder(request, header.api_version, exact=False)(frame, position)
         answer = await self.call(message, version=header.api_version, timeout_s=timeout_s)
         return b"".join(response_chunks(answer, header.api_version, header.correlation_id))[4:]

@@ -2,11 +2,11 @@
 
 | error | cause |
 |---|---|
-| STALE_CONTROLLER_EPOCH | it comes from a former controller that has not noticed the election of another |
+| STALE_CONTROLLER_EPOCH | the request comes from a former controller that has not noticed its successor's election |
 | … for a partition | neither its leader epoch nor its partition epoch is newer than the known one |
-| STALE_BROKER_EPOCH | it is meant for an earlier registration of this broker |
+| STALE_BROKER_EPOCH | the request is meant for an earlier registration of this broker |
 | INVALID_TOPIC_EXCEPTION | the topic's name or the partition's number is invalid |
-| INCONSISTENT_TOPIC_ID | the local replica has another topic id, or another topic has that id |
+| INCONSISTENT_TOPIC_ID | the local replica has a different topic id, or a different topic has that id |
 | FENCED_LEADER_EPOCH | a StopReplica has an older leader epoch |
 | KAFKA_STORAGE_ERROR | the replica's disk fails |
 
@@ -84,12 +84,12 @@ class ControllerRequests:
         self._broker_epoch = broker_epoch
         self._learn = learn
         self.retries = RetryLog(logger, LINES)
-        """For refusals that the controller causes repeatedly."""
+        """Limits the log lines about refusals, which the controller may cause repeatedly."""
 
     # --- the three
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
-        """Become leader or follower as a LeaderAndIsr request says."""
+        """Become the leader or a follower of each partition in a LeaderAndIsr request."""
         async with self.lock:
             code = self._refusal(request)
             if code:
@@ -163,13 +163,13 @@ class ControllerRequests:
     # --- inside
 
     def _node(self) -> Node:
-        assert self.node is not None, "a request from the controller before this broker serves"
+        assert self.node is not None, "the controller has sent a request before this broker serves"
         return self.node
 
     def _refusal(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
         if request.controller_epoch < self.controller_epoch:
             self.retries.failed(
-                "%s of controller %d in epoch %d is refused: %d is the newest",
+                "%s of controller %d in epoch %d is refused: the newest epoch is %d",
                 request.API_NAME,
                 request.controller_id,
                 request.controller_epoch,
@@ -195,16 +195,16 @@ class ControllerRequests:
         partition, state = node.replicas.get(one.key), one.state
         log = node.manager.logs.get(one.key)
         if not is_partition(one.key):
-            self.retries.failed("%r-%d is not a partition that this broker can lead or follow", *one.key)
+            self.retries.failed("%r-%d is refused: its topic name or partition number is invalid", *one.key)
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         namesake = None if one.topic_id is None else self._image.topics_by_id.get(one.topic_id)
         if namesake is not None and namesake.name != one.key.topic:
-            self.retries.failed("%s-%d is to have the id of topic %s", *one.key, namesake.name)
+            self.retries.failed("%s-%d is refused: its topic id is that of topic %s", *one.key, namesake.name)
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if log is not None and None not in (log.topic_id, one.topic_id) and log.topic_id != one.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if node.node_id not in state.replicas:
-            self.retries.failed("%s-%d should be led or followed here, but has no replica here", *one.key)
+            self.retries.failed("%s-%d is refused: this broker is not one of its replicas", *one.key)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if state.leader_epoch < 0:
             return ErrorCode.STALE_CONTROLLER_EPOCH

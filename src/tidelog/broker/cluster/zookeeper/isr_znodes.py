@@ -33,8 +33,8 @@ NOTIFICATIONS = "/isr_change_notification/isr_change_"
 
 
 class IsrZnodes:
-    """Answers AlterPartition like a controller, by writing znodes. `controller_epoch` returns the controller epoch of a
-    partition's last LeaderAndIsr.
+    """Answers AlterPartition like a controller, by writing znodes. `controller_epoch` returns the controller epoch of the last
+    LeaderAndIsr for a partition.
     """
 
     def __init__(self, session: Session, node_id: int, controller_epoch: Callable[[TopicPartition], int]) -> None:

@@ -34,7 +34,7 @@ logger = logging.getLogger("tidelog.broker")
 
 RETRY_S = 0.2
 PATIENT_S = 1.0
-"""Connecting for longer than this (seconds) is logged."""
+"""If connecting takes longer than this (seconds), it is logged."""
 AGAIN_S = 30.0
 """A followed znode is read again after this time (seconds) even if its watch has not fired."""
 
@@ -42,7 +42,7 @@ _LOST = (ConnectionLoss, SessionExpiredError, ConnectionClosedError, KazooTimeou
 
 
 class Znode(NamedTuple):
-    """A znode's content, its number of changes, the transaction that created it, and the owning session, 0 for none."""
+    """A znode: its content, its version, the id of the transaction that created it, and the session that owns it (0 for none)."""
 
     data: bytes
     version: int
@@ -83,7 +83,9 @@ class Session:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             await self.close()
-            raise BrokerUnreachableError(f"no answer within {timeout_s:g} s", path=f"ZooKeeper at {self.servers}") from None
+            raise BrokerUnreachableError(
+                f"no server answered within {timeout_s:g} s", path=f"ZooKeeper at {self.servers}"
+            ) from None
         finally:
             said.cancel()
 
@@ -107,7 +109,7 @@ class Session:
     # --- znodes
 
     async def get(self, path: str, watch: asyncio.Event | None = None) -> Znode | None:
-        """Return a znode, None if it does not exist. `watch` is set when it changes or the connection is lost."""
+        """Return a znode, or None if it does not exist. `watch` is set when the znode changes or the connection is lost."""
         try:
             data, stat = await self._done(self._client.get_async(path, watch=self._watcher(watch)))
         except NoNodeError:
@@ -117,14 +119,14 @@ class Session:
         return Znode(data, stat.version, stat.czxid, stat.ephemeralOwner)
 
     async def children(self, path: str, watch: asyncio.Event | None = None) -> list[str]:
-        """Return the names of a znode's children; empty if the znode does not exist."""
+        """Return the names of a znode's children; an empty list if the znode does not exist."""
         try:
             return list(await self._done(self._client.get_children_async(path, watch=self._watcher(watch))))
         except NoNodeError:
             return []
 
     async def set(self, path: str, data: bytes, version: int) -> int | None:
-        """Write a znode if it has the given version. Return its new version, None if it was changed in the meantime."""
+        """Write a znode if it has the given version. Return its new version, or None if it was changed in the meantime."""
         try:
             return int((await self._done(self._client.set_async(path, data, version=version))).version)
         except (BadVersionError, NoNodeError):
@@ -149,7 +151,7 @@ class Session:
             except BrokerUnreachableError:  # The loss of the connection is logged elsewhere.
                 await asyncio.sleep(RETRY_S)
             except TidelogError as error:
-                self._log.failed("%s is not followed: %s", path, error)
+                self._log.failed("cannot follow the znode %s, retrying: %s", path, error)
                 await asyncio.sleep(RETRY_S)
 
     # --- inside
@@ -183,7 +185,7 @@ class Session:
         except (NoNodeError, BadVersionError, NodeExistsError):
             raise
         except KazooException as error:
-            raise ZookeeperError(f"ZooKeeper refused: {type(error).__name__} {error}", path=self.servers) from None
+            raise ZookeeperError(f"ZooKeeper refused an operation: {type(error).__name__} {error}", path=self.servers) from None
 
     def _changed(self, state: str) -> None:
         self._post(lambda: self._moved(state))
@@ -199,7 +201,7 @@ class Session:
             self._log.failed("the connection to ZooKeeper (%s) is lost, reconnecting", self.servers)
         elif self._is_lost:
             self._is_lost = False
-            logger.info("a new session with ZooKeeper (%s)", self.servers)
+            logger.info("opened a new session with ZooKeeper (%s)", self.servers)
             self._on_session()
         else:
             self._log.works("connected to ZooKeeper (%s) again", self.servers)

@@ -1,4 +1,4 @@
-"""Parses znodes that others have written as JSON. Malformed content is refused with the znode's path.
+"""Parses znodes that others have written as JSON. Malformed content raises ZookeeperError with the znode's path.
 
 | znode | |
 |---|---|
@@ -24,7 +24,7 @@ SHOWN = 100
 
 
 class Assignment(NamedTuple):
-    """A topic's id, None if it has none, and the replicas of each partition."""
+    """A topic's id (None if it has none), and the replicas of each partition."""
 
     topic_id: uuid.UUID | None
     replicas: dict[int, list[int]]
@@ -38,7 +38,7 @@ def parsed(path: str, data: bytes, read: Callable[[dict[str, Any]], T]) -> T:
             raise TypeError
         return read(value)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ZookeeperError("a znode has unexpected content", path=path, found=data[:SHOWN]) from None
+        raise ZookeeperError("the znode has unexpected content", path=path, found=data[:SHOWN]) from None
 
 
 def cluster_id_of(value: dict[str, Any]) -> str:

@@ -1,10 +1,10 @@
-"""The metadata plane of a broker in a ZooKeeper cluster: its parts, wired together.
+"""How a broker in a ZooKeeper cluster gets metadata and reaches the controller: creates and connects the parts.
 
 | what | source |
 |---|---|
 | brokers, leaders, in-sync replicas | the controller's requests so far (`controller_requests`) |
 | properties | ZooKeeper (`configs`); the broker that gets a change request writes it there (`config_writer`) |
-| ISR changes | the controller from protocol 2.7 on, the partition's znode before |
+| ISR changes | the controller, since inter-broker protocol 2.7; the partition's znode before |
 | producer ids | ``/latest_producer_id_block``, as in Kafka's brokers and controllers |
 | requests for the controller | the broker in ``/controller`` |
 """
@@ -75,9 +75,9 @@ class ZookeeperPlane:
         self.is_fenced = True
         """Whether the broker has no session and thus no registration."""
         self.waits_for = ""
-        """A description of what the broker waits for; "" once it is registered and knows the cluster."""
+        """What the broker waits for, as text; "" once it is registered and knows the cluster."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Raises the error after which the broker cannot continue."""
+        """Completes with the error after which the broker cannot continue."""
         self.tasks = OwnedTasks()
         self.cluster_id = ""
         self._config = config
@@ -156,7 +156,7 @@ class ZookeeperPlane:
         while not self.requests.has_metadata.done():
             who = self._named_controller
             self._wait(
-                "no controller: it must be a broker of Apache Kafka"
+                "no broker is the controller; only a broker of Apache Kafka can be"
                 if who < 0
                 else f"broker {who} is the controller, but has not sent the brokers and partitions yet"
             )
@@ -184,7 +184,11 @@ class ZookeeperPlane:
             left = answer.remaining_partitions
             if not answer.error_code and not left:
                 return True
-            logger.warning("controlled shutdown: error %d, %d partitions are still led", answer.error_code, len(left))
+            logger.warning(
+                "the controlled shutdown is incomplete: error %d, this broker still leads %d partitions",
+                answer.error_code,
+                len(left),
+            )
         return False
 
     async def stop(self) -> None:
@@ -245,7 +249,7 @@ class ZookeeperPlane:
             self._log.failed("%s", error)
             controller = -1
         if controller != self._named_controller:
-            logger.info("the controller is %s", "nobody" if controller < 0 else f"broker {controller}")
+            logger.info("the controller is %s", "unknown" if controller < 0 else f"broker {controller}")
             self._named_controller = controller
 
     async def _learn_topics(self, names: list[str]) -> None:
@@ -259,7 +263,7 @@ class ZookeeperPlane:
 
     @property
     def metadata_offset(self) -> int:
-        """The number of changes that were received."""
+        """The number of metadata changes received so far."""
         return self._offset
 
     @property
@@ -282,7 +286,9 @@ class ZookeeperPlane:
         return broker_id in self.image.brokers
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may be added to an ISR: it is alive. Other brokers' epochs are unknown in these clusters."""
+        """Whether a broker may be added to an ISR: True for each live broker. Other brokers' epochs are unknown in these
+        clusters.
+        """
         return broker_id in self.image.brokers
 
     def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
@@ -347,7 +353,9 @@ class ZookeeperPlane:
 
     def _where_controller(self) -> tuple[str, int] | None:
         if self._named_controller == self.node_id:
-            raise InvalidArgumentError("this broker is named as the controller, but cannot be one", found=self.node_id)
+            raise InvalidArgumentError(
+                "the cluster names this broker as its controller, but it cannot be one", found=self.node_id
+            )
         return self.endpoint(self._named_controller)
 
     def _wait(self, reason: str) -> None:

@@ -1,4 +1,6 @@
-"""The requests that only brokers send to their controller, one file each. `TABLE` adds those that it answers for clients."""
+"""The requests that only brokers send to their controller, one file each. `TABLE` also has the APIs that it serves for
+clients.
+"""
 
 from __future__ import annotations
 

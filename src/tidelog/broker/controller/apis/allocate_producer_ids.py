@@ -20,7 +20,7 @@ SERVED = Versions(0, 0)
 
 
 def handle(node: Node, message: AllocateProducerIdsRequest, request: Request) -> Work:
-    """Return a block of ids once it is on disk that they are taken."""
+    """Return a block of ids once the allocation is on disk."""
     controller = cast("ControllerNode", node)
     code = controller.registrations.is_current(message.broker_id, message.broker_epoch)
     if code:

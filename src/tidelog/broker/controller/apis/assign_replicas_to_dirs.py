@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (73): a broker says which of its folders has a partition (KIP-858)."""
+"""AssignReplicasToDirs (73): a broker reports in which of its folders each partition is (KIP-858)."""
 
 from __future__ import annotations
 

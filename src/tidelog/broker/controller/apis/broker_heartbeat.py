@@ -19,7 +19,7 @@ SERVED = Versions(0, 1)
 
 
 def handle(node: Node, message: BrokerHeartbeatRequest, request: Request) -> Work:
-    """Return the broker's state once its change is on disk."""
+    """Return the broker's state, once any change of that state is on disk."""
     controller = cast("ControllerNode", node)
     (response,) = yield from node.topic_changes.side_by_side([Job(BROKERS, controller.registrations.heartbeat(message))])
     return cast("BrokerHeartbeatResponse", response)

@@ -20,7 +20,7 @@ SERVED = Versions(0, 4)
 
 
 def handle(node: Node, message: BrokerRegistrationRequest, request: Request) -> Work:
-    """Return the broker's epoch once its registration is on disk."""
+    """Return the broker's epoch once the registration is on disk."""
     controller = cast("ControllerNode", node)
     if message.cluster_id != node.cluster_id:
         return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)

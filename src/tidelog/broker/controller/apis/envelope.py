@@ -1,4 +1,4 @@
-"""Envelope (58): a client's request that a broker forwards (KIP-590). It is answered with the client's rights."""
+"""Envelope (58): a client's request that a broker forwards (KIP-590). The request is authorized by the client's principal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VERSION_BYTES = 2
 
 
 def handle(node: Node, message: EnvelopeRequest, request: Request) -> Work:
-    """Return the response to the request inside."""
+    """Return the envelope's response, which contains the response to the client's request."""
     controller = cast("ControllerNode", node)
     try:
         principal = _principal(message.request_principal)

@@ -1,7 +1,7 @@
 """Fetch (1), of the metadata log only, by brokers that follow it (KIP-595).
 
-A broker that does not know the leader, or names another epoch, gets FENCED_LEADER_EPOCH and the leader's id and epoch. A fetch at
-the end of the log waits until it grows.
+A broker that does not know the leader, or sends a different epoch, gets FENCED_LEADER_EPOCH with the leader's id and epoch. A
+fetch at the end of the log waits until the log grows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SERVED = Versions(12, 17)
 
 
 def handle(node: Node, message: FetchRequest, request: Request) -> Work:
-    """Return batches of the metadata log, now or once there are some."""
+    """Return batches of the metadata log, or LATER if the fetch must wait for new ones."""
     controller = cast("ControllerNode", node)
     if message.cluster_id not in (None, node.cluster_id):
         return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)

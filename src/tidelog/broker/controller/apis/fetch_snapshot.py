@@ -32,7 +32,7 @@ SERVED = Versions(0, 1)
 """The versions served here."""
 
 MOST_BYTES = 1 << 20
-"""The most bytes of one response."""
+"""The most bytes of a snapshot in one response."""
 
 
 class _Piece(NamedTuple):
@@ -41,7 +41,7 @@ class _Piece(NamedTuple):
 
 
 def handle(node: Node, message: FetchSnapshotRequest, request: Request) -> Work:
-    """Return the bytes from the requested position on."""
+    """Return bytes of a snapshot, starting at the requested position."""
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1 or message.topics[0].name != METADATA_TOPIC:
         return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
     (wanted,) = message.topics[0].partitions
@@ -63,7 +63,7 @@ def handle(node: Node, message: FetchSnapshotRequest, request: Request) -> Work:
 
 
 def _piece(folder: Path, wanted: SnapshotId, position: int, most: int) -> _Piece | None:
-    """Return bytes of a snapshot, None if it is gone. Raises StorageError."""
+    """Return bytes of a snapshot, or None if the snapshot no longer exists. Raises StorageError."""
     for one in list_snapshots(folder):
         if (one.end_offset, one.epoch) == (wanted.end_offset, wanted.epoch):
             with ReadOnlyFile(one.path, fallbacks=()) as file:

@@ -6,11 +6,11 @@
 | has a session id | id, next epoch | changed and dropped partitions |
 | is missing, or has any other error or partitions that were not requested | id, 0 | all: replace the session |
 
-From version 13 on topics are identified by id (KIP-516). If a topic is recreated under the same name, the old id is dropped and
-the new one added. If any partition has no topic id, all use names; a session never switches between the two.
+Since version 13, topics are identified by id (KIP-516). If a topic is recreated under the same name, the old id is dropped and
+the new id added. If any partition has no topic id, all partitions use names; a session never switches between ids and names.
 
-The cost depends on the number of changes, not of partitions. `broker.fetch.fetch_sessions` is the leader's side.
-Kafka's FetchSessionHandler. Pure.
+The cost of a request depends on the number of changes, not on the number of partitions. `broker.fetch.fetch_sessions` is the
+leader's side. See Kafka's FetchSessionHandler. Pure.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SessionRequest(NamedTuple):
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
     is_empty: bool
-    """Whether the request would fetch or drop nothing, so that it is not sent."""
+    """Whether the request would fetch nothing and drop nothing, in which case it is not sent."""
 
 
 class FetchSessionClient:
@@ -78,7 +78,7 @@ class FetchSessionClient:
         return key in self._wanted
 
     def want(self, key: TopicPartition, wanted: WantedFetch) -> None:
-        """Add a partition or change its parameters. The partition then moves to the end of the order."""
+        """Add a partition, or change its parameters. The partition then moves to the end of the request order."""
         before = self._wanted.pop(key, None)
         self._wanted[key] = wanted
         if before != wanted:
@@ -93,7 +93,7 @@ class FetchSessionClient:
             self._without_id -= before.topic_id is None
 
     def told(self, key: TopicPartition) -> WantedFetch | None:
-        """Return the parameters of a partition in the last request, None if it did not fetch the partition."""
+        """Return the partition's parameters in the last request, or None if that request did not include the partition."""
         return self._told.get(key)
 
     def request(self, version: int) -> SessionRequest:
@@ -126,11 +126,11 @@ class FetchSessionClient:
         return SessionRequest(self._session_id, self._epoch, self._topics(named), self._forgotten(forgotten), is_empty)
 
     def answered(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
-        """Process a response. Return its partitions, or None if it has an error or only tells the follower to wait."""
+        """Process a response. Return its partitions, or None if the response has an error or only makes the follower wait."""
         if response.error_code:
             code = response.error_code
             ended = self._session_id, self._epoch, code
-            self._log.failed("%s ends fetch session %d, epoch %d: error %d", self._leader, *ended, level=logging.INFO)
+            self._log.failed("%s ended fetch session %d in epoch %d with error %d", self._leader, *ended, level=logging.INFO)
             self._begin_again(keep_id=code != ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return None
         is_full = self._epoch == INITIAL_EPOCH
@@ -148,7 +148,7 @@ class FetchSessionClient:
                     found[key] = data
         if count != len(found) or (is_full and count != len(self._told)):
             self._log.failed(
-                "%s answers a fetch of %d partitions with %d, of which %d were requested: starting a new fetch session",
+                "%s answered a fetch of %d partitions with %d, of which %d were requested: starting a new fetch session",
                 self._leader,
                 len(self._told),
                 count,
@@ -161,7 +161,7 @@ class FetchSessionClient:
         return list(found.items())
 
     def failed(self) -> None:
-        """Record that the last request got no response: the leader may or may not have processed it."""
+        """Record that the last request got no response, so it is unknown whether the leader processed the request."""
         self._begin_again(keep_id=True)
 
     # --- inside

@@ -2,10 +2,10 @@
 
 | state | next |
 |---|---|
-| Truncating | the log is truncated where it diverges from the leader's; from Fetch 12 on, fetch responses say where |
+| Truncating | the log is truncated where it diverges from the leader's; since Fetch 12, fetch responses say where |
 | Fetching | records are fetched from the log end |
 | OutOfRange | the leader lacks the fetch offset; it is asked where its log starts and ends |
-| Failed | nothing is fetched until it is followed again, in a newer epoch or after its disk is back |
+| Failed | nothing is fetched until the partition is followed again, in a newer epoch or after its disk is back |
 
 | error in a response | action |
 |---|---|
@@ -17,7 +17,8 @@
 | any other: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, INCONSISTENT_TOPIC_ID, … | retried after replica.fetch.backoff.ms |
 
 Kafka waits the full ``replica.fetch.backoff.ms`` after each of these errors. Here a leader that was just elected is retried
-sooner, because producers with acks=all wait for its followers. Kafka's PartitionFetchState. Pure, except that it reads the log.
+sooner, because producers with acks=all wait for its followers. See Kafka's PartitionFetchState. Pure, except that it reads the
+log.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tidelog.transitions import Transitions, checked, name_of
 from tidelog.wire.error_codes import ErrorCode
 
 FIRST_RETRY_S = 0.02
-"""The wait in seconds after the first transient error. It doubles with each further error, up to the backoff."""
+"""The pause in seconds after the first transient error. Each further error doubles the pause, up to the backoff."""
 
 TRANSIENT = frozenset(
     {
@@ -107,17 +108,17 @@ class FollowedPartition:
         self.key, self.topic_id, self.log, self.leader_epoch = followed
         self.delayed_until_s = 0.0
         self.failure = ""
-        """The reason why it has failed."""
+        """Why the partition has failed; "" if it has not."""
         self.has_appended = False
         """Whether records of this leader were appended since the partition was followed in this epoch or last truncated."""
         self.is_contradicted = False
-        """Whether the leader's last response contradicted records that the leader has sent."""
+        """Whether the leader's last response contradicted records that this leader had sent before."""
         self.lag: int | None = None
-        """The number of offsets below the leader's high watermark that are missing here, after the last response.
-        Throttles ignore partitions at 0.
+        """The number of offsets below the leader's high watermark that were missing here after the last response. Partitions with
+        lag 0 are not throttled.
         """
         self.retries = 0
-        """The number of errors since a response was last appended."""
+        """The number of errors since the last response that was appended."""
         self._state: FollowerState | None = checked(TRANSITIONS, None, FollowerState.TRUNCATING, str(self.key))
 
     def __repr__(self) -> str:
@@ -133,7 +134,7 @@ class FollowedPartition:
         self._state = checked(TRANSITIONS, self._state, state, str(self.key))
 
     def leave(self) -> None:
-        """Stop following the partition. A later response is ignored."""
+        """Stop following the partition. Responses that arrive later are ignored."""
         self._state = checked(TRANSITIONS, self._state, None, str(self.key))
 
     def fail(self, reason: str) -> None:
@@ -158,7 +159,7 @@ class FollowedPartition:
         )
 
     def is_answer_to(self, asked: WantedFetch) -> bool:
-        """Whether the response to a request still applies, because the partition has not changed since."""
+        """Whether the response to a request still applies: the partition has not changed since the request."""
         return (
             self._state is FollowerState.FETCHING
             and asked.leader_epoch == self.leader_epoch
@@ -174,7 +175,7 @@ class FollowedPartition:
         self.lag = max(leader_high_watermark - self.log.log_end_offset, 0)
 
     def delay(self, now_s: float, backoff_s: float, error_code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> float:
-        """Pause after an error. Return the time at which the pause ends."""
+        """Pause the partition after an error. Return the time at which the pause ends."""
         wait_s = backoff_s
         if error_code in TRANSIENT:
             wait_s = min(FIRST_RETRY_S * 2 ** min(self.retries, 30), backoff_s)

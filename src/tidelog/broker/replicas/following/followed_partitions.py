@@ -1,7 +1,6 @@
-"""The partitions that are followed from one leader. Keeps track of those that need work and those that wait, and chooses what to
-fetch.
+"""The partitions that are followed from one leader: which of them need work, which are paused, and what to fetch next.
 
-Between two fetches only few of a thousand partitions change, so the cost of a round depends on the number of changes.
+Only a few of a thousand partitions change between two fetches, so the cost of a round depends on the number of changes.
 
 Use only on the event loop's thread. `now_s` returns the loop's time.
 """
@@ -20,11 +19,11 @@ from tidelog.wire.error_codes import ErrorCode
 logger = logging.getLogger("tidelog.broker")
 
 HELD_S = 0.1
-"""After how many seconds a throttled partition is checked again if there is nothing else to do."""
+"""A throttled partition is checked again after this many seconds, if there is nothing else to do."""
 
 
 class FollowedPartitions:
-    """The partitions of one leader."""
+    """The partitions that are followed from one leader."""
 
     def __init__(self, quota: ReplicationQuota, backoff_s: float) -> None:
         self.by_key: dict[TopicPartition, FollowedPartition] = {}
@@ -33,18 +32,18 @@ class FollowedPartitions:
         self._touched: dict[TopicPartition, None] = {}
         """Partitions whose next request may differ from the last one."""
         self._unsettled: dict[TopicPartition, None] = {}
-        """Partitions that must be truncated or find the leader's range before they can fetch."""
+        """Partitions that cannot fetch until they are truncated or know the range of the leader's log."""
         self._held: dict[TopicPartition, None] = {}
-        """Partitions that are not requested now because of a throttle."""
+        """Partitions that are left out of requests now because of a throttle."""
         self._delays: list[tuple[float, TopicPartition]] = []
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether any partition must be truncated or find the leader's range before it can fetch."""
+        """Whether any partition cannot fetch until it is truncated or knows the range of the leader's log."""
         return bool(self._unsettled)
 
     def follow(self, followed: Followed) -> bool:
-        """Follow a partition, or follow it in another epoch. Return False if nothing changes."""
+        """Follow a partition, or follow it in a different epoch. Return False if nothing changes."""
         before = self.by_key.get(followed.key)
         if before is not None:
             same = (before.leader_epoch, before.topic_id) == (followed.leader_epoch, followed.topic_id)
@@ -67,18 +66,18 @@ class FollowedPartitions:
     # --- moves
 
     def fetch(self, one: FollowedPartition) -> None:
-        """Let a partition fetch from its log end."""
+        """Set a partition's state to Fetching: it fetches from its log end."""
         one.move(FollowerState.FETCHING)
         self._unsettled.pop(one.key, None)
         self._touched[one.key] = None
 
     def look_for_range(self, one: FollowedPartition) -> None:
-        """Let a partition find out where the leader's log starts and ends."""
+        """Set a partition's state to OutOfRange: the leader is asked where its log starts and ends."""
         one.move(FollowerState.OUT_OF_RANGE)
         self._unsettled[one.key] = self._touched[one.key] = None
 
     def touch(self, one: FollowedPartition) -> None:
-        """Note that the partition's next request may differ."""
+        """Include the partition in the next `choose`, because its parameters may have changed."""
         self._touched[one.key] = None
 
     def delay(self, one: FollowedPartition, now_s: float, error_code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
@@ -89,7 +88,7 @@ class FollowedPartitions:
     def fail(self, one: FollowedPartition, reason: str, *, level: int = logging.WARNING) -> None:
         """Stop fetching a partition until its next epoch."""
         if one.state not in (None, FollowerState.FAILED):
-            logger.log(level, "%s: not followed until its next epoch: %s", one.log.directory, reason)
+            logger.log(level, "%s: this replica is not followed until its next leader epoch: %s", one.log.directory, reason)
             one.fail(reason)
             self._unsettled.pop(one.key, None)
             self._touched[one.key] = None
@@ -97,7 +96,7 @@ class FollowedPartitions:
     # --- the next requests
 
     def waiting(self, state: FollowerState, now_s: float) -> list[FollowedPartition]:
-        """Return the partitions in this state (one before fetching) that are not paused."""
+        """Return the partitions in `state` that are not paused; `state` is Truncating or OutOfRange."""
         found = []
         for key in tuple(self._unsettled):
             one = self.by_key.get(key)
@@ -129,11 +128,11 @@ class FollowedPartitions:
         touched.clear()
 
     def is_throttled(self, one: FollowedPartition) -> bool:
-        """Whether the follower's throttle applies to a partition's bytes."""
+        """Whether the bytes of a partition count towards the follower's throttle."""
         return self._quota.is_throttled(one.key, one.log.config.follower_replication_throttled_replicas)
 
     def due_s(self, now_s: float) -> float | None:
-        """Return for how many seconds there is nothing to do unless partitions are added; None if there is no limit."""
+        """Return the number of seconds until a paused or throttled partition is due, or None if there is no such partition."""
         if any(self.by_key[key].delayed_until_s <= now_s for key in self._unsettled if key in self.by_key):
             return 0
         waits = [self._delays[0][0] - now_s] if self._delays else []

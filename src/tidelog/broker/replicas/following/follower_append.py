@@ -1,14 +1,14 @@
-"""Applies a leader's response to a follower's log: batches as they arrive, then the high watermark, then the log start.
+"""Applies a leader's response to a follower's log: first the batches, in order, then the high watermark, then the log start.
 
 | | |
 |---|---|
 | records | appended as received, in pieces of whole batches that fit into a segment and a slice of the loop |
 | high watermark | the leader's, but at most the log end here; it never decreases, even if a new leader's is lower |
 | log start | the smaller of the leader's log start and the high watermark here |
-| an empty log gets a batch that begins below its start | it restarts at the batch, which contains the leader's log start |
+| a batch for an empty log, from below its start | the log restarts at the batch, which contains the leader's log start |
 
-Kafka's ReplicaFetcherThread.processPartitionData and Partition.appendRecordsToFollowerOrFutureReplica; in Kafka a follower's high
-watermark can decrease under a new leader.
+See Kafka's ReplicaFetcherThread.processPartitionData and Partition.appendRecordsToFollowerOrFutureReplica. In Kafka a follower's
+high watermark can decrease under a new leader.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) ->
             log.truncate_fully_and_start_at(error.first_offset)
             log.append_as_follower(piece, leader_epoch)
         if log.log_end_offset == end:
-            break  # This batch and all later ones have a newer epoch than the one in which the leader is followed.
+            break  # This batch and all later ones have an epoch newer than `leader_epoch`.
         yield
     if data.high_watermark > log.high_watermark:
         log.update_high_watermark(data.high_watermark)

@@ -1,7 +1,7 @@
 """Slices of the loop for replica fetchers: one slice of a few milliseconds per turn of the loop.
 
-If ten leaders answer with 10 MB each, their work runs in slices, one after the other, with all other work in between. So they
-take no more of a turn than one leader. Client requests have their own slices (`requests.slices`).
+If ten leaders answer with 10 MB each, their responses are processed in slices, one after the other, with all other work in
+between. Ten leaders therefore take no more of a turn than one leader. Client requests have their own slices (`requests.slices`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidelog.broker.requests.slices import SLICE_S
 
 
 class FollowerSlices:
-    """Shared by all fetchers of a broker. Use only on the event loop's thread."""
+    """Runs the fetchers' work in slices. Shared by all fetchers of a broker. Use only on the event loop's thread."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()

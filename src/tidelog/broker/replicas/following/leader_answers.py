@@ -1,8 +1,8 @@
 """Applies a leader's responses to the partitions that follow it: truncates logs or restarts them, appends records, delays or
 fails partitions.
 
-Each function is a generator with one step per partition or appended piece. Other work runs between two steps, and partitions may
-be added or removed, so each partition is checked again before it changes. An error affects only its partition:
+Each function is a generator with one step per partition or appended piece. Other work runs between two steps and may add or
+remove partitions, so each partition is checked again before it is changed. An error affects only its partition:
 
 | error | action |
 |---|---|
@@ -10,7 +10,7 @@ be added or removed, so each partition is checked again before it changes. An er
 | too many open files | retried after the backoff |
 | bytes that are not a batch, have a wrong checksum, or are out of order | not appended; retried after the backoff |
 | a batch begins before the log's end | the log is truncated there; if those records are committed, the partition fails |
-| epochs that end before records that the leader itself has sent | nothing is truncated at first; retried after the backoff |
+| the epoch ends before records that the leader itself has sent | nothing is truncated at first; retried after the backoff |
 | impossible offsets: negative, or an end before the start | nothing is truncated; retried after the backoff |
 | any other | the partition fails; the error is logged with its traceback |
 
@@ -49,8 +49,8 @@ LOUD_RETRIES = 3
 
 
 class LeaderAnswers:
-    """Applies the responses of one leader. `moved` is called when a log has more or fewer records to read. `now_s` returns
-    the time.
+    """Applies the responses of one leader. `moved` is called when a log has gained or lost readable records. `now_s` returns the
+    time.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class LeaderAnswers:
         knows_epochs: bool,
         asking: list[tuple[FollowedPartition, int]],
     ) -> Iterator[None]:
-        """Let new partitions fetch if fetch responses show where logs diverge, or if that cannot be determined. Add all others to
-        `asking`, with their last epochs.
+        """Let new partitions fetch if fetch responses will show where logs diverge (`fetch_tells`), or if nothing can show it.
+        Add all other partitions to `asking`, with their last epochs.
         """
         for one in partitions:
             if one.state is FollowerState.TRUNCATING:
@@ -98,7 +98,7 @@ class LeaderAnswers:
             yield
 
     def truncate(self, asked: Iterable[tuple[FollowedPartition, int]], ends: dict[TopicPartition, EpochEnd]) -> Iterator[None]:
-        """Truncate logs according to the leader's epoch end offsets."""
+        """Truncate logs to match the leader's epoch end offsets."""
         for one, _ in asked:
             if one.state is FollowerState.TRUNCATING:
                 error_code, epoch, end_offset = ends[one.key]
@@ -112,7 +112,7 @@ class LeaderAnswers:
             yield
 
     def find_range(self, partitions: Iterable[FollowedPartition], ends: dict[TopicPartition, Ends]) -> Iterator[None]:
-        """Let partitions whose fetch offset was out of range continue within the leader's log."""
+        """Let partitions whose fetch offset was out of range continue within the range of the leader's log."""
         for one in partitions:
             if one.state is FollowerState.OUT_OF_RANGE:
                 error_code, start, end = ends[one.key]
@@ -132,25 +132,24 @@ class LeaderAnswers:
         if action.truncate_to is not None:
             yield from self._cut(one, Truncation(action.truncate_to, True), why)
         elif action.start_over_at is not None:
-            logger.warning("%s: ends at %d, but %s: restarting at the leader's log start", log.directory, own_end, why)
+            logger.warning("%s: the log ends at %d, but %s: restarting at the leader's log start", log.directory, own_end, why)
             log.truncate_fully_and_start_at(action.start_over_at)
             self._moved(one.key)
         elif log.leader_epochs.latest is not None and log.leader_epochs.latest.epoch > one.leader_epoch:
             yield from self._forget_future(one, log.leader_epochs.latest.epoch)
         else:
-            self._log.failed("%s: ends at %d, which is out of range, but %s", log.directory, own_end, why)
+            self._log.failed("%s: the fetch offset %d is out of range, although %s", log.directory, own_end, why)
             self._followed.delay(one, self._now_s())
 
     def _forget_future(self, one: FollowedPartition, epoch: int) -> Iterator[None]:
         """Remove epochs that are above the leader's epoch. The leader does not know where they end, so the two logs are only
         known to agree up to the high watermark.
 
-        Such an epoch comes from a damaged checkpoint or batch, or from another cluster. Kafka would ask forever.
+        Such an epoch comes from a damaged checkpoint or batch, or from a different cluster. Kafka would repeat its request
+        forever.
         """
-        why = f"it has leader epoch {epoch}, and its leader's is {one.leader_epoch}"
-        self._log.error(
-            "%s: %s: newer epochs are dropped, and the log is truncated to its high watermark", one.log.directory, why
-        )
+        why = f"the log has leader epoch {epoch}, but the leader's epoch is {one.leader_epoch}"
+        self._log.error("%s: %s: removing the newer epochs and truncating the log to its high watermark", one.log.directory, why)
         yield from self._cut(one, Truncation(one.log.high_watermark, True), why)
         if one.state is FollowerState.OUT_OF_RANGE:
             with one.log.writing("store a leader epoch"):
@@ -161,7 +160,7 @@ class LeaderAnswers:
     def take(
         self, answers: Iterable[tuple[TopicPartition, PartitionData]], told: Callable[[TopicPartition], WantedFetch | None]
     ) -> Iterator[None]:
-        """Apply a fetch response's partitions. `told` has the parameters that were requested for each."""
+        """Apply a fetch response's partitions. `told` returns the parameters that were requested for a partition."""
         for key, data in answers:
             one, asked = self._followed.by_key.get(key), told(key)
             if one is not None and asked is not None and one.is_answer_to(asked):
@@ -191,7 +190,7 @@ class LeaderAnswers:
             for _ in append_fetched(log, data, one.leader_epoch):
                 yield
                 if one.state is not FollowerState.FETCHING:
-                    return  # The partition was dropped meanwhile: ignore the rest.
+                    return  # The partition was dropped meanwhile: ignore later batches.
         except UnexpectedAppendOffsetError as error:
             yield from self._overlapped(one, error)
             return
@@ -199,7 +198,7 @@ class LeaderAnswers:
             # The response has only part of a batch, or its epoch is newer than the one that is followed.
             if is_part_of_a_batch(data.records):
                 self._log.failed(
-                    "%s: broker %d has a batch larger than replica.fetch.max.bytes, which must be at least message.max.bytes",
+                    "%s: broker %d has a batch larger than replica.fetch.max.bytes: set it to message.max.bytes or more",
                     *(log.directory, self._leader_id),
                 )
             self._followed.delay(one, self._now_s())
@@ -221,7 +220,8 @@ class LeaderAnswers:
         return cut.is_complete
 
     def _cut(self, one: FollowedPartition, truncation: Truncation, why: str) -> Iterator[None]:
-        """Truncate a log between batches. A leader that requests truncation at the log's end is not asked again at once.
+        """Truncate a log between batches. If a leader requests truncation at the log's end, the next request to it waits for the
+        backoff.
 
         The producer state after the truncation is computed first, in steps. The truncation itself is one step; it is skipped if
         the log has changed.
@@ -247,35 +247,35 @@ class LeaderAnswers:
         """Handle epochs of the leader that contradict records that it has sent: do not truncate, and ask again later.
 
         Either its epochs are wrong, or it has lost records in the middle of its epoch. If it repeats the response, the log is
-        truncated, as in Kafka. If this continues, the follower truncates and fetches the same records only once per backoff, and
-        has the records in between.
+        truncated, as in Kafka. If the leader goes on like this, the follower truncates and fetches the same records only once per
+        backoff. In between it has the records.
         """
         one.is_contradicted = True
         self._log.error(
-            "%s: broker %d says that its epoch %d ends at %d, but sent records up to %d: asking again",
+            "%s: broker %d reports that its epoch %d ends at %d, but it has sent records up to %d: asking again",
             *(one.log.directory, self._leader_id, epoch, end_offset, one.log.log_end_offset - 1),
         )
         self._followed.delay(one, self._now_s())
 
     def _is_nonsense(self, one: FollowedPartition, is_nonsense: bool, what: str) -> bool:
-        """Return whether a response has impossible offsets. If so, ask again later."""
+        """Return whether a response has impossible offsets, described by `what`. If so, the leader is asked again later."""
         if is_nonsense:
-            self._log.failed("%s: broker %d has answered %s", one.log.directory, self._leader_id, what)
+            self._log.failed("%s: broker %d has sent impossible offsets: %s", one.log.directory, self._leader_id, what)
             self._followed.delay(one, self._now_s())
         return is_nonsense
 
     def _refused(self, one: FollowedPartition, error_code: int, what: str) -> None:
         if error_code == ErrorCode.FENCED_LEADER_EPOCH:
-            # Usual at each change of leaders: the metadata is a moment behind.
+            # Normal at each change of leaders: this broker's metadata is briefly out of date.
             self._followed.fail(one, f"broker {self._leader_id} has a newer epoch than {one.leader_epoch}", level=logging.INFO)
             return
         self._followed.delay(one, self._now_s(), error_code)
         if one.retries > LOUD_RETRIES:
-            self._log.failed("%s: broker %d answers %s with error %d", one.log.directory, self._leader_id, what, error_code)
+            self._log.failed("%s: broker %d answered %s with error %d", one.log.directory, self._leader_id, what, error_code)
 
     @contextlib.contextmanager
     def _guarded(self, one: FollowedPartition) -> Iterator[None]:
-        """Handle an error of one partition, so that it does not affect the others."""
+        """Handle an error of one partition, so that the error does not affect other partitions."""
         log = one.log
         try:
             yield

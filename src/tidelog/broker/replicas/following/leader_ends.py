@@ -1,6 +1,6 @@
 """Asks a leader where its logs start and end, and where epochs end.
 
-Each function sends one request for all partitions. Errors are reported per partition. Raises what `Channel.call` raises.
+Each function sends one request for all partitions and returns errors per partition. Raises what `Channel.call` raises.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Led(Protocol):
 
 
 async def ask_ends(channel: Channel, replica_id: int, partitions: Iterable[_Led]) -> dict[TopicPartition, Ends]:
-    """Ask for the starts and ends of logs. A partition that is missing from the response gets an error."""
+    """Ask for the start and end of each partition's log. A partition that is missing from the response gets an error code."""
     asked = list(partitions)
     version = min(channel.version_of(ListOffsetsRequest), MAX_LIST_OFFSETS_VERSION)
 

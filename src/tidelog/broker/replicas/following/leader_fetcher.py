@@ -2,16 +2,17 @@
 
 | a round | |
 |---|---|
-| 1 new partitions | find where the logs diverge: by Fetch 12 and later, before that by OffsetForLeaderEpoch |
+| 1 new partitions | find where the logs diverge: by Fetch 12 or newer, with older leaders by OffsetForLeaderEpoch |
 | 2 partitions out of range | ListOffsets: where the leader's log starts and ends |
 | 3 a fetch | sends changes since the last one (`fetch_session_client`); the leader waits up to replica.fetch.wait.max.ms |
 | 4 the response | is appended, partition by partition, in slices of the loop (`follower_slices`) |
 
-**A fetch from an offset tells the leader that everything before it is in the log here.** So the next fetch is sent only after the
-last response has been appended. Otherwise the leader would count records as replicated that this broker does not have.
+**A fetch from an offset tells the leader that the log here has everything before that offset.** The next fetch is therefore sent
+only after the last response has been appended. Otherwise the leader would count records as replicated that this broker does not
+have.
 
 Errors: a partition is delayed or fails alone (`followed_partition`). After a lost connection or an invalid response all
-partitions wait, a little longer each time. Rules and order are those of Kafka's AbstractFetcherThread.
+partitions wait, a little longer each time. The rules and their order are those of Kafka's AbstractFetcherThread.
 
 Use only on the event loop's thread. Partitions may be added or removed during each `await`, so each is looked up again before it
 is changed.
@@ -63,7 +64,7 @@ class Shared(NamedTuple):
     quota: ReplicationQuota
     turns: FollowerSlices
     moved: Callable[[TopicPartition], None]
-    """Called when a log has more or fewer records to read than before."""
+    """Called when a log has gained or lost readable records."""
     log: RetryLog
     """Logs failures of single partitions, at a limited rate."""
     connect: Callable[..., Channel] = Channel
@@ -71,7 +72,7 @@ class Shared(NamedTuple):
 
 
 class LeaderFetcher:
-    """Follows one leader. `index` counts the connections to it (num.replica.fetchers)."""
+    """Follows one leader. `index` is the number of its connection to the leader, below num.replica.fetchers."""
 
     def __init__(self, leader_id: int, index: int, shared: Shared) -> None:
         self.leader_id = leader_id
@@ -100,7 +101,7 @@ class LeaderFetcher:
         return self._answers.appended_bytes
 
     def follow(self, followed: Followed) -> None:
-        """Follow a partition, or follow it in another epoch. No-op if nothing changes."""
+        """Follow a partition, or follow it in a different epoch. No-op if nothing changes."""
         if self._followed.follow(followed):
             self._wake.set()
 
@@ -176,14 +177,18 @@ class LeaderFetcher:
         if answers is None:
             # A restarted leader does not know the session: that is not a failure.
             is_usual = response.error_code in SESSION_ERRORS and not self._failures
-            await self._failed(f"error {response.error_code} for all", response.throttle_time_ms / 1000, is_usual=is_usual)
+            await self._failed(
+                f"error {response.error_code} for all partitions", response.throttle_time_ms / 1000, is_usual=is_usual
+            )
             return
         await self._shared.turns.run(self._answers.take(answers, self._session.told))
         self._failures = 0
-        self._log.works("fetching from broker %d continues", self.leader_id)
+        self._log.works("fetching from broker %d works again", self.leader_id)
 
     def _reachable(self) -> Channel | None:
-        """Return the channel to the leader, or a new one if its address has changed. Return None while the address is unknown."""
+        """Return the channel to the leader, with a new connection if the leader's address has changed. Return None while the
+        address is unknown.
+        """
         place = self._shared.plane.endpoint(self.leader_id)
         channel = self._channel
         if channel is not None and place != (channel.host, channel.port):
@@ -203,13 +208,13 @@ class LeaderFetcher:
         await asyncio.sleep(max(wait_s, at_least_s))
 
     async def _pause(self, wait_s: float | None) -> None:
-        """Wait until partitions are added or removed, or the given time has passed."""
+        """Wait until partitions are added or removed, or until the given time in seconds has passed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
 
     def _wait_ms(self) -> int:
-        """Return the fetch's `max_wait_ms`: the wait must end when the next paused partition is due."""
+        """Return the fetch's `max_wait_ms`: the leader must answer before the next paused partition is due."""
         due_s = self._followed.due_s(_now_s())
         most_ms = self._shared.config.replica_fetch_wait_max_ms
         return most_ms if due_s is None else min(most_ms, int(due_s * 1000) + 1)

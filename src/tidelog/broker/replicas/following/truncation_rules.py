@@ -1,6 +1,6 @@
 """Where a follower truncates its log to match its leader's (KIP-101, KIP-279, KIP-595).
 
-`truncation_by_epoch`: the leader returns an epoch and its end offset, in a fetch response (DivergingEpoch, from Fetch 12 on) or
+`truncation_by_epoch`: the leader returns an epoch and its end offset, in a fetch response (DivergingEpoch, since Fetch 12) or
 in an OffsetForLeaderEpoch response:
 
 | the leader's end | epoch | the follower's log has | truncate to | done? |
@@ -9,7 +9,7 @@ in an OffsetForLeaderEpoch response:
 | known | unknown (OffsetForLeaderEpoch 0) | - | the leader's end | yes |
 | known | known | that epoch | the smaller of the two ends of that epoch | yes |
 | known | known | only an older one | the end of the older one in the follower's log | no: ask again with that epoch |
-| known | known | no epoch that old | the leader's end | yes |
+| known | known | neither that epoch nor an older one | the leader's end | yes |
 
 The offset is never above the follower's log end. A follower without epochs (formats before v2, an empty log) does not ask, and
 truncates to its high watermark.
@@ -23,10 +23,10 @@ truncates to its high watermark.
 | the follower's last epoch is above the leader's | remove that epoch, and truncate to the high watermark |
 | otherwise | change nothing: ask again |
 
-`start_of_batch`: a log is never truncated within a batch. That would remove the batch's records before the offset as well, and
-they would never be fetched again. Kafka truncates within the batch, and cannot append what the leader sends next.
+`start_of_batch`: a log is never truncated within a batch. Otherwise the records of the batch below the offset would be removed
+as well, and never fetched again. Kafka truncates within the batch, and cannot append what the leader sends next.
 
-Kafka's AbstractFetcherThread. Nothing here changes a log.
+The rules are those of Kafka's AbstractFetcherThread. Nothing here changes a log.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class EpochEnds(Protocol):
 
 
 class Truncation(NamedTuple):
-    """The offset to truncate to, and whether the log then matches the leader's, so that the follower can fetch."""
+    """The offset to truncate to, and whether the follower can fetch afterwards because the log then matches the leader's."""
 
     offset: int
     is_complete: bool
 
 
 def truncation_by_epoch(log: EpochEnds, epoch: int, end_offset: int) -> Truncation:
-    """Return where to truncate. The arguments are the leader's last epoch at or below the follower's, and that epoch's end
-    offset.
+    """Return where to truncate. `epoch` is the leader's last epoch at or below the follower's, and `end_offset` is where that
+    epoch ends.
     """
     if end_offset == UNDEFINED:
         return Truncation(min(log.high_watermark, log.log_end_offset), True)
@@ -73,14 +73,14 @@ def truncation_by_epoch(log: EpochEnds, epoch: int, end_offset: int) -> Truncati
 
 
 class OutOfRange(NamedTuple):
-    """The action if the leader lacks the fetch offset. At most one of the two is set."""
+    """What to do if the leader lacks the fetch offset. At most one field is set."""
 
     truncate_to: int | None = None
     start_over_at: int | None = None
 
 
 def out_of_range(own_end: int, leader_start: int, leader_end: int) -> OutOfRange:
-    """Return the action for a log that ends at `own_end`, if the leader has [`leader_start`, `leader_end`)."""
+    """Return what to do with a log that ends at `own_end` if the leader's log has [`leader_start`, `leader_end`)."""
     if leader_end < own_end:
         return OutOfRange(truncate_to=leader_end)
     if leader_start > own_end:
@@ -89,9 +89,10 @@ def out_of_range(own_end: int, leader_start: int, leader_end: int) -> OutOfRange
 
 
 def start_of_batch(log: PartitionLog, offset: int) -> int:
-    """Return the start of the batch that contains `offset`, or `offset` itself if none does. Raises what reading raises.
+    """Return the start of the batch that contains `offset`, or `offset` itself if no batch does. Raises what reading raises.
 
-    Messages of v0 and v1 do not say where a compressed set begins; a follower appends such a set whole, wherever it begins.
+    Messages of v0 and v1 do not say where a compressed message set begins; a follower appends such a set whole, wherever it
+    begins.
     """
     if not log.log_start_offset < offset < log.log_end_offset:
         return offset

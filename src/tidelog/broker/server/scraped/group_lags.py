@@ -1,12 +1,14 @@
 """The lag of each group, for metrics: computed from this broker's own logs by the rules of `tidelog.groups.lag`.
 
-The metrics thread computes it. It reads the broker's state through `call`, which runs a function on the loop's thread and returns
-its result, for a few partitions at a time.
+The metrics thread computes the lag. It reads the broker's state a few partitions at a time, through `call`, which runs a function
+on the event loop's thread and returns the function's result.
+
+The next record is the first one at or after the group's committed offset.
 
 | value | how it is obtained | cost |
 |---|---|---|
 | committed offsets, log ends | from memory, `AT_ONCE` partitions per call | a microsecond each |
-| the next record | kept between scrapes while it remains the next; otherwise read, `READS_AT_ONCE` per call | a small read each |
+| the next record | cached until the group commits past it; otherwise read, `READS_AT_ONCE` per call | a small read each |
 | bytes not in the page cache | read on the metrics thread first, see `tidelog.formats.non_blocking_read` | |
 | rates | from the scrapes of the last ten minutes | `MAX_SAMPLES` samples per partition |
 
@@ -60,7 +62,7 @@ _SAMPLE_MS = WINDOW_MS // MAX_SAMPLES
 
 
 class OnLoop(Protocol):
-    """Runs a function on the loop's thread, waits for it, and returns its result."""
+    """Runs a function on the event loop's thread, waits for it, and returns its result."""
 
     def __call__(self, work: Callable[[], T], /) -> T: ...
 
@@ -83,7 +85,7 @@ class Scraped(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """The values for a group's partition, as read on the loop's thread. Use `log` only on that thread."""
+    """The values for a group's partition, as read on the event loop's thread. Use `log` only on that thread."""
 
     key: GroupPartition
     committed_offset: int
@@ -110,8 +112,8 @@ class _Sample(NamedTuple):
 
 
 class GroupLags:
-    """Computes the lag of all groups for each scrape. `call` runs a function on the loop's thread; everything else runs on the
-    metrics thread, one scrape at a time.
+    """Computes the lag of all groups for each scrape. `call` runs a function on the event loop's thread; everything else runs on
+    the metrics thread, one scrape at a time.
     """
 
     def __init__(self, node: Node, call: OnLoop) -> None:
@@ -151,8 +153,8 @@ class GroupLags:
                 return members, facts, left_out
 
     def _each(self, names: list[str], members: dict[str, int]) -> Iterator[_Facts | None]:
-        """Yield the values for each group's partitions, and None between groups and for partitions without a log. Runs on
-        the loop's thread.
+        """Yield the values for each group's partitions; yield None between groups and for partitions without a log. Runs on the
+        event loop's thread.
         """
         groups, logs = self._node.groups, self._node.manager.logs
         for name in names:
@@ -258,13 +260,13 @@ class GroupLags:
 
 
 def _some(waiting: Iterator[_Facts | None]) -> tuple[bool, list[_Facts]]:
-    """Return whether there may be more values, and the next ones from the iterator. Runs on the loop's thread."""
+    """Return whether there may be more values, and the next ones from the iterator. Runs on the event loop's thread."""
     taken = list(islice(waiting, AT_ONCE))
     return len(taken) == AT_ONCE, [one for one in taken if one is not None]
 
 
 class _Search:
-    """The search for one partition's next record. Each step runs on the loop's thread."""
+    """The search for one partition's next record. Each step runs on the event loop's thread."""
 
     def __init__(self, facts: _Facts) -> None:
         self.facts = facts
@@ -304,8 +306,8 @@ def _steps(pieces: Iterable[_Search]) -> list[NotCachedError]:
 
 
 class _Segments(NamedTuple):
-    """What retention depends on: for each segment its base offset, the largest timestamp up to its end, and the bytes after
-    it.
+    """The data on which retention depends: for each segment its base offset, the largest timestamp in the log up to its end, and
+    the number of bytes after it.
     """
 
     bases: list[int]
@@ -340,7 +342,7 @@ class _Segments(NamedTuple):
 
 
 def _all_segments(logs: Iterable[PartitionLog]) -> dict[PartitionLog, _Segments | None]:
-    """Return the segments, or None if they cannot be read. Runs on the loop's thread."""
+    """Return the segments of each log, or None for a log whose segments cannot be read. Runs on the event loop's thread."""
     return {log: _segments(log) for log in logs}
 
 

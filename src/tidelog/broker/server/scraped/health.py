@@ -6,7 +6,7 @@
 | serving | if the event loop answers within `ANSWER_S` | the same, and the controllers have not fenced the broker |
 | stopping | yes: a shutdown that hangs ends by itself | no |
 
-A process that is not live does not recover by itself: restart it. One that is not ready gets no clients for now.
+A process that is not live does not recover by itself: restart it. A process that is not ready should get no clients for now.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ STARTING, STOPPING = "the broker is starting", "the broker is stopping"
 
 
 class Health:
-    """The state of a broker's process. Any thread may ask; `serving` and `stopping` are called once each."""
+    """The state of a broker's process. Any thread may ask for it; `serving` and `stopping` are called once each."""
 
     def __init__(self) -> None:
         self._not_serving: str | None = STARTING
         self._ask: Callable[[], str | None] = lambda: None
 
     def serving(self, ask: Callable[[], str | None]) -> None:
-        """Note that clients are served. `ask` returns why the broker is not ready, or None; it may raise TimeoutError."""
+        """Record that clients are served. `ask` returns why the broker is not ready, or None; it may raise TimeoutError."""
         self._ask = ask
         self._not_serving = None
 
     def stopping(self) -> None:
-        """Note that the broker shuts down."""
+        """Record that the broker is shutting down."""
         self._not_serving = STOPPING
 
     def why_not_live(self) -> str | None:
-        """Return why the process should be restarted; None if it should not."""
+        """Return why the process should be restarted, or None if it should not."""
         if self._not_serving is None:
             try:
                 self._ask()
@@ -47,7 +47,7 @@ class Health:
         return None
 
     def why_not_ready(self) -> str | None:
-        """Return why clients should not be sent to the broker; None if they may."""
+        """Return why no clients should be sent to the broker, or None if it is ready."""
         if self._not_serving is not None:
             return self._not_serving
         try:

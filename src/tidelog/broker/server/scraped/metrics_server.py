@@ -3,14 +3,15 @@
 | path | |
 |---|---|
 | `/metrics` (and any other) | the process's numbers, and the broker's while it serves |
-| `/healthz/live`, `/healthz/ready`, `/healthz` | 200 or 503, and a line of text: see `health`; the last one is the second |
+| `/healthz/live`, `/healthz/ready` | 200 or 503, and a line of text: see `health` |
+| `/healthz` | the same as `/healthz/ready` |
 
 | limit | what happens |
 |---|---|
-| `MAX_REQUESTS` at a time | one more replaces the oldest if that is `PATIENCE_S` old; otherwise it is closed at once |
+| `MAX_REQUESTS` at a time | a further one replaces the oldest if that is `PATIENCE_S` old; otherwise it is closed at once |
 | no bytes move for `PATIENCE_S` | the connection is closed |
 
-So peers that send nothing or do not read cost at most `MAX_REQUESTS` connections, threads and responses, and block scrapers for
+Peers that send nothing or do not read thus cost at most `MAX_REQUESTS` connections, threads and responses, and block scrapers for
 at most `PATIENCE_S`.
 """
 
@@ -45,7 +46,7 @@ HEALTH = "/healthz"
 
 
 class MetricsServer:
-    """Serves metrics on separate threads until it is closed. Raise StorageError if it cannot listen."""
+    """Serves metrics on separate threads until it is closed. Raises StorageError if it cannot listen."""
 
     def __init__(self, host: str, port: int, health: Health) -> None:
         self._registry = CollectorRegistry()
@@ -60,12 +61,12 @@ class MetricsServer:
         self.address: tuple[str, int] = (host, self._server.server_port)
 
     def report(self, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None) -> None:
-        """Report a broker's numbers from now on."""
+        """Report a broker's numbers from now on, in addition to the process's numbers."""
         self._collector = BrokerCollector(_in_time(ask), None if ask_groups is None else _in_time(ask_groups))
         self._registry.register(self._collector)
 
     def report_instead(self, collector: Collector) -> None:
-        """Report what a collector yields, and not this process's numbers."""
+        """Report what a collector yields, instead of this process's numbers."""
         self._registry.unregister(self._process)
         self._registry.register(collector)
 
@@ -75,7 +76,7 @@ class MetricsServer:
             self._registry.unregister(self._collector)
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving metrics."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -86,7 +87,7 @@ def _in_time(ask: Callable[[], T]) -> Callable[[], T]:
         try:
             return ask()
         except TimeoutError as error:  # An OSError would look like a failure of the peer.
-            raise RuntimeError("the broker does not answer in time") from error
+            raise RuntimeError("the broker did not answer the metrics thread in time") from error
 
     return asked
 
@@ -150,5 +151,5 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a peer that leaves or is too slow."""
+        """Ignore errors of a peer that disconnects or is too slow."""
         logger.debug("metrics: %s did not read its response", client_address, exc_info=True)

@@ -1,4 +1,5 @@
-"""A broker's numbers for Prometheus: the counters of `metrics` and the data folder's contents. `metrics_server` serves them.
+"""Collects a broker's metrics for Prometheus: the counters of `metrics` and the data folder's contents. `metrics_server` serves
+them.
 
 | name | labels | |
 |---|---|---|
@@ -16,7 +17,7 @@
 | `tidelog_append_latency_seconds` | `topic` | histogram, append time minus CreateTime, see `metrics` |
 | `tidelog_append_ahead_total` | `topic` | appends whose CreateTime was in the future |
 | `tidelog_unsent_bytes`, `tidelog_unsent_budget_bytes` | | memory of responses that clients have not read, and its budget |
-| `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; after its cause was gone |
+| `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; once its cause is gone |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
 | `tidelog_uncleanable_partitions`, `tidelog_partitions_with_late_transactions` | `topic` | damaged; read_committed waits |
 | `tidelog_replicas` | `role` | replicas on a cluster member: `leader`, `follower` |
@@ -32,8 +33,8 @@
 | `tidelog_group_partitions_left_out` | | groups' partitions beyond the limit, see `group_lags` |
 | `tidelog_segments_rolled_by_time_total`, `tidelog_one_batch_segments_total` | `topic` | high if timestamps jump (KIP-32) |
 
-For each scrape the loop's thread collects the numbers of some partitions at a time, then the groups' next records (`group_lags`).
-The HTTP server's thread formats the text. `prometheus_client` is imported only when the metrics server starts.
+For each scrape, the event loop's thread collects the numbers, a few partitions at a time, and then the groups' next records
+(`group_lags`). The HTTP server's thread formats the text. `prometheus_client` is imported only when the metrics server starts.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class Snapshot(NamedTuple):
 
 
 def snapshot(node: Node, call: OnLoop) -> Snapshot:
-    """Return the broker's current numbers. Call it on the scraping thread; `call` runs a step on the loop, some partitions at a
-    time.
+    """Return the broker's current numbers. Call it on the scraping thread; `call` runs a step for some partitions on the event
+    loop's thread.
     """
     metrics = call(partial(_metrics, node))
     steps = call(node.manager.statistics_in_steps)

@@ -1,1 +1,1 @@
-"""Listeners with TLS and SASL: their security settings, authentication before the first request, TLS sockets."""
+"""Listeners with TLS and SASL: security settings, authentication before the first request, and TLS sockets."""

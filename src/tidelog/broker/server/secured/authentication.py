@@ -4,14 +4,15 @@
 |---|---|
 | ApiVersions, once | its response |
 | SaslHandshake for an enabled mechanism, then SaslAuthenticate, or bare messages after version 0 | the mechanism's replies |
-| SaslHandshake for another mechanism | UNSUPPORTED_SASL_MECHANISM with the enabled ones; the connection is closed |
+| SaslHandshake for a mechanism that is not enabled | UNSUPPORTED_SASL_MECHANISM with the enabled ones; connection closed |
 | a wrong message, password or token | SASL_AUTHENTICATION_FAILED after a tenth of a second; the connection is closed |
 | another request between the two | ILLEGAL_SASL_STATE if its response has an error code; the connection is closed |
 | anything else, or more than `MAX_BYTES` at once | the connection is closed without a response |
 
 If sessions expire (`connections.max.reauth.ms`, KIP-368), this class keeps checking requests. A client re-authenticates between
-its requests, as the same principal; the table applies again from its handshake on. A client that does not is disconnected at its
-first request after the session's end. A handshake within `REAUTHENTICATION_S` of the last one gets ILLEGAL_SASL_STATE.
+its requests, as the same principal; the table applies again, starting with the handshake. A client that does not re-authenticate
+is disconnected at its first request after the session's end. A handshake within `REAUTHENTICATION_S` of the last one gets
+ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ FAILED_S: Final = 0.1
 """Kafka's `connection.failed.authentication.delay.ms`: the delay slows down password guessing."""
 
 REAUTHENTICATION_S: Final = 1.0
-"""The shortest time between the beginnings of two re-authentications, as in Kafka."""
+"""The shortest time between the starts of two re-authentications, as in Kafka."""
 
 MAX_LIFETIME_MS: Final = (1 << 63) - 1
 """The longest session lifetime that the response's field can hold; a token may be valid for longer."""
@@ -91,10 +92,10 @@ class Authentication:
         self._knows_versions = False
         self._began_again_at = float("-inf")
         self.is_over = False
-        """Whether the client has authenticated and its requests go to `Dispatcher`."""
+        """Whether the client has authenticated, so that its requests go to `Dispatcher`."""
 
     def handle(self, connection: GuardedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Answer a frame in place of `Dispatcher`. If this fails by a bug, close the connection and admit no client."""
+        """Answer a frame in place of `Dispatcher`. If a bug makes this fail, close the connection and admit no client."""
         try:
             return self._handle(connection, data, position, end)
         except Exception:
@@ -116,7 +117,7 @@ class Authentication:
             elif key != SaslHandshakeRequest.API_KEY:
                 return self._out_of_place(key)
         elif self._is_other:
-            self._note("another mechanism for re-authentication")  # Kafka sends no response here either.
+            self._note("it chose a different mechanism for re-authentication")  # Kafka sends no response here either.
             return Outcome.CLOSE
         elif key != SaslAuthenticateRequest.API_KEY:
             return self._out_of_place(key, data[position:end])
@@ -142,7 +143,7 @@ class Authentication:
         return Outcome.CLOSE
 
     def _begins_again(self) -> bool:
-        """Return whether a handshake may begin a re-authentication. If not, it is handled as any other request, and refused."""
+        """Return whether a handshake may begin a re-authentication. If not, the handshake is refused like any other request."""
         now = monotonic()
         if now - self._began_again_at < REAUTHENTICATION_S:
             return False
@@ -159,7 +160,7 @@ class Authentication:
         """Close the connection. For a `frame` during authentication, send ILLEGAL_SASL_STATE first if its response has an error
         code.
         """
-        logger.debug("%s was closed: API %d before authentication", self._connection, key)
+        logger.debug("%s was closed: it sent API %d before authentication", self._connection, key)
         response = RESPONSES.get(key)
         if frame is None or response is None:
             return Outcome.CLOSE
@@ -175,16 +176,18 @@ class Authentication:
         self._connection.correlation_id = header.correlation_id
         answer: Any = response()
         answer.error_code = ErrorCode.ILLEGAL_SASL_STATE
-        return self._refuse(answer, version, f"API {key} within an authentication")
+        return self._refuse(answer, version, f"it sent API {key} during authentication")
 
     def _handshake(self, mechanism: str, version: int) -> list[Bytes] | Outcome:
         enabled = list(self._security.mechanisms)
         if mechanism not in enabled:
             if self.is_over:
-                self._note("a mechanism that is not enabled, for re-authentication")  # Kafka sends no response here either.
+                self._note(
+                    "it chose a mechanism that is not enabled, for re-authentication"
+                )  # Kafka sends no response here either.
                 return Outcome.CLOSE
             answer = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled)
-            return self._refuse(answer, version, "a mechanism that is not enabled")
+            return self._refuse(answer, version, "the mechanism is not enabled")
         self._is_other = self.is_over and mechanism != self._mechanism
         if not self._is_other:
             self._mechanism = mechanism
@@ -218,7 +221,9 @@ class Authentication:
         return [_SIZE.pack(len(challenge)) + challenge]
 
     def _complete(self, server: SaslServer) -> bool:
-        """Set the principal and return True if the mechanism has finished. Raise AuthenticationError if the principal changes."""
+        """Set the principal and return True if the mechanism has finished, otherwise return False. Raises AuthenticationError if
+        the principal changes.
+        """
         if not server.is_complete:
             return False
         assert server.name is not None

@@ -6,9 +6,9 @@
 | `users` | SASL_PLAINTEXT | a name and a password |
 | both | SASL_SSL | both |
 
-The program `openssl` makes a key and a self-signed certificate in a temporary folder, for localhost and 127.0.0.1, valid for
-30 days. They are removed with the broker. Users can authenticate by PLAIN and SCRAM. SCRAM credentials are stored in the
-folder's metadata, like those that Kafka's tools create.
+The program `openssl` makes a key and a self-signed certificate in a temporary folder, for localhost and 127.0.0.1, valid for 30
+days. Both files are removed when the broker closes. Users can authenticate by PLAIN and SCRAM. SCRAM credentials are stored in
+the folder's metadata, like those that Kafka's tools create.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ subjectKeyIdentifier = hash
 
 
 class QuickSecurity:
-    """The security of a broker's one listener. Raise InvalidArgumentError if no certificate can be made."""
+    """The security of a broker's only listener. Raises InvalidArgumentError if no certificate can be made."""
 
     def __init__(self, *, tls: bool, users: Mapping[str, str] | None, is_read_only: bool) -> None:
         self._users = dict(users or {})
@@ -64,7 +64,7 @@ class QuickSecurity:
         has_sasl = users is not None
         self.protocol = (SASL_SSL if has_sasl else SSL) if tls else (SASL_PLAINTEXT if has_sasl else PLAINTEXT)
         if has_sasl and not self._users:
-            raise InvalidArgumentError("invalid users", found="none", expected='{"name": "password", …}')
+            raise InvalidArgumentError("users must not be empty", found="none", expected='{"name": "password", …}')
         for name, password in self._users.items():
             if not name or not password:
                 raise InvalidArgumentError("a user needs a name and a password", found=repr(name))
@@ -80,7 +80,7 @@ class QuickSecurity:
         return None if self._keys is None else self._keys / "ca.pem"
 
     def properties(self, port: int) -> dict[str, str]:
-        """Return the broker's properties."""
+        """Return the broker properties for a secured listener on this port."""
         found = {
             "listeners": f"{self.protocol}://127.0.0.1:{port}",
             "listener.security.protocol.map": f"{self.protocol}:{self.protocol}",
@@ -97,7 +97,7 @@ class QuickSecurity:
         return found
 
     def make_users(self, node: Node) -> None:
-        """Store the users' SCRAM credentials in the metadata if they are missing or differ. Raise StorageError if that fails."""
+        """Store the users' SCRAM credentials in the metadata if they are missing or differ. Raises StorageError if that fails."""
         records = []
         for mechanism in SCRAM_IDS.keys() & self._mechanisms:
             number = SCRAM_IDS[mechanism]
@@ -115,15 +115,17 @@ class QuickSecurity:
         node.manager.metadata.commit(records)
 
     def client_config(self, client: str, bootstrap_servers: str, user: str | None, mechanism: str | None) -> dict[str, Any]:
-        """Return a client's settings under its own names. Raise InvalidArgumentError for an unknown client or user."""
+        """Return a client's settings under its own names. Raises InvalidArgumentError for an unknown client or user."""
         if client not in CLIENTS:
             raise InvalidArgumentError("no settings are known for this client", found=client, expected=", ".join(CLIENTS))
         mechanism = mechanism or (DEFAULT_MECHANISM if DEFAULT_MECHANISM in self._mechanisms else PLAIN)
         name = user or next(iter(self._users), None)
         if (user is not None or self._users) and name not in self._users:
-            raise InvalidArgumentError("not a user of this broker", found=repr(name), expected=", ".join(self._users) or "none")
+            raise InvalidArgumentError(
+                "this broker has no such user", found=repr(name), expected=", ".join(self._users) or "none"
+            )
         if self._users and mechanism not in self._mechanisms:
-            raise InvalidArgumentError("mechanism", found=mechanism, expected=", ".join(self._mechanisms))
+            raise InvalidArgumentError("the SASL mechanism is not enabled", found=mechanism, expected=", ".join(self._mechanisms))
         ca = self.ca
         password = None if name is None else self._users[name]
         if client in (KAFKA_PYTHON, AIOKAFKA):

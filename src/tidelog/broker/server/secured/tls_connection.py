@@ -1,7 +1,7 @@
 """A connection with TLS: it does the handshake step by step on other threads, and reads all that OpenSSL has decrypted.
 
-The loop watches the socket, but not OpenSSL's buffers. So after each read, and whenever reading may continue, the connection
-checks whether decrypted bytes are left (`_look_again`).
+The loop watches the socket, but not OpenSSL's buffers. Therefore the connection checks whether decrypted bytes are left
+(`_look_again`), after each read and whenever reading may continue.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TlsConnection(Connection):
         self._is_shaken = False
         self._is_looking = False
         self._is_read = False
-        """Whether the next bytes to send were just read from the disk."""
+        """Whether the bytes to be sent next have just been read from the disk."""
         super().__init__(server, cast("socket.socket", tls), connection_id, peer_host, listener)
 
     def close_copy(self) -> None:
@@ -95,7 +95,9 @@ class TlsConnection(Connection):
             self._look_again()
 
     def _leave_with_the_alert(self) -> None:
-        """Close once the peer's system has the alert: with TLS 1.3 a client's first request may already be in flight."""
+        """Close once the peer's system has received the alert: with TLS 1.3, a client's first request may already be on its
+        way.
+        """
         self._loop.call_later(_ALERT_S, self.close)
         self._leave()
 

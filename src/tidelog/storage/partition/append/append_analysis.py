@@ -3,14 +3,14 @@
 | check | leader | follower | error |
 |---|---|---|---|
 | header: length, magic, offsets | yes | yes | CorruptBatchError |
-| a client's v2 batch begins at offset 0, and does not end before | origin CLIENT | - | InvalidRecordError |
+| a client's v2 batch begins at offset 0, and does not end below it | origin CLIENT | - | InvalidRecordError |
 | size ≤ max.message.bytes | yes | - (the leader accepted it) | RecordTooLargeError |
 | checksum | yes | yes | CorruptBatchError |
 | codec: a known one | yes | when it is read | DecompressionError |
 | offsets grow from batch to batch | - (they are assigned) | yes | OffsetsOutOfOrderError |
-| leader epoch ≤ the one that is followed | - | the rest is left out (KAFKA-18723) | - |
+| leader epoch ≤ the epoch that is followed | - | this batch and all later ones are left out (KAFKA-18723) | - |
 
-A partial batch at the end is left out, as everywhere (spec §4.15). Pure; `PartitionLog` calls it.
+A partial batch at the end is left out, as in all of Tidelog (spec §4.15). Pure; `Appends` calls these functions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIGN = 0x80
 
 
 def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_bytes: int) -> list[BatchHeader]:
-    """Return the headers of the whole batches in `records`; `position` is the index in `records`.
+    """Return the headers of the whole batches in `records`. A header's `position` is the batch's index in `records`.
 
     Raises the errors of the table above.
     """
@@ -42,7 +42,7 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
     if origin is _CLIENT and len(records) > _LAST_DELTA and records[_MAGIC] == 2 and records[_LAST_DELTA] & _SIGN:
         if len(records) > max_message_bytes:
             raise RecordTooLargeError("a batch is larger than max.message.bytes", expected=f"at most {max_message_bytes}")
-        raise InvalidRecordError("a producer's batch ends before it begins")
+        raise InvalidRecordError("the last offset of a producer's batch is below its first offset")
     headers = list(iter_headers(records))
     for header in headers:
         position, size = header.position, header.size
@@ -55,25 +55,31 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
         if not is_v2 or crc32c(records[position + 21 : position + size]) != header.crc:
             check_crc(header, records[position : position + size])
         if header.attributes & CODEC_MASK > Codec.ZSTD:
-            raise DecompressionError("unknown codec number", position=position, found=header.attributes & CODEC_MASK)
+            raise DecompressionError(
+                "the batch has an unknown compression codec", position=position, found=header.attributes & CODEC_MASK
+            )
     return headers
 
 
 def analyze_as_follower(records: memoryview, leader_epoch: int | None) -> list[BatchHeader]:
     """Return the headers of the batches to append; None as `leader_epoch` accepts batches of every epoch.
 
-    A batch of a newer epoch than the one that is followed may be one that its leader is about to lose: it and all later ones are
-    left out. Raises the errors of the table above.
+    A batch with an epoch above `leader_epoch` may be one that its leader is about to lose. That batch and all later ones are left
+    out. Raises the errors of the table above.
     """
     headers: list[BatchHeader] = []
     last_offset = -1
     for header in iter_headers(records):
         if leader_epoch is not None and header.leader_epoch > leader_epoch:
-            logger.info("batches from offset %d on are of epoch %d: dropped", header.base_offset, header.leader_epoch)
+            logger.info(
+                "dropping batches from offset %d on: their leader epoch, %d, is newer than the epoch that is followed",
+                header.base_offset,
+                header.leader_epoch,
+            )
             break
         if (header.base_offset if header.magic == 2 else header.last_offset) <= last_offset:
             raise OffsetsOutOfOrderError(
-                "a follower's batches are not in order of offsets",
+                "the offsets of a follower's batches are out of order",
                 position=header.position,
                 found=header.base_offset,
                 expected=f"above {last_offset}",

@@ -9,21 +9,23 @@ from tidelog.storage.producers.producer_state_entry import BatchMetadata
 
 
 class AppendWork(NamedTuple):
-    """What an append had to do with its records besides checking them."""
+    """What was done to an append's records, besides checking them."""
 
     is_decompressed: bool
     """The records arrived compressed, and were decompressed for the checks."""
     is_recompressed: bool
     """The records were compressed (again) to be stored."""
     is_converted: bool
-    """The records are stored in another message format than they arrived in."""
+    """The records are stored in a message format other than the one in which they arrived."""
 
 
 class AppendInfo(NamedTuple):
     """The result of one append. Timestamps in epoch ms, -1 for none."""
 
     first_offset: int
-    """Offset of the first record; -1 if nothing was appended, and for a follower's v0 or v1, whose headers lack it."""
+    """Offset of the first record. -1 if nothing was appended, and for v0 or v1 batches of a follower, whose headers lack the
+    offset.
+    """
     last_offset: int
     """Offset of the last record, -1 if nothing was appended."""
     max_timestamp: int
@@ -34,7 +36,9 @@ class AppendInfo(NamedTuple):
     size_bytes: int
     """Bytes written, 0 for a duplicate."""
     is_duplicate: bool = False
-    """Whether a producer resent one of its last batches: nothing was appended, the offsets are the original ones."""
+    """Whether a producer resent one of its last batches. Nothing was appended then, and the offsets are those of the original
+    batch.
+    """
     work: AppendWork | None = None
     """None if the records were stored as they arrived, uncompressed."""
 

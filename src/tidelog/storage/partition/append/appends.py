@@ -3,18 +3,18 @@
 | step | leader | follower |
 |---|---|---|
 | 1 `append_analysis` | headers, sizes, checksums | headers, checksums, order; batches of a newer epoch are left out |
-| 2 offsets, timestamps | `records.validation` assigns them, in place if possible | unchanged, from the log end on |
+| 2 offsets, timestamps | `records.validation` assigns them, in place if possible | unchanged; not below the log end |
 | 3 sizes | segment.bytes; max.message.bytes again if the records were rebuilt | segment.bytes |
 | 4 leader epochs | stored; dropped if a v0 or v1 batch is appended | the same |
-| 5 roll | at the log end | at the first batch's offset, or, unknown for v0 and v1, the lowest that fits the last offset |
+| 5 roll | at the log end | at the first batch's offset; for v0 and v1, at the lowest offset that fits the last one |
 | 6 producers | duplicates, sequences, epochs | accepted as the leader accepted them |
 | 7 write | segment, log end; then producers, aborted transactions, watermarks | the same |
 
 Up to step 6 an error changes nothing of substance (at most an epoch's start, or an empty segment). Any error in step 7 takes the
 log offline, because the file and the state in memory must not diverge.
 
-For the usual batch, a leader's steps 1 and 2 are one call (`records.kernel.take_plain_batch`). `PartitionLog` owns one `Appends`;
-bench/append_bench.py measures the cost of an append besides its write.
+For the usual batch, a leader's steps 1 and 2 are one call (`records.kernel.take_plain_batch`). Each `PartitionLog` has an
+`Appends`. bench/append_bench.py measures the cost of an append besides its write.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int, AppendWork | None]
 
 
 AT_ONCE_BYTES = 2 << 20
-"""The limit of decompressed bytes for an owner that must not spend long: some milliseconds of work."""
+"""The most decompressed bytes that a hurried append (`is_hurried`) handles: a few milliseconds of work."""
 
 _CHANGED_AT_ONCE_BYTES = AT_ONCE_BYTES // 64
 """The same limit for records that must be recompressed or converted, in bytes as received."""
@@ -75,22 +75,24 @@ _OFFSET = Struct(">q")
 
 
 class TooMuchAtOnceError(Exception):
-    """These records need more work than an owner that serves many clients may spend. Nothing was done: see `Appends.prepare`."""
+    """These records need more work than a hurried append may do. Nothing was done: see `Appends.prepare`."""
 
 
 class Prepared(NamedTuple):
-    """Records after steps 1 and 2 of an append, prepared for the log end and the rules of that time."""
+    """Records after steps 1 and 2 of an append, made for the log end and the validation rules at that time."""
 
     rules: ValidationRules
     first_offset: int
     append_ms: int
     taken: _Taken | None
     has_own_offsets: bool
-    """Whether messages within compressed ones have absolute offsets (v0), so that the records cannot be moved."""
+    """Whether messages inside compressed ones have absolute offsets (v0), so that the records cannot be moved to a different
+    offset.
+    """
 
 
 class Appends:
-    """Appends to one log."""
+    """Appends records to one log."""
 
     def __init__(
         self,
@@ -127,10 +129,10 @@ class Appends:
     ) -> AppendInfo:
         """Assign offsets and timestamps to the records, and append them. A writable buffer is changed in place if possible.
 
-        A partial batch at the end is left out; without a whole batch nothing happens. Raises CorruptBatchError,
+        A partial batch at the end is left out; without a whole batch nothing happens. If this raises CorruptBatchError,
         RecordValidationError (InvalidTimestampError) with the invalid records, InvalidRecordError, RecordTooLargeError,
-        RecordBatchTooLargeError, UnsupportedForMessageFormatError, UnsupportedCompressionTypeError, a ProducerError; then nothing
-        was appended. LogOfflineError if the disk fails, and from then on.
+        RecordBatchTooLargeError, UnsupportedForMessageFormatError, UnsupportedCompressionTypeError or a ProducerError, nothing
+        was appended. Raises LogOfflineError if the disk fails, and at every later append.
         """
         local = self._local
         if self._availability.offline_reason is not None or local.is_closed:
@@ -167,7 +169,7 @@ class Appends:
         return written
 
     def _validate_fast(self, records: memoryview, first_offset: int, now_ms: int, append_ms: int) -> _Taken | None:
-        """Steps 1 and 2 for a usual batch without errors; None for any other."""
+        """Do steps 1 and 2 for a plain batch without errors. Return None for any other batch."""
         if not self._takes_plain or records.readonly or len(records) > self._config.max_message_bytes:
             return None
         rules = self._rules
@@ -181,9 +183,9 @@ class Appends:
     def prepare(self, records: Bytes, leader_epoch: int, origin: AppendOrigin) -> Callable[[], Prepared]:
         """Return a function that does steps 1 and 2 on any thread.
 
-        For an owner that serves many clients: with `is_hurried`, an append that would take more than some milliseconds before its
-        write raises TooMuchAtOnceError, and is repeated with the result of this function as `prepared`. Nobody may change
-        `records` meanwhile. The function raises what `as_leader` raises for the records.
+        This is for owners that serve many clients. With `is_hurried`, an append that needs more than a few milliseconds before
+        its write raises TooMuchAtOnceError. The append is then repeated, with the result of this function as `prepared`. Nobody
+        may change `records` meanwhile. The function raises what `as_leader` raises for the records.
         """
         local = self._local
         if local.config is not self._config or leader_epoch != self._rules.leader_epoch:
@@ -201,7 +203,9 @@ class Appends:
         return work
 
     def _moved(self, prepared: Prepared, first_offset: int, append_ms: int) -> _Taken | None:
-        """Give prepared records the present offset and append time. Raises TooMuchAtOnceError."""
+        """Return prepared records with their offsets and append time updated. Raises TooMuchAtOnceError if they must be prepared
+        again.
+        """
         taken = prepared.taken
         if prepared.rules is not self._rules:
             raise TooMuchAtOnceError  # The topic's configuration has changed, or it is another topic.
@@ -238,11 +242,11 @@ class Appends:
             raise
 
     def as_follower(self, records: Bytes, leader_epoch: int | None) -> AppendInfo:
-        """Append batches as received from the leader of `leader_epoch`: offsets, epochs, timestamps and bytes stay.
+        """Append batches as received from the leader of `leader_epoch`. Offsets, epochs, timestamps and bytes are not changed.
 
-        Batches of a newer epoch, and all after them, are left out (KAFKA-18723); None accepts all. Raises CorruptBatchError,
-        OffsetsOutOfOrderError, UnexpectedAppendOffsetError below the log end, InvalidOffsetError for offsets that no segment can
-        hold, RecordBatchTooLargeError; LogOfflineError.
+        Batches with a newer epoch, and all batches after them, are left out (KAFKA-18723); None accepts all epochs. Raises
+        CorruptBatchError, OffsetsOutOfOrderError, UnexpectedAppendOffsetError for a batch below the log end, InvalidOffsetError
+        for offsets too far apart for one segment, RecordBatchTooLargeError, and LogOfflineError.
         """
         local = self._local
         self._availability.check_writable()
@@ -266,7 +270,7 @@ class Appends:
             )
         if last.last_offset - lowest > INT32_MAX or last.last_offset == INT64_MAX:
             raise InvalidOffsetError(
-                "a follower's append does not fit into a segment",
+                "the offsets of a follower's append are too far apart for one segment",
                 path=local.directory,
                 found=last.last_offset,
                 expected=f"at most {min(lowest + INT32_MAX, INT64_MAX - 1)}",
@@ -292,10 +296,9 @@ class Appends:
     def _write(
         self, headers: Sequence[BatchHeader], data: Bytes, info: AppendInfo, origin: AppendOrigin, now_ms: int
     ) -> AppendInfo:
-        """Steps 3 to 7; returns `info`, or the result for a duplicate.
+        """Do steps 3 to 7. Return `info`, or the result for a duplicate.
 
-        An append that has begun waits for bytes that are not in memory: an index's end, or a segment's first batch, once after a
-        start.
+        May read from the disk: the first append after a start may need the end of an index, or a segment's first batch.
         """
         with blocking():
             return self._written(headers, data, info, origin, now_ms)
@@ -373,7 +376,7 @@ class Appends:
         return producer_updates.analyze_as_leader(self._producer_state, headers[0], data, origin, where)
 
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        """Store the leader epochs that begin with these batches; a batch without an epoch invalidates all of them."""
+        """Store the leader epochs that begin with these batches. A batch without an epoch invalidates all stored epochs."""
         epochs = self._leader_epochs
         for header in headers:
             if header.magic < 2:
@@ -394,18 +397,18 @@ class Appends:
         """Return the error to raise for a step without side effects: if descriptors are short, the log stays online."""
         if not is_shortage(error):
             return self._availability.go_offline("append", error)
-        text = "append: the process has too many open files, retry later"
+        text = "cannot append: the process has too many open files, retry later"
         return _OutOfFilesError(text, path=self._local.directory)
 
 
 class _OutOfFilesError(StorageError):
-    """Nothing was appended because the process has too many open files: it may be retried."""
+    """Nothing was appended, because the process has too many open files. The append may be retried."""
 
 
 def _validate(
     records: memoryview, rules: ValidationRules, max_message_bytes: int, first_offset: int, now_ms: int, origin: AppendOrigin
 ) -> _Taken | None:
-    """Steps 1 and 2 for any records; None without a whole batch."""
+    """Do steps 1 and 2 for any records. Return None if they contain no whole batch."""
     headers = analyze_as_leader(records, origin, max_message_bytes)
     if not headers:
         return None
@@ -420,7 +423,7 @@ def _validate(
 
 
 def _work(came: Sequence[BatchHeader], stored: ValidatedRecords) -> AppendWork | None:
-    """Return how the batches that `came` were changed before they were `stored`; None if they are uncompressed and unchanged."""
+    """Return how the batches in `came` were changed before they were `stored`; None if they are uncompressed and unchanged."""
     is_decompressed = came[0].is_compressed
     if not stored.size_may_have_changed:
         return AppendWork(True, False, False) if is_decompressed else None

@@ -7,11 +7,12 @@
 | LogAppendTime, ``tidelog.log.append.time.monotonic=false`` | now, as in Kafka, so that times decrease if the clock is set back |
 
 The last append time is that of the last batch in the log with the LogAppendTime flag; a follower's batches raise it. After a
-start or a truncation the first append that needs it reads it from the log, from the end backward, only while an append time later
-than now is possible. Producers' timestamps do not count, so a CreateTime of next year does not freeze a log whose type is
-changed. A clock that is more than a minute behind is logged, once until it has caught up.
+start or a truncation, the first append that needs the last append time searches for it, from the log's end backward. The search
+ends where no append time later than now is possible. Producers' timestamps do not count: otherwise a CreateTime of next year
+would freeze a log whose message.timestamp.type is changed. A clock that is more than a minute behind is logged, once until it has
+caught up.
 
-`PartitionLog` owns one clock for each log.
+Each `PartitionLog` has a `LogAppendTime`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class LogAppendTime:
         self._is_reported = False
 
     def next_ms(self, now_ms: int, *, monotonic: bool) -> int:
-        """Return the append time for now (both ms). Raises what reading the log's end raises."""
+        """Return the append time at `now_ms` (both in ms). Raises what reading the log's end raises."""
         if not monotonic:
             return now_ms
         last_ms = self._last_ms
@@ -52,7 +53,7 @@ class LogAppendTime:
         if last_ms - now_ms > FAR_BEHIND_MS and not self._is_reported:
             self._is_reported = True
             logger.warning(
-                "%s: the clock is %d s behind the last append; that time, %d, is used until the clock catches up",
+                "%s: the clock is %d s behind the last append time, %d, which is used until the clock catches up",
                 self._name(),
                 (last_ms - now_ms) // 1000,
                 last_ms,
@@ -60,11 +61,11 @@ class LogAppendTime:
         return last_ms
 
     def on_leader_append(self, append_time_ms: int) -> None:
-        """Record the append time of a write."""
+        """Record the append time of a leader's write."""
         self._last_ms = append_time_ms
 
     def on_follower_append(self, headers: Iterable[BatchHeader]) -> None:
-        """Let batches with the leader's append times raise the last append time."""
+        """Raise the last append time to the newest append time of the leader's batches."""
         for header in headers:
             if header.timestamp_type == LOG_APPEND_TIME:
                 if self._last_ms is None:
@@ -72,7 +73,7 @@ class LogAppendTime:
                 self._last_ms = max(self._last_ms, header.max_timestamp)
 
     def forget(self) -> None:
-        """Drop the last append time, because batches were removed from the log's end. It is read from the log when next
+        """Drop the last append time, because batches were removed from the log's end. The time is read from the log when next
         needed.
         """
         self._last_ms = None
@@ -81,9 +82,9 @@ class LogAppendTime:
 def last_append_time(segments: LogSegments, now_ms: int) -> int | None:
     """Return the time of the last batch with the LogAppendTime flag (ms).
 
-    None if there is no such batch, or if it was not looked for because it cannot be later than `now_ms`. The log is read
-    backward, segment by segment. A LogAppendTime log has the answer at its end; further segments are read only if their largest
-    timestamp is after `now_ms`.
+    Returns None if there is no such batch, or if the batch was not searched for because its time cannot be later than `now_ms`.
+    The log is read backward, segment by segment. In a LogAppendTime log the last segment has the answer; further segments are
+    read only if their largest timestamp is after `now_ms`.
     """
     found = None
     newest_first = list(segments.values())[::-1]
