@@ -108,7 +108,7 @@ def test_in_a_signals_handler(tmp_path: Path) -> None:
         except InvalidArgumentError as error:
             assert "not running" in str(error)
         except StorageError as error:  # It was the one that made the topic.
-            assert "has ended" in str(error)
+            assert "has stopped" in str(error)
         assert ended == [True]
         print("well")
         """,
