@@ -61,7 +61,7 @@ VIEW_COLUMNS = frozenset({"key", "value"})
 def resolve_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
     """Return the columns in the requested order, or the default ones.
 
-    Raises InvalidArgumentError for no names, an unknown one, or a duplicate.
+    Raises InvalidArgumentError if the list is empty or has an unknown name or a duplicate.
     """
     if columns is None:
         return DEFAULT_COLUMNS
@@ -79,7 +79,7 @@ def resolve_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def scan_schema(columns: Iterable[str] | None = None, *, views: bool = False) -> pa.Schema:
-    """Return the Arrow schema of a scan of these columns (all but `create_time` when not given)."""
+    """Return the Arrow schema of a scan of these columns (None: all but `create_time`)."""
     fields = []
     for name in resolve_columns(columns):
         field = _FIELDS[name]
