@@ -569,7 +569,7 @@ class TestAgreement:
         assert len(batches[39]) == len(in_order(40)[39])
         path.write_bytes(b"".join(batches))
         assert find(path) is None
-        assert len(told) == 1 and "another batch at byte" in told[0]
+        assert len(told) == 1 and "a different batch at byte" in told[0]
 
     @pytest.mark.parametrize("removed", [0, 1, 20, 38, 39])
     def test_a_compacted_segment(self, path: Path, removed: int, told: list[str]) -> None:

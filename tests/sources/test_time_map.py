@@ -250,7 +250,7 @@ def test_records_without_timestamp_are_counted_also_where_they_are_not_read(
     assert report.without_timestamp == 34
     assert report.blocks_read < found.blocks / 4
     assert [record.message for record in caplog.records] == [
-        "orders: 34 records without timestamp left out: a time bound cannot place them"
+        "orders: 34 records without a timestamp left out, because the scan has a time bound"
     ]
     # Of blocks that an offset bound cuts only a part counts: these are looked at.
     assert plan(tmp_path, TOPIC, start=bounds[0], end=bounds[1]).known.without_timestamp == 33

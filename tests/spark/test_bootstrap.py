@@ -150,7 +150,7 @@ def test_a_folders_cut(tmp_path: Path) -> None:
     with pytest.raises(OffsetOutOfRangeError, match="startingOffsets: offset"):
         history(cut)
 
-    with pytest.warns(IncompleteLogWarning, match="are in the files and are not read"):
+    with pytest.warns(IncompleteLogWarning, match="are in the files but are not read"):
         nothing = take_cut(tmp_path / "data", [TOPIC], NOON + 10_000, clock=CLOCK)
     assert history(nothing) == []
 

@@ -48,7 +48,7 @@ ELSEWHERE_BYTES = 1024 * 1024
 because requests for single headers take longer.
 """
 ELSEWHERE_MAP_BYTES = 64 * 1024
-ELSEWHERE = "checking every batch's time would fetch the log from its storage"
+ELSEWHERE = "checking every batch's timestamp would fetch the whole log from remote storage"
 
 
 class Log(LogSegments):
@@ -301,7 +301,7 @@ class Log(LogSegments):
 def _swap_end(file: SegmentFile, notices: Notices) -> int:
     """Return the offset after the last record of a ``.log.swap``, which replaces the segments below that offset."""
     if not file.stat.st_size:
-        notices.note(file.path, "it is empty, and replaces the segment with its base offset, which is not read")
+        notices.note(file.path, "this file is empty and replaces the segment with the same base offset, which is not read")
     segment = Segment(file, MAX_OFFSET, notices)
     try:
         return segment.next_offset

@@ -182,7 +182,7 @@ class LogDir:
             known = ", ".join(str(number) for number in self.partitions(topic))
             if any(lost.partition == partition for lost in self.missing_partitions(topic)):
                 known += "; a checkpoint names it: it is missing"
-            raise UnknownTopicOrPartitionError(f"no partition {partition} of topic {topic!r}, only {known}", path=self.path)
+            raise UnknownTopicOrPartitionError(f"topic {topic!r} has no partition {partition}, only {known}", path=self.path)
         return self.path / names.log_dir_name(topic, partition)
 
     def log(self, topic: str, partition: int, message_format: int | None = None) -> Log:

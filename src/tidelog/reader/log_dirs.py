@@ -155,7 +155,7 @@ class LogDirs(LogDir):
             if not holders:
                 known = ", ".join(map(str, self.partitions(key.topic)))
                 raise UnknownTopicOrPartitionError(
-                    f"no partition {key.partition} of topic {key.topic!r}, only {known}", path=self.address
+                    f"topic {key.topic!r} has no partition {key.partition}, only {known}", path=self.address
                 )
             self._note_moves(key, holders)
             home = self._homes[key] = holders[0] if len(holders) == 1 else self._chosen(key, holders)

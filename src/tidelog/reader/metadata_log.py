@@ -223,8 +223,10 @@ def _check_headless(header: BatchHeader, at: int, notices: Notices, path: FilePa
     """
     if not _has_lost_bytes(header.base_offset, at):
         found = f"offset {header.base_offset}"
-        raise CorruptBatchError("a batch's offset does not fit", position=header.position, found=found, expected=f"offset {at}")
-    notices.note(path, f"torn tail: the batch at byte {header.position} has lost the beginning of its offset, skipped")
+        raise CorruptBatchError(
+            "a batch has an unexpected offset", position=header.position, found=found, expected=f"offset {at}"
+        )
+    notices.note(path, f"torn tail: skipped the batch at byte {header.position}, which has lost the first bytes of its offset")
 
 
 def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: ReadOnlyFile, header: BatchHeader) -> None:
@@ -241,7 +243,7 @@ def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: Rea
         log.log_bytes += header.size
     buffer = file.read(header.position, header.size)
     if len(buffer) < header.size:
-        raise SegmentChangedError("a segment became shorter while it was read", path=file.path, position=header.position)
+        raise SegmentChangedError("a segment was truncated while it was being read", path=file.path, position=header.position)
     if header.is_control:
         _, message = control_message(header, buffer)
         _take_control(log, message)

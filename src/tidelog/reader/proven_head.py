@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 4 * 1024 * 1024 * 1024
 MAX_BATCHES = 256 * 1024
 MAPPED_BYTES = 16 * 1024 * 1024
-TOO_LARGE = "the log is too large to check every batch's time"
+TOO_LARGE = "the log is too large to check every batch's timestamp"
 
 _CHUNK = 512
 """Batches per kernel call."""

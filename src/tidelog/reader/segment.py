@@ -184,7 +184,7 @@ class Segment:
             if first != self.base_offset and header.magic == 2:
                 self.check_follower(header)  # A flipped bit in the offset would look like a gap.
             return first == self.base_offset
-        raise CorruptBatchError("a segment's name does not fit its batches", path=self.log_path, found=found, expected=expected)
+        raise CorruptBatchError("a segment's name does not match its batches", path=self.log_path, found=found, expected=expected)
 
     def headers(self, position: int = 0, end_position: int | None = None, *, check_crc: bool = False) -> Iterator[BatchHeader]:
         """Yield the batches from `position`, which must be the start of a batch, up to `end_position` or the segment's end.
@@ -198,10 +198,7 @@ class Segment:
             yield from self._walk(position, end_position, crc=check_crc, stop_at_partial=True)
 
     def check_follower(self, header: BatchHeader) -> None:
-        """Check a batch's offset against the next batch, because no checksum covers the offset.
-
-        Raises CorruptBatchError, SegmentChangedError.
-        """
+        """Check a batch's offset against the next batch: no checksum covers it. Raises CorruptBatchError, SegmentChangedError."""
         next(self._walk(header.end_position, self.end_position, crc=False, min_offset=header.next_offset), None)
 
     def times(self, position: int, end_position: int) -> Iterator[int]:
@@ -215,7 +212,9 @@ class Segment:
         """Return the batch's bytes. The checksum is not verified."""
         data = self._file.read(header.position, header.size)
         if len(data) < header.size:
-            raise SegmentChangedError("a segment became shorter while it was read", path=self.log_path, position=header.position)
+            raise SegmentChangedError(
+                "a segment was truncated while it was being read", path=self.log_path, position=header.position
+            )
         return memoryview(data)
 
     def translate_offset(self, offset: int, trace: Trace | None = None) -> BatchHeader | None:

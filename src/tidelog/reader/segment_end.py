@@ -65,10 +65,10 @@ class TornTail(NamedTuple):
     """The offset after the torn batch's last record, according to its header; None if the header is torn too."""
 
     def __str__(self) -> str:
-        said = "" if self.end_offset is None else f", to {self.end_offset - 1} by a batch's header"
+        said = "" if self.end_offset is None else f", to {self.end_offset - 1} according to its header"
         return (
-            f"torn tail: {self.end_position - self.position} bytes after byte {self.position} are not a whole batch, skipped: "
-            f"offsets from {self.first_offset}{said}"
+            f"torn tail: {self.end_position - self.position} bytes after byte {self.position} are no complete batch, "
+            f"and were skipped: offsets from {self.first_offset}{said}"
         )
 
 

@@ -78,7 +78,7 @@ def _scan(directory: FilePath) -> dict[str, SegmentFile | None]:
                     found[name] = _listed(directory / name)
                 except NotFoundError:
                     if (directory / name).is_symlink():
-                        raise StorageError("a link to a segment that is not there", path=directory / name) from None
+                        raise StorageError("the link to a segment is dangling", path=directory / name) from None
                     found[name] = None  # Renamed in the meantime: the next listing will differ.
     except StorageError:
         raise  # StorageError is an OSError too, and already names the file.

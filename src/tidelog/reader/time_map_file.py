@@ -132,7 +132,9 @@ def read_time_map(path: FilePath) -> TimeMap | None:
 def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_position: int, path: FilePath) -> None:
     """Raise CorruptIndexError unless the map can belong to the log `file`, whose last batch ends at `end_position`."""
     if time_map.base_offset != base_offset:
-        raise CorruptIndexError("a time map belongs to another segment", path=path, found=f"base offset {time_map.base_offset}")
+        raise CorruptIndexError(
+            "a time map belongs to a different segment", path=path, found=f"base offset {time_map.base_offset}"
+        )
     if time_map.positions[0] != 0:
         raise _disagrees(0, path)
     if time_map.covered_bytes > end_position:
@@ -197,7 +199,9 @@ def batch_at(position: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
 
 
 def _disagrees(position: int, path: PathLike) -> CorruptIndexError:
-    return CorruptIndexError("a time map does not agree with its segment", path=path, found=f"another batch at byte {position}")
+    return CorruptIndexError(
+        "a time map does not agree with its segment", path=path, found=f"a different batch at byte {position}"
+    )
 
 
 # --- writing
@@ -270,7 +274,7 @@ def rebuild_time_map(
         builder = TimeMapBuilder(base_offset, block_bytes=block_bytes, grown_from=before)
         add_batches(builder, file, end_position)
         if file.locate() != file.path:
-            raise SegmentChangedError("a segment was replaced while it was mapped", path=log)
+            raise SegmentChangedError("a segment was replaced while its time map was being built", path=log)
         time_map = builder.build(unchanged(stamp, file))
     if time_map is None:
         return None

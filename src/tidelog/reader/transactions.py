@@ -188,14 +188,14 @@ class Transactions:
         if txn is None:
             header = segment.translate_offset(entry.last_offset)
             if header is None or (header.base_offset, header.producer_id) != (entry.last_offset, entry.producer_id):
-                raise CorruptIndexError("an aborted transaction has no marker", found=entry.last_offset)
+                raise CorruptIndexError("an entry of the index has no ABORT marker in the log", found=entry.last_offset)
             marker = segment.end_txn_marker(header) if header.is_control else None
             if not header.is_control or (marker is not None and marker.type is not ControlType.ABORT):
-                raise CorruptIndexError("an aborted transaction has no marker", found=entry.last_offset)
+                raise CorruptIndexError("an entry of the index has no ABORT marker in the log", found=entry.last_offset)
         elif txn.producer_id != entry.producer_id:
-            raise CorruptIndexError("an aborted transaction has no marker", found=entry.last_offset)
+            raise CorruptIndexError("an entry of the index has no ABORT marker in the log", found=entry.last_offset)
         elif not txn.is_aborted:
-            raise CorruptIndexError("a transaction in the index of aborted ones was committed", found=entry.last_offset)
+            raise CorruptIndexError("the index lists a committed transaction as aborted", found=entry.last_offset)
         elif txn.first_offset == entry.first_offset:
             return
         # If compaction or retention removed records, the entry begins before the remaining records.
@@ -258,7 +258,7 @@ class Transactions:
                     self._agree[offset] = claimed <= found and ended
                 elif found != claimed:
                     path = self._log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
-                    self._log.notices.note(path, "its open transactions differ from the log's: the one before it is used")
+                    self._log.notices.note(path, "its open transactions differ from the log's: the snapshot before it is used")
                     self._agree[offset] = False
         return self._agree[offset]
 
@@ -276,7 +276,7 @@ class Transactions:
             try:
                 self._snapshots[offset] = read_snapshot(path)
             except CorruptSnapshotError as error:
-                self._log.notices.note(path, f"{error.message}: the one before it is used")
+                self._log.notices.note(path, f"{error.message}: the snapshot before it is used")
                 self._snapshots[offset] = None
             except SegmentChangedError:
                 self._snapshots[offset] = None  # Kafka removes snapshots regularly; an older snapshot serves as well.

@@ -92,11 +92,11 @@ def clip(
     first, end = wanted or (None, None)
     if first is not None:
         if first < start_offset:
-            notes.append(f"{name}: offsets [{first}, {start_offset}) are gone, the log starts at {start_offset}")
+            notes.append(f"{name}: offsets [{first}, {start_offset}) no longer exist: the log starts at {start_offset}")
         start_offset = max(start_offset, first)
     if end is not None:
         if end > end_offset:
-            notes.append(f"{name}: offsets [{end_offset}, {end}) are not in the range, which ends at {end_offset}")
+            notes.append(f"{name}: offsets [{end_offset}, {end}) are past the end of the readable range, {end_offset}")
         end_offset = min(end_offset, end)
     return start_offset, max(start_offset, end_offset)
 
@@ -110,6 +110,6 @@ def wanted_partitions(existing: Iterable[int], partitions: Iterable[int] | None,
         wanted = set(partitions)
         stray = sorted(set(offsets or ()) - wanted)
         if stray:
-            raise InvalidArgumentError(f"offsets are given for partitions that are not read: {stray}")
+            raise InvalidArgumentError(f"offsets are given for partitions that this scan does not read: {stray}")
         return sorted(wanted)
     return sorted(offsets) if offsets is not None else sorted(existing)

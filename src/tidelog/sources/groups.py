@@ -34,7 +34,7 @@ class Groups(ABC):
 
     def at(self, time_ms: int) -> Groups:
         """Return the groups as they were at a time. Raises InvalidArgumentError if only the present is known."""
-        text = "brokers report only the groups' current offsets: read earlier ones from a folder or a backup"
+        text = "brokers report only the current offsets of groups: to see earlier offsets, read a data folder or a backup"
         raise InvalidArgumentError(text, found=format_time(time_ms))
 
     @abstractmethod

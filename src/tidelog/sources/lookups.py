@@ -81,7 +81,7 @@ def search_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
         raise InvalidArgumentError("a time to look up is before 1970", found=int(times[0]), expected="epoch milliseconds")
     if times.size and log.message_format == 0:
         raise UnsupportedForMessageFormatError(
-            "message format v0 has no timestamps: no time can be looked up", path=log.directory
+            "message format v0 has no timestamps, so records cannot be found by time", path=log.directory
         )
     log.check_names()
     search = _Search(times, log.log_start_offset)

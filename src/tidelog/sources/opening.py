@@ -156,7 +156,7 @@ def configured(address: Address, config: Mapping[str, object] | None) -> Address
         assert isinstance(address, str | os.PathLike)
         return with_options(address, config, in_storage(address))
     if not isinstance(address, str) or not kind.is_cluster:
-        raise InvalidArgumentError("config is for brokers and object storage", found=f"{kind.name}: {address}")
+        raise InvalidArgumentError("config applies only to brokers and object storage", found=f"{kind.name}: {address}")
     return with_config(address, config)
 
 
@@ -176,12 +176,14 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
     """
     if tier is None:
         if key_files:
-            raise InvalidArgumentError("a tier's key is given, but no tier", found=", ".join(key_files), expected="tier=ADDRESS")
+            raise InvalidArgumentError("tier keys are given, but no tier", found=", ".join(key_files), expected="tier=ADDRESS")
         return address
     if not isinstance(address, str | os.PathLike | Sequence) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
-        raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")
+        raise InvalidArgumentError("only a data folder can have a tier", found=f"{kind_of(address).name}: {address}")
     if kind_of(tier) not in (FOLDER, OBJECTS):
-        raise InvalidArgumentError("a tier is a folder, or an address of object storage", found=f"{kind_of(tier).name}: {tier}")
+        raise InvalidArgumentError(
+            "a tier must be a folder or an address of object storage", found=f"{kind_of(tier).name}: {tier}"
+        )
     if isinstance(address, str | os.PathLike):
         folders = os.fspath(address)
     else:

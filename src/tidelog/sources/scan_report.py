@@ -59,9 +59,9 @@ class ScanReport:
         """Return notices about the result, one sentence each; empty if there are none."""
         lines = [str(one) for one in (*self.missing, *self.left_out)]
         if self.without_timestamp:
-            lines.append(f"{_count(self.without_timestamp)} without timestamp left out: a time bound cannot place them")
+            lines.append(f"{_count(self.without_timestamp)} without a timestamp left out, because the scan has a time bound")
         if self.above_high_watermark:
-            lines.append(f"{_count(self.above_high_watermark)} at or past the high-watermark checkpoint delivered")
+            lines.append(f"delivered {_count(self.above_high_watermark)} at or past the high-watermark checkpoint")
         return lines
 
 

@@ -69,12 +69,12 @@ def resolve_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
         raise InvalidArgumentError("columns must be a list of names", found=repr(columns), expected=f"e.g. [{columns!r}]")
     names = tuple(columns)
     if not names:
-        raise InvalidArgumentError("no columns", expected="at least one name")
+        raise InvalidArgumentError("the list of columns is empty", expected="at least one name")
     for name in names:
         if name not in _FIELDS:
             raise InvalidArgumentError("unknown column", found=repr(name), expected=f"one of {', '.join(ALL_COLUMNS)}")
         if names.count(name) > 1:
-            raise InvalidArgumentError("column named twice", found=repr(name))
+            raise InvalidArgumentError("a column is listed twice", found=repr(name))
     return names
 
 

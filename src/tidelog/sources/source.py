@@ -210,7 +210,7 @@ class Source(ABC):
 
     def groups(self) -> Groups:
         """Return the consumer groups in this source. Raises InvalidArgumentError if this kind of source has no groups."""
-        raise InvalidArgumentError("this source has no consumer groups", path=self.address)
+        raise InvalidArgumentError("this kind of source has no consumer groups", path=self.address)
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
         """Return the topic ids that are known, by topic. The id distinguishes a topic from a later topic of the same name."""

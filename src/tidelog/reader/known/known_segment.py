@@ -54,5 +54,5 @@ class KnownSegment(Segment):
             if (last.crc, last.end_position, last.next_offset) == (facts.last_crc, self.size_bytes, facts.next_offset):
                 return SegmentEnd(self.size_bytes, facts.next_offset, last)
         self.facts = self.largest = None
-        self.notices.note(self.log_path, f"{names.SEGMENT_SUMMARY} describes another log; the log itself is read instead")
+        self.notices.note(self.log_path, f"{names.SEGMENT_SUMMARY} describes a different log; the log itself is read instead")
         return None

@@ -86,4 +86,4 @@ class HoleSearch:
         except (TidelogError, OSError):
             return  # Deleted since, or damaged: loading has reported that, or reading will.
         for one in found:
-            logger.warning("%s; consumers skip them without an error", one)
+            logger.warning("%s; consumers will skip these offsets without an error", one)

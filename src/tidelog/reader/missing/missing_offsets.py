@@ -93,9 +93,9 @@ class MissingOffsets(NamedTuple):
         what = _WORDS.get(self.kind, "missing")
         times = ""
         if self.previous_timestamp is not None:
-            times = f"; the batch before is of {format_time(self.previous_timestamp)}"
+            times = f"; the batch before is from {format_time(self.previous_timestamp)}"
         if self.next_timestamp is not None:
-            times += f"{',' if times else ';'} the batch after of {format_time(self.next_timestamp)}"
+            times += f"{',' if times else ';'} the batch after is from {format_time(self.next_timestamp)}"
         return f"{self.topic}-{self.partition}: offsets [{self.first_offset}, {self.end_offset}) {what}: {self.reason}{times}"
 
     @property
@@ -117,8 +117,8 @@ class MissingOffsets(NamedTuple):
 
 _WORDS = {
     "partition": "the partition is missing",
-    "hidden": "are in the files and are not read",
-    "perhaps_deleted": "are in the files and are not read",
+    "hidden": "are in the files but are not read",
+    "perhaps_deleted": "are in the files but are not read",
 }
 
 
@@ -193,7 +193,7 @@ def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
     for path, last_offset in told:
         with contextlib.suppress(CorruptIndexError, SegmentChangedError, StorageError):
             if end.next_offset <= last_offset() < limit and segment.log_path == segment.file.locate() == log_path:
-                return f"{path.name} reports more than the .log holds"
+                return f"{path.name} has an entry past the end of the .log"
     return None
 
 
@@ -253,9 +253,9 @@ def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missi
         if _moves(log.directory, epoch):
             return  # In the meantime the owner has written the epochs and removed the segment.
         start, reason = min(starts)
-        reason += f", the first segment at {first.base_offset}"
+        reason += f", but the first segment begins at {first.base_offset}"
         if claims.is_tiered is not None and claims.is_tiered():
-            reason += "; the topic is tiered, so they may be in remote storage, which --tier names"
+            reason += "; the topic is tiered, so they may be in remote storage: add it with --tier"
         yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
 
 
@@ -264,7 +264,7 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
     # Without segments the log begins at the checkpoint's offset.
     next_offset = claims.log_start_offset or 0 if end is None else end.next_offset
     said = [
-        (claims.recovery_point, f"{names.RECOVERY_POINT_CHECKPOINT} says that the log was on the disk up to {{}}"),
+        (claims.recovery_point, f"{names.RECOVERY_POINT_CHECKPOINT} says that the log was flushed up to {{}}"),
         (claims.high_watermark, f"{names.HIGH_WATERMARK_CHECKPOINT} says {{}}"),
         (claims.log_start_offset, f"{names.LOG_START_OFFSET_CHECKPOINT} says {{}}"),
     ]
@@ -273,10 +273,10 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
     found: list[tuple[int, FilePath, str]] = []
     if log.snapshots:
         path = log.directory / names.file_name(log.snapshots[-1], names.SNAPSHOT_SUFFIX)
-        found.append((log.snapshots[-1], path, "a producer snapshot is of offset {}"))
+        found.append((log.snapshots[-1], path, "there is a producer snapshot for offset {}"))
     if claims.was_closed and end is not None and end.torn is not None:
         at_least = end.torn.end_offset or next_offset + 1
-        said.append((at_least, f"the log was closed ({names.CLEAN_SHUTDOWN_FILE}), and {end.torn}, below {{}}"))
+        said.append((at_least, f"the broker shut down cleanly ({names.CLEAN_SHUTDOWN_FILE}), but found a {end.torn}, below {{}}"))
     lost = orphans.last()
     if lost is not None:
         found.append((_base(lost) + 1, lost, f"{lost.name} exists, but its .log does not"))
@@ -284,13 +284,13 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
     for offset, path, text in found:
         if is_confirmed and offset > next_offset + 1:
             # If the end of a cleanly closed log is lost, its checkpoints are above the remaining end.
-            why = f"is of another log: the broker ended cleanly, and its checkpoints agree that this one ends at {next_offset}"
+            why = f"belongs to a different log: after a clean shutdown, the checkpoints agree that this log ends at {next_offset}"
             log.notices.note(path, why)
         else:
             said.append((offset, text))
     offset, reason = max(((offset, text) for offset, text in said if offset is not None), default=(0, ""), key=lambda one: one[0])
     if offset > next_offset:
-        reason = f"{reason.format(offset)}, the log ends at {next_offset}"
+        reason = f"{reason.format(offset)}, but the log ends at {next_offset}"
         yield _missing(log, next_offset, offset, "end", reason, None if end is None else end.last_header, None)
 
 

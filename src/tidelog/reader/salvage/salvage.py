@@ -60,9 +60,9 @@ class LeftOut(NamedTuple):
         count = f"at most {self.end_offset - self.first_offset:,}" if self.records is None else f"{self.records:,}"
         times = ""
         if self.previous_timestamp is not None:
-            times = f"; the batch before is of {format_time(self.previous_timestamp)}"
+            times = f"; the batch before is from {format_time(self.previous_timestamp)}"
         if self.next_timestamp is not None:
-            times += f"{',' if times else ';'} the batch after of {format_time(self.next_timestamp)}"
+            times += f"{',' if times else ';'} the batch after is from {format_time(self.next_timestamp)}"
         return (
             f"{self.topic}-{self.partition}: offsets [{self.first_offset}, {self.end_offset}) left out, {count} records: bytes "
             f"{self.start_position} to {self.end_position} of {self.path} are damaged: {self.reason}{times}"
@@ -120,7 +120,7 @@ class _Salvage:
         while position < self._size:
             header, fault = self._batch_at(position)
             if header is not None and self._is_out_of_line(header):
-                header, fault = None, "its offset does not fit those of its neighbours"
+                header, fault = None, "its offset contradicts those of the batches around it"
             if header is not None:
                 self._sound.append(header)
                 position = header.end_position
@@ -165,12 +165,12 @@ class _Salvage:
         except CorruptBatchError as error:
             return None, error.message
         if header.end_position > self._size:
-            return None, "a batch is cut off by the end of its segment"
+            return None, "a batch extends beyond the end of its segment"
         first = header.base_offset if header.magic == 2 else header.last_offset
         if not self._next_offset <= first <= header.last_offset < self._limit:
-            return None, "its offset does not fit its place"
+            return None, "its offset is out of order"
         if header.last_offset - self._base_offset > MAX_RELATIVE_OFFSET:
-            return None, "its offset does not fit its segment"
+            return None, "its offset is too far above the segment's base offset"
         try:
             if header.size > READ_BYTES:
                 check_crc_by_pieces(self._file, header)

@@ -132,13 +132,17 @@ class AivenLayout:
             if content is not None:
                 if content.get("version") != "1":
                     found = content.get("version")
-                    raise UnsupportedVersionError("a segment's manifest", path=path, found=found, expected="version 1")
+                    raise UnsupportedVersionError(
+                        "a segment's manifest has an unsupported version", path=path, found=found, expected="version 1"
+                    )
                 return stem, self._parsed(content, path)
         raise FileNotFoundError(f"{next(self._stems(segment))}{MANIFEST}")
 
     def _parsed(self, content: dict[str, Any], path: FilePath) -> Manifest:
         if content.get("segmentFormat", "kafka") != "kafka":
-            raise InvalidArgumentError("only segments in Kafka's format are read", path=path, found=content["segmentFormat"])
+            raise InvalidArgumentError(
+                "a remote segment is not in Kafka's format, so it cannot be read", path=path, found=content["segmentFormat"]
+            )
         with understanding(path, "a segment's manifest"):
             manifest = _understood(content)
             data_key = str(content["encryption"]["dataKey"]) if content.get("encryption") else None
@@ -182,7 +186,9 @@ class AivenLayout:
                 return Path(file if equals else text)
         given = ", ".join(self._key_files) or "no key"
         expected = f"the file of its RSA private key in PEM, {key_id}=FILE"
-        raise InvalidArgumentError("the segments are encrypted", path=path, found=given, expected=expected)
+        raise InvalidArgumentError(
+            "the segments are encrypted, and their private key was not given", path=path, found=given, expected=expected
+        )
 
 
 def _understood(content: dict[str, Any]) -> Manifest:
@@ -195,7 +201,7 @@ def _understood(content: dict[str, Any]) -> Manifest:
         count = max(1, -(-size // max(1, chunk_bytes)))
         stored = [int(index["transformedChunkSize"])] * (count - 1) + [int(index["finalTransformedChunkSize"])]
     else:
-        raise ValueError(f"a chunk index of type {index['type']}")
+        raise ValueError(f"unknown type of chunk index: {index['type']}")
     chunks = Chunks(chunk_bytes, size, stored)
     chunks.check()
     found = {suffix: content["segmentIndexes"][name] for suffix, name in _PARTS.items()}
@@ -269,7 +275,7 @@ def _sizes(text: str) -> list[int]:
     base, width = struct.unpack_from(">iB", buffer, 4)
     end = 9 + (count - 1) * width
     if not (count > 0 and 1 <= width <= 4 and len(buffer) == end + 4):
-        raise ValueError(f"{count} chunk sizes of {width} bytes in {len(buffer)}")
+        raise ValueError(f"{count} chunk sizes of {width} bytes do not fit the {len(buffer)} bytes of the index")
     sizes = [base + int.from_bytes(buffer[at : at + width], "big") for at in range(9, end, width)]
     return [*sizes, *struct.unpack_from(">i", buffer, end)]
 
@@ -289,5 +295,7 @@ def _decrypted(manifest: Manifest, path: FilePath, data: bytes) -> bytes:
     try:
         found: bytes = AESGCM(manifest.data_key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], manifest.aad)
     except (InvalidTag, ValueError):
-        raise CorruptDataError("a chunk cannot be decrypted: it is damaged, or encrypted with another key", path=path) from None
+        raise CorruptDataError(
+            "a chunk cannot be decrypted: it is damaged, or encrypted with a different key", path=path
+        ) from None
     return found

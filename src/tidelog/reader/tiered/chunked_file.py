@@ -34,7 +34,9 @@ class Chunks(NamedTuple):
         expected = -(-self.size_bytes // self.chunk_bytes) if self.chunk_bytes > 0 else -1
         # An empty file may have one chunk, which is empty.
         if self.size_bytes < 0 or len(self.stored_bytes) != max(expected, 1) or min(self.stored_bytes) < 0:
-            raise ValueError(f"{len(self.stored_bytes)} chunks of {self.chunk_bytes} bytes for a file of {self.size_bytes}")
+            raise ValueError(
+                f"{len(self.stored_bytes)} chunks of {self.chunk_bytes} bytes do not add up to a file of {self.size_bytes} bytes"
+            )
 
 
 class ChunkedHandle:
@@ -105,7 +107,7 @@ class ChunkedHandle:
         size = min(self._chunks.chunk_bytes, self._chunks.size_bytes - begin)
         chunk = self._opened(piece, size)
         if len(chunk) != size:
-            text = f"chunk {number} of a remote file"
+            text = f"chunk {number} of a remote file has a wrong size"
             position = self._starts[number]
             raise CorruptDataError(
                 text, path=self._path, position=position, found=f"{len(chunk)} bytes", expected=f"{size} bytes"

@@ -103,7 +103,7 @@ class RemoteSegments:
                 raise ProtocolError("a record has an unknown type or version", found=f"{record.name}, version {record.version}")
             self.apply(record)
         except (ProtocolError, IllegalStateError) as error:
-            self.notices.append(f"{where}: {error}, ignored")
+            self.notices.append(f"{where}: ignored a record: {error}")
 
     def apply(self, record: Message) -> None:
         """Apply a record. Raises IllegalStateError for a state transition that `TRANSITIONS` does not list."""

@@ -53,7 +53,7 @@ class TieredLogDir(LogDir):
         self.remote = RemoteSegments()
         self._read_metadata()
         if not self.remote.metadata_partitions:
-            text = f"no {REMOTE_LOG_METADATA_TOPIC} here, which lists the segments in remote storage"
+            text = f"the folder lacks {REMOTE_LOG_METADATA_TOPIC}, the topic that lists the segments in remote storage"
             raise NotFoundError(text, path=folders.address)
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class TieredLogDir(LogDir):
         is_local = key in self.folders.partition_keys
         local = self.folders.directory(topic, partition) if is_local else self.path / names.log_dir_name(*key)
         if not is_local:
-            self.notices.note(local, "only the records in remote storage are read: no folder has the others")
+            self.notices.note(local, "only the records in remote storage are read: no folder has the local log")
         again = partial(readable_again, self.folders.address, identity)
         log_start = self.claims(key).log_start_offset or 0
         return TieredFolder(local.absolute(), identity, self.tier, self.layout, segments, log_start, again).path
@@ -114,7 +114,7 @@ class TieredLogDir(LogDir):
         is_remote = self.image.topic_config(identity.topic).get("remote.storage.enable") == "true"
         if is_remote and count and (number := metadata_partition(identity, count)) not in self.remote.metadata_partitions:
             name = names.log_dir_name(*identity.key)
-            lists = f"{REMOTE_LOG_METADATA_TOPIC}-{number} lists the remote segments of {name}, and no folder has it"
+            lists = f"{REMOTE_LOG_METADATA_TOPIC}-{number} lists the remote segments of {name}, but no folder has it"
             raise NotFoundError(lists, path=self.folders.address, expected="the folders of all brokers")
 
     # --- what the folders have

@@ -402,7 +402,9 @@ class TieredPath:
         size = handle.stat().st_size
         if size != one.segment.size_bytes:
             handle.close()
-            raise CorruptDataError("a segment's size in remote storage", path=path, found=size, expected=one.segment.size_bytes)
+            raise CorruptDataError(
+                "a segment has the wrong size in remote storage", path=path, found=size, expected=one.segment.size_bytes
+            )
         return RemoteHandle(handle, self._stat_of(one, self.folder.size_bytes(one, suffix), suffix))
 
     def _remote(self) -> tuple[ChosenSegment, str]:

@@ -87,10 +87,10 @@ def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
     """Raise SegmentChangedError unless the batch is the one that the plan found at this position."""
     if header is not None and mark.fits(header):
         return
-    what = "segment was replaced while it was read"
+    what = "the segment was replaced while it was being read"
     if mark.next_offset is not None:
         remedy = f"remove {names.SEGMENT_SUMMARY}, or write it again: `tidelog index rebuild` before the copy"
-        what = f"{names.SEGMENT_SUMMARY} in this folder describes another segment: {remedy}"
+        what = f"{names.SEGMENT_SUMMARY} in this folder describes a different segment: {remedy}"
     raise SegmentChangedError(what, path=path, position=mark.position)
 
 
@@ -104,7 +104,7 @@ def _bytes_to_read(file: ReadOnlyFile, chunk: memoryview, index: int, position: 
     header = read_header(chunk, index, position, file.path)
     if header.end_position > end:
         raise CorruptBatchError(
-            "batch extends beyond its segment",
+            "the batch extends beyond the end of its segment",
             path=file.path,
             position=position,
             found=f"{header.size} bytes",
@@ -119,7 +119,11 @@ def _fill(chunk: memoryview, file: ReadOnlyFile, position: int) -> None:
     count = file.read_into(position, chunk)
     if count < len(chunk):
         raise SegmentChangedError(
-            "segment shrank while it was read", path=file.path, position=position, found=f"{count} bytes", expected=len(chunk)
+            "the segment was truncated while it was being read",
+            path=file.path,
+            position=position,
+            found=f"{count} bytes",
+            expected=len(chunk),
         )
 
 

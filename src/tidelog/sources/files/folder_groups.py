@@ -183,7 +183,7 @@ class FolderGroups(Groups):
         if unread and not self._has_noted:
             self._has_noted = True
             shown = ", ".join(f"{what} ({count})" for what, count in sorted(unread.items()))
-            logger.warning("not all records of groups are read, so groups or members may be missing: %s", shown)
+            logger.warning("some records about groups cannot be read, so groups or members may be missing: %s", shown)
 
     def _shared(self, group: str) -> dict[TopicPartition, ShareProgress]:
         """Return a share group's progress in each partition."""

@@ -181,8 +181,8 @@ def _plan_partition(
                 parts.append(_Part(log, segment, extents, time, start_offset, end_offset, aborted))
     if copies:
         notes.append(
-            f"{log.topic}-{log.partition}: {copies} time maps were made of another copy of the log, and are checked against "
-            "this one; `tidelog index rebuild` replaces them"
+            f"{log.topic}-{log.partition}: {copies} time maps were made from a different copy of the log, so they are compared "
+            "with this log; to replace them, run `tidelog index rebuild`"
         )
     return (
         PartitionRange(

@@ -37,7 +37,7 @@ from tidelog.sources.reader_resources import LocatedBatch, ReaderResources
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.split import Split
 
-_REPLACED = "segment was replaced between plan and read"
+_REPLACED = "the segment was replaced after the scan was planned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class FolderSplit(Split):
         if size < self.end_position:
             expected = f"at least {self.end_position}"
             raise SegmentChangedError(
-                "segment shrank between plan and read", path=self.path, found=f"{size} bytes", expected=expected
+                "the segment was truncated after the scan was planned", path=self.path, found=f"{size} bytes", expected=expected
             )
         if file.is_constant() and file.identity == FileIdentity(self.device, self.inode):
             return

@@ -44,7 +44,9 @@ class DecodedRecords:
         """
         names = list(topics)
         if len(names) != 1:
-            raise InvalidArgumentError("--decode into arrow and parquet takes one topic at a time: each has columns of its own.")
+            raise InvalidArgumentError(
+                "with --decode, arrow and parquet output can hold only one topic: each topic has different columns."
+            )
         topic = self.topic(names[0])
         rest = iter(batches)
         first = next(rest, None)

@@ -109,7 +109,7 @@ def _by_expression(expressions: Sequence[str], ignores_case: bool) -> Filter:
             pc.match_substring_regex(pa.array([b""], pa.binary()), text, ignore_case=ignores_case)
         except pa.ArrowInvalid as error:
             reason = str(error).removeprefix("Invalid regular expression: ")
-            raise InvalidArgumentError(f"--grep: not a regular expression: {reason}", found=repr(text)) from None
+            raise InvalidArgumentError(f"--grep: invalid regular expression: {reason}", found=repr(text)) from None
 
     def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
         found = None

@@ -63,7 +63,7 @@ class Where:
 
         # The expression can access only the record, no files and no network. The batch is passed by name.
         if not isinstance(expression, str) or not expression.strip():
-            raise InvalidArgumentError(f"{name}: no expression", found=repr(expression), expected=EXPECTED)
+            raise InvalidArgumentError(f"{name}: the expression is empty", found=repr(expression), expected=EXPECTED)
         self._failed = 0
         self._first_error = ""
         self._connection = duckdb.connect(config={"enable_external_access": False, "threads": 1})
