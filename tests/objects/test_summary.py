@@ -235,7 +235,7 @@ def test_a_summary_that_is_not_of_the_logs_is_not_believed(plain: Path, change: 
         assert len(rows(address(), 0, time * 10)) == SEGMENTS * PER_SEGMENT
     notes = " ".join(record.getMessage() for record in caplog.records)
     assert ("a summary of segments is damaged" in notes) == (change == "damaged")
-    assert ("describes another log" in notes) == (change == "replaced")
+    assert ("describes a different log" in notes) == (change == "replaced")
 
 
 def test_index_verify_compares_the_summary_with_the_logs(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_schema_and_order_of_columns(builder: LogBuilder) -> None:
         ({"start": 5, "end": 4}, "before its start"),
         ({"start": "yesterday-ish"}, "not a time"),
         ({"partitions": 0}, "must be a list"),
-        ({"partitions": [0], "offsets": {1: (0, 1)}}, "that are not read"),
+        ({"partitions": [0], "offsets": {1: (0, 1)}}, "that this scan does not read"),
         ({"offsets": {0: (5, 3)}}, "partition 0 end at 3, before their start 5"),
         ({"batch_rows": 0}, "positive"),
     ],

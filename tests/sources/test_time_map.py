@@ -128,7 +128,7 @@ def test_a_copy_is_compared_and_said_so(builder: LogBuilder, tmp_path: Path, cap
     assert compared.size_bytes <= 2 * bound.size_bytes
     assert not bound.notes
     assert [note.split(":")[0] for note in compared.notes] == [f"{TOPIC}-0"]
-    assert "2 time maps were made of another copy" in compared.notes[0]
+    assert "2 time maps were made from a different copy" in compared.notes[0]
     # The last batch of the first segment's middle is another one now: that map alone is not used.
     log = copied / f"{TOPIC}-0" / builder.logs()[1].name
     data = bytearray(log.read_bytes())

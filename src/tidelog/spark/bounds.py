@@ -1,16 +1,16 @@
-"""Which partitions and offsets a load reads: the options applied to the existing logs.
+"""Determines which partitions and offsets a load reads, by applying its options to the existing logs.
 
 | option | meaning |
 |---|---|
-| earliest, latest | no bound; latest as the start of a stream is the readable end |
+| earliest, latest | no bound; as the start of a stream, latest is the readable end |
 | an offset inside the log | that offset |
-| an offset outside | OffsetOutOfRangeError, or with `failOnDataLoss=false` the nearest one inside and a notice |
-| a time at the start | the first offset whose timestamp reaches it; if none, NotFoundError or, by strategy, the log end |
-| a time at the end | the first offset whose timestamp reaches it; if there is none, no bound |
+| an offset outside the log | OffsetOutOfRangeError; with `failOnDataLoss=false` the nearest offset inside, and a notice |
+| a time at the start | the first record at or after it; if there is none, NotFoundError or, by strategy, the log end |
+| a time at the end | the first record at or after it; if there is none, no bound |
 | a start after its end | InvalidArgumentError |
 
-Missing records of a folder are also an error, or with `failOnDataLoss=false` a notice. Offsets for times are the source's answers
-(`Source.find`). This runs only on the driver.
+Records missing from a folder are also an error, or a notice with `failOnDataLoss=false`. The source looks up offsets for times
+(`Source.find`). This module runs only on the driver.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ OffsetRange = tuple[int | None, int | None]
 """The first offset, and the offset after the last; None for no bound."""
 
 MOST_NAMED = 5
-"""How many missing ranges an error names."""
+"""The most missing ranges that an error lists."""
 
 _log = logging.getLogger("tidelog.spark")
 
 
 def existing_topics(options: ReadOptions, source: Source) -> dict[str, list[int]]:
-    """Return the current partitions of each topic that may be read.
+    """Return the current partitions of each topic that the options may select.
 
-    Raises BrokerError for a named topic that the user may not describe.
+    Raises BrokerError for a named topic that the user is not authorized to describe.
     """
     if options.pattern is not None:
         return source.topics()
@@ -49,7 +49,7 @@ def existing_topics(options: ReadOptions, source: Source) -> dict[str, list[int]
 def select_partitions(
     options: ReadOptions, source: Source, existing: Mapping[str, list[int]], *, warns: bool = True
 ) -> list[TopicPartition]:
-    """Return the partitions to read, sorted, out of the existing ones (`existing_topics`).
+    """Return the partitions to read, sorted. `existing` comes from `existing_topics`.
 
     Raises UnknownTopicOrPartitionError for a named topic or partition that does not exist. A pattern may match nothing.
     """
@@ -75,7 +75,7 @@ def select_partitions(
 
 
 def _found_now(name: str, source: Source) -> list[int]:
-    """Return the partitions of a topic that did not exist when topics were listed. Raises UnknownTopicOrPartitionError,
+    """Return the current partitions of a topic that did not exist when topics were listed. Raises UnknownTopicOrPartitionError,
     BrokerError.
     """
     try:
@@ -93,7 +93,9 @@ def _named(options: ReadOptions) -> list[str]:
 
 
 def missing_partitions(options: ReadOptions, source: Source) -> list[MissingOffsets]:
-    """Return the partitions that a load needs and that are missing from the source. Assigned partitions were checked before."""
+    """Return the partitions that a load needs and that are missing from the source. For `assign` there are none, because
+    `select_partitions` has checked them.
+    """
     if options.assigned is not None:
         return []
     missing = source.missing_partitions()
@@ -105,7 +107,7 @@ def missing_partitions(options: ReadOptions, source: Source) -> list[MissingOffs
 
 
 def report_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> None:
-    """Raise OffsetOutOfRangeError for records missing from a folder; with `failOnDataLoss=false` log it."""
+    """Raise OffsetOutOfRangeError if records are missing from a folder. With `failOnDataLoss=false`, log a warning instead."""
     found = list(missing)
     texts = [str(one) for one in found if one.is_loss]
     if texts and options.fail_on_data_loss:
@@ -124,10 +126,10 @@ def resolve_ranges(
 ) -> dict[TopicPartition, OffsetRange]:
     """Return each partition's offset range. Logs are opened only if a bound requires it.
 
-    `until` defines the readable end: a batch reads everything.
+    `until` defines the readable end of a log. For a batch it is the log end.
 
     Raises:
-        InvalidArgumentError: a bound per partition for other partitions than those read; a start after its end.
+        InvalidArgumentError: bounds by partition do not name exactly the partitions that are read; a start is after its end.
         OffsetOutOfRangeError, NotFoundError: see the table above.
         UnsupportedForMessageFormatError: a bound by time on a log whose format has no timestamps.
     """
@@ -158,7 +160,9 @@ def resolve_ranges(
 def _found(
     source: Source, bound: Bound, keys: list[TopicPartition], isolation: Isolation, until: str
 ) -> dict[TopicPartition, int | None]:
-    """Return the first offsets for a bound by time, None if no record is at or after it; an empty dict for a bound by offset."""
+    """For a bound by time, return each partition's first offset at or after the time, or None if there is none. For a bound by
+    offset, return an empty dict.
+    """
     if not bound.by_time:
         return {}
     found = source.find({key: bound.of(key) for key in keys}, isolation, until)
@@ -205,7 +209,9 @@ def _end(options: ReadOptions, held: Ends, partition: TopicPartition, found: int
 
 
 def _check_order(options: ReadOptions, partition: TopicPartition, first: int, behind: int) -> None:
-    """Refuse a start after its end, if both are offsets; with `failOnDataLoss=false` log that nothing is read."""
+    """Raise InvalidArgumentError because a start is after its end. With `failOnDataLoss=false`, log instead that nothing is
+    read.
+    """
     message = (
         f"options: {options.starting.option} is offset {first} of {partition[0]}-{partition[1]}, "
         f"which lies after {options.ending.option}, offset {behind}"

@@ -1,8 +1,8 @@
 """The read options of `format("tidelog")`, and the checks that need no log.
 
-Names and meanings are those of Spark's Kafka connector, so that a job written for `format("kafka")` only needs the other format
-name, and a `path` to read files; the time range, the columns and the isolation level are Tidelog's. Option names are
-case-insensitive, as everywhere in Spark.
+Names and meanings are those of Spark's Kafka connector, so a job written for `format("kafka")` only needs the new format name,
+and a `path` to read files. The time range, the columns and the isolation level are Tidelog's. Option names are case-insensitive,
+as everywhere in Spark.
 
 Checks here, as in the connector:
 
@@ -10,14 +10,14 @@ Checks here, as in the connector:
 |---|---|---|
 | exactly one of | `subscribe`, `subscribePattern`, `assign` | the same |
 | precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`; likewise for the end | then `startTime` |
-| start | not `latest`, and no -1 in its JSON, because a batch ends at `latest` | any; default `latest` |
-| end | not `earliest`, and no -2 in its JSON | none: it never ends |
-| start and end of one kind | must name the same partitions; no start after its end | |
-| `startTime` | may be relative: it is resolved at once | absolute, so that a restarted stream means the same time |
+| start | not `latest`, and no -1 in its JSON, because a batch ends at `latest` | anything; default `latest` |
+| end | not `earliest`, and no -2 in its JSON | none: a stream never ends |
+| start and end, if both by offset or both by time | must name the same partitions; no start after its end | |
+| `startTime` | may be relative; resolved at once | must be absolute, so that a restarted stream starts at the same time |
 
-Invariant: a `ReadOptions` is complete and consistent; `tidelog.spark.bounds`, which has the logs, checks whether topics,
-partitions and offsets exist. Relative times (`now`, `-3d`) are resolved here, once. Nothing here imports PySpark or touches a
-file.
+Invariant: a `ReadOptions` is complete and consistent. Whether topics, partitions and offsets exist is checked in
+`tidelog.spark.bounds`, which has access to the logs. Relative times (`now`, `-3d`) are resolved here, once. This module neither
+imports PySpark nor accesses files.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ _IGNORED_EVERYWHERE = (
 )
 
 IGNORED = (*_IGNORED_EVERYWHERE, *STREAM_OPTIONS)
-"""Options that are accepted with a notice but have no effect: options of streams, or of the connector's use of brokers."""
+"""Options that have no effect and are accepted with a notice: options of streams, or of the connector's use of brokers."""
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "createTime")
-"""All available columns, in the connector's order; Tidelog's additional column is last. Decoding adds others."""
+"""All available columns, in the connector's order. Tidelog's additional column is last. Decoding adds further columns."""
 
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
 _PATHS = "paths"  # Spark's own name for the argument of load([...]).
@@ -117,9 +117,9 @@ _PATHS = "paths"  # Spark's own name for the argument of load([...]).
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where each partition's range starts or ends: one value for all, or one for each partition.
+    """Where each partition's range starts or ends: one value for all partitions, or a value for each partition.
 
-    A value is an offset (or EARLIEST, LATEST), or epoch milliseconds if `by_time`. `option` is the name for errors.
+    A value is an offset (or EARLIEST, LATEST), or epoch milliseconds if `by_time` is set. Errors name `option`.
     """
 
     option: str
@@ -136,10 +136,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A load, with defaults filled in. Exactly one of topics, pattern and assigned is set."""
+    """The options of a load, with defaults filled in. Exactly one of topics, pattern and assigned is set."""
 
     source: str
-    """The data folder, or brokers, `host:port` separated by commas, for `sources.opening`."""
+    """The address for `sources.opening`: a data folder, or bootstrap servers as `host:port`, separated by commas."""
     reads_files: bool
     """Whether the source's segment files are accessible."""
     topics: tuple[str, ...] | None
@@ -163,7 +163,7 @@ class ReadOptions:
 def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool = False) -> ReadOptions:
     """Parse a load's options.
 
-    Raises InvalidArgumentError, naming the option, for any error in them.
+    Raises an InvalidArgumentError that names the option for any error in the options.
     """
     given = {key.lower(): value for key, value in options.items()}
     if _PATHS in given:
@@ -189,7 +189,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     end_ms = time(given, "endTime", clock, start_ms=start_ms)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
-    if start_ms is not None and ending.by_time:  # All records before that offset are older than the time.
+    if start_ms is not None and ending.by_time:  # All records below the resolved offset are older than the time.
         _check_bounds(Bound("startTime", everywhere=start_ms, by_time=True), ending)
     return ReadOptions(
         source=_source(given, kind),
@@ -221,7 +221,7 @@ def _check_zone(name: str) -> None:
 
 
 def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[str]:
-    """Return a notice for each option whose digits look like seconds, microseconds or nanoseconds."""
+    """Return a notice for each option whose number looks like seconds, microseconds or nanoseconds."""
     numbers: list[tuple[str, int]] = [
         (name, int(text))
         for name in ("startTime", "endTime")
@@ -234,8 +234,8 @@ def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[st
 
 
 def _kind(given: Mapping[str, str]) -> Kind:
-    """Return the kind of the source. If a path is set it is used, so a job written for the connector can keep its other
-    options.
+    """Return the kind of the source. If a path is set it takes precedence over brokers, so a job written for the connector can
+    keep its options.
     """
     path, brokers = given.get("path", "").strip(), given.get(BROKERS, "").strip()
     kind = opening.BROKERS if brokers and not path else opening.kind_of(path)
@@ -265,7 +265,7 @@ def _brokers(given: Mapping[str, str]) -> str:
 
 
 class _NoClock:
-    """A clock that refuses to be read, for times that must be absolute."""
+    """A clock that raises an error when it is read, for times that must be absolute."""
 
     def now_ms(self) -> int:
         raise InvalidArgumentError("a restarted stream must start at the same time: give an absolute time")
@@ -387,7 +387,7 @@ def _check_bounds(starting: Bound, ending: Bound) -> None:
 
 
 def _check_order(starting: Bound, start: int | None, ending: Bound, end: int | None, where: str) -> None:
-    """Refuse a start after its end, which would silently give a batch without rows."""
+    """Raise InvalidArgumentError for a start after its end, which would silently give a batch without rows."""
     if start is not None and end is not None and start >= 0 and 0 <= end < start:
         raise InvalidArgumentError(f"options: {starting.option} {start} lies after {ending.option} {end}{where}")
 

@@ -1,7 +1,7 @@
 """Checks which columns can be written, by the table in `row_batches`. Names and types are in Spark's notation.
 
-This is separate from the writer. Otherwise the driver's process for a commit, which is restarted for each micro-batch, would load
-Arrow only for this check.
+This module is separate from the writer, because the driver starts a process for each micro-batch's commit, which would otherwise
+load Arrow only for this check.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NULL = "void"
 
 
 def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
-    """Check columns, each a name and a type. Raises InvalidArgumentError for a missing one, a duplicate, or a wrong type."""
+    """Check columns, each a name and a type. Raises InvalidArgumentError for a missing column, a duplicate, or a wrong type."""
     types: dict[str, str] = {}
     for name, kind in columns:
         if name in types and name in _TYPES:

@@ -10,9 +10,9 @@ from tidelog.ingest.arrow_columns import encoded_headers
 
 
 def header_column(headers: pa.Array) -> pa.Array:
-    """Return a list<struct<key, value>> column as binary; null is written as no headers.
+    """Encode a list<struct<key, value>> column as a binary column. Null becomes an empty list of headers.
 
-    Raises InvalidArgumentError for a header without key.
+    Raises InvalidArgumentError for a header without a key.
     """
     if pa.types.is_null(headers.type):
         return pa.nulls(len(headers), pa.binary())

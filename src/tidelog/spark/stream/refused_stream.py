@@ -1,5 +1,5 @@
-"""A reader for unsupported streams, which raises the reason. It works with older Spark versions, because it uses only what they
-have.
+"""A stream reader that raises an error with the reason why streams are not supported. It uses only features of old PySpark
+versions, so it works with them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def too_old() -> TidelogError | None:
 
 
 class _Refusing:
-    """Raises an error at any use. If the error were raised before a reader exists, PySpark would raise an UnboundLocalError after
-    it, which users would see last.
+    """A reader of which every method raises an error. If the error were raised before a reader exists, PySpark would raise an
+    UnboundLocalError after it, and users would see that error last.
     """
 
     def __init__(self, error: TidelogError) -> None:
