@@ -118,7 +118,9 @@ def test_a_bound_by_time_needs_a_format_with_timestamps() -> None:
 
 
 def test_json_names_every_partition_that_is_read() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"startingOffsets must name every partition.*missing are two-partitions-1$"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"startingOffsets must name exactly the partitions.*missing: two-partitions-1"
+    ):
         ranges(subscribe="two-partitions", startingOffsets='{"two-partitions":{"0":5}}')
     with pytest.raises(InvalidArgumentError, match="not read are empty-0"):
         ranges(subscribe="two-partitions", endingOffsets='{"two-partitions":{"0":5,"1":5},"empty":{"0":-1}}')

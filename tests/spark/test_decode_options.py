@@ -139,7 +139,7 @@ def test_a_type_is_needed_and_has_to_fit() -> None:
         typed_schema(parse(decode="json"), {})
     options = parse(decode="json", columns="value")
     for kind in (StructType([StructField("id", LongType(), nullable=False)]), ArrayType(LongType(), containsNull=False)):
-        with pytest.raises(InvalidArgumentError, match="column value: a value may lack any field"):
+        with pytest.raises(InvalidArgumentError, match="column value: every type must be nullable"):
             typed_columns(StructType([StructField("value", kind)]), options)
     with pytest.raises(InvalidArgumentError, match="column value: utf8 decodes to text: found bigint"):
         typed_columns(StructType([StructField("value", LongType())]), parse(decode="utf8", columns="value"))

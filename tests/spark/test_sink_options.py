@@ -88,7 +88,7 @@ def test_a_folders_new_topics() -> None:
         (BROKER | {"kafka.value.serializer": "x"}, "option kafka.value.serializer"),
         (
             BROKER | {"topik": "a"},
-            r"unknown option topik \(did you mean topic\?\): format tidelog writes with .*transactionalId",
+            r"unknown option topik \(did you mean topic\?\): the options for writing are .*transactionalId",
         ),
         (BROKER | {"topic": "a b"}, "option topic: 'a b' is not a topic name"),
         (BROKER | {"compression": "brotli"}, "option compression: none or gzip"),

@@ -151,5 +151,5 @@ def test_positions_come_back_and_are_always_the_same_text(positions: dict[TopicP
     "strange", [None, [], {"a": 5}, {"a": {"x": 5}}, {"a": {"0": -1}}, {"a": {"0": True}}, {"a": {"0": "5"}}]
 )
 def test_a_checkpoint_of_another_source(strange: object) -> None:
-    with pytest.raises(InvalidArgumentError, match="the checkpoint's offsets belong to another source"):
+    with pytest.raises(InvalidArgumentError, match="the checkpoint's offsets belong to a different source"):
         from_json(strange)

@@ -151,7 +151,7 @@ class Cut:
             gone = sorted(set(map(int, starts[topic])) - set(numbers))
             if gone:
                 raise UnknownTopicOrPartitionError(
-                    f"partition {gone[0]} of topic {topic} is gone since the cut", path=self.source
+                    f"partition {gone[0]} of topic {topic} has been deleted since the cut", path=self.source
                 )
             for number in numbers:
                 starts[topic].setdefault(str(number), EARLIEST)
@@ -192,7 +192,10 @@ class Cut:
             known = self.topic_ids.get(topic, NO_ID)
             if NO_ID not in (known, topic_id) and known != topic_id:
                 raise InvalidArgumentError(
-                    f"topic {topic} was deleted and recreated since the cut", path=self.source, found=topic_id, expected=known
+                    f"topic {topic} has been deleted and recreated since the cut",
+                    path=self.source,
+                    found=topic_id,
+                    expected=known,
                 )
 
 
@@ -276,7 +279,7 @@ def _place(source: str) -> dict[str, str]:
 def _check_options(options: Mapping[str, str]) -> None:
     for name in options:
         if name.lower() in _OURS or name.lower().startswith(("starting", "ending")):
-            raise InvalidArgumentError(f"option {name}: the cut sets it")
+            raise InvalidArgumentError(f"option {name} is set by the cut: leave it out")
 
 
 def _numbers(offsets: Mapping[TopicPartition, int]) -> dict[str, list[int]]:

@@ -58,7 +58,7 @@ def select_partitions(
         for topic, partition in options.assigned:
             if partition not in existing[topic]:
                 raise UnknownTopicOrPartitionError(
-                    f"no partition {partition} of topic {topic}",
+                    f"topic {topic} has no partition {partition}",
                     path=options.source,
                     expected=f"one of {', '.join(map(str, sorted(existing[topic])))}",
                 )
@@ -114,7 +114,7 @@ def report_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> N
         more = f"; and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
         raise OffsetOutOfRangeError(
             f"records are missing from the folder: {'; '.join(texts[:MOST_NAMED])}{more} "
-            "(failOnDataLoss=false reads what is left)",
+            "(to read the remaining records, set failOnDataLoss=false)",
             path=options.source,
         )
     for one in found:
@@ -147,7 +147,9 @@ def resolve_ranges(
     firsts, lasts = (_found(source, bound, bounded, options.isolation, until) for bound in (options.starting, options.ending))
     for key in bounded:
         if key not in held:
-            raise UnknownTopicOrPartitionError(f"partition {key.partition} of topic {key.topic!r} is gone", path=options.source)
+            raise UnknownTopicOrPartitionError(
+                f"partition {key.partition} of topic {key.topic!r} has been deleted", path=options.source
+            )
         first = _start(options, source, held[key], key, firsts.get(key))
         behind = _end(options, held[key], key, lasts.get(key))
         if first is not None and behind is not None and first > behind:
@@ -176,10 +178,10 @@ def _check_names(bound: Bound, partitions: list[TopicPartition]) -> None:
     strange = sorted(bound.each.keys() - set(partitions))
     given = [
         f"{verb} {', '.join(f'{topic}-{partition}' for topic, partition in names)}"
-        for verb, names in (("missing are", missing), ("not read are", strange))
+        for verb, names in (("missing:", missing), ("not read:", strange))
         if names
     ]
-    raise InvalidArgumentError(f"option {bound.option} must name every partition that is read and no other: {'; '.join(given)}")
+    raise InvalidArgumentError(f"option {bound.option} must name exactly the partitions that are read ({'; '.join(given)})")
 
 
 def _start(options: ReadOptions, source: Source, held: Ends, partition: TopicPartition, found: int | None) -> int | None:
@@ -194,8 +196,8 @@ def _start(options: ReadOptions, source: Source, held: Ends, partition: TopicPar
         return found
     if options.error_without_match:
         raise NotFoundError(
-            f"option {bound.option}: no record of {partition[0]}-{partition[1]} reaches {value} ({format_time(value)}); "
-            "startingOffsetsByTimestampStrategy=latest reads nothing from such a partition"
+            f"option {bound.option}: {partition[0]}-{partition[1]} has no record at or after {value} ({format_time(value)}); "
+            "to start such partitions at their end, set startingOffsetsByTimestampStrategy=latest"
         )
     return held.end_offset
 
@@ -227,7 +229,7 @@ def _inside(options: ReadOptions, bound: Bound, held: Ends, partition: TopicPart
         return offset
     message = f"option {bound.option}: offset {offset} is outside {partition[0]}-{partition[1]}, which holds {first} to {end}"
     if options.fail_on_data_loss:
-        raise OffsetOutOfRangeError(f"{message}; failOnDataLoss=false reads what is left")
+        raise OffsetOutOfRangeError(f"{message}; to read the remaining records, set failOnDataLoss=false")
     inside = min(max(offset, first), end)
     _log.warning("%s; using %d instead", message, inside)
     return inside

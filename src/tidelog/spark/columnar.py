@@ -86,7 +86,7 @@ def first_line(error: BaseException) -> str:
     from pyspark.errors import PySparkException
 
     if isinstance(error, (PySparkException, AttributeError)):
-        return f"no JVM in this process, as with Spark Connect ({type(error).__name__})"
+        return f"there is no JVM in this process, as with Spark Connect ({type(error).__name__})"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # Py4J's message first names the called object by a number; Java's message follows.
     said = next((line.removeprefix(":").strip() for line in lines if line.startswith(":")), None)
@@ -96,7 +96,7 @@ def first_line(error: BaseException) -> str:
 def _warn(reason: str) -> None:
     if reason not in _warned:
         _warned.add(reason)
-        _log.warning("Spark reads the source by rows, not columns: the same answers, more slowly: %s", reason)
+        _log.warning("Spark reads the source as rows instead of columns, which gives the same results but is slower: %s", reason)
 
 
 def _put_in(spark: SparkSession) -> None:

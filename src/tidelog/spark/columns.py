@@ -108,5 +108,5 @@ def _microseconds(array: pa.Array, column: str) -> pa.Array:
         latest_ms = pc.max(array.cast(pa.int64())).as_py()
         raise InvalidArgumentError(
             f"column {column}: Spark's timestamps end in the year 294247; {latest_ms} ms is {format_time(latest_ms)}. "
-            "Bound the range with endTime, or leave the column out with the option columns"
+            "Limit the range with the option endTime, or leave the column out with the option columns"
         ) from None

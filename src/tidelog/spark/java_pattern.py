@@ -42,7 +42,7 @@ def compile_java_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(_translate(text), re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidArgumentError(f"option subscribePattern: cannot read the pattern {text!r}: {error}") from None
+        raise InvalidArgumentError(f"option subscribePattern: invalid pattern {text!r}: {error}") from None
 
 
 def _translate(text: str) -> str:
@@ -55,12 +55,12 @@ def _translate(text: str) -> str:
         elif set_start >= 0:
             # These are literals in Python, but union and intersection of sets in Java.
             if piece in ("[", "&&"):
-                raise re.error(f"{piece!r} inside a set", text, match.start())
+                raise re.error(f"{piece!r} inside a set is not supported", text, match.start())
             # Right after the opening bracket, a closing bracket is a literal, in Java and in Python.
             if piece == "]" and pieces[set_start:] not in ([], ["^"]):
                 set_start = -1
         elif match["flags"] is not None:
-            raise re.error(f"the flags {piece!r} mean something else outside Java", text, match.start())
+            raise re.error(f"the flags {piece!r} are not supported", text, match.start())
         elif match["group"] is not None:
             piece = f"(?P<{match['group']}>"
         elif match["reference"] is not None:

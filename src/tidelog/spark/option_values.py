@@ -73,7 +73,7 @@ def json_object(option: str, text: str, expected: str) -> dict[str, object]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise InvalidArgumentError(f"option {option}: {expected}, got {text}")
+        raise InvalidArgumentError(f"option {option}: {expected}, found {text}")
     return document
 
 

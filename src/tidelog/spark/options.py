@@ -59,29 +59,29 @@ from tidelog.zones import find_zone
 
 OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) with the partitions' folders, or several, also in buckets; or a broker's host:port",
-    "kafka.bootstrap.servers": "brokers to read from, where no path is given: host:port, or several separated by commas",
+    "kafka.bootstrap.servers": "brokers to read from, if path is not set: host:port, or several separated by commas",
     "subscribe": "topics, separated by commas",
     "subscribePattern": "a Java regular expression to find in topic names",
     "assign": 'partitions as JSON, {"topicA": [0, 1], "topicB": [2]}',
     "startTime": "first time of an exact range: every record with startTime <= timestamp < endTime",
     "endTime": "end of that range, exclusive",
-    "timeZone": "the zone of a startTime and endTime without one, e.g. Europe/Berlin; UTC by default",
+    "timeZone": "the time zone of startTime and endTime if they name none, e.g. Europe/Berlin; UTC by default",
     "startingOffsets": "earliest, or JSON with an offset for each partition (-2 earliest)",
     "endingOffsets": "latest, or JSON with an offset for each partition (-1 latest)",
-    "startingTimestamp": "epoch ms: from the first offset whose timestamp reaches it, in each partition",
-    "endingTimestamp": "epoch ms: up to the first offset whose timestamp reaches it, in each partition",
+    "startingTimestamp": "epoch ms: start at the first record at or after this time, in each partition",
+    "endingTimestamp": "epoch ms: end at the first record at or after this time, in each partition",
     "startingOffsetsByTimestamp": "the same as JSON, epoch ms for each partition",
     "endingOffsetsByTimestamp": "the same as JSON, epoch ms for each partition",
     "startingOffsetsByTimestampStrategy": "error or latest: what to do if a partition has no match for the start",
     "includeHeaders": "true adds the column headers",
     "columns": "the columns to return, separated by commas; createTime is returned only if named",
     "isolationLevel": "read_uncommitted or read_committed",
-    "minPartitions": "cut at least this many splits",
+    "minPartitions": "make at least this many splits",
     "tier": "the remote storage of the folder's tiered topics: a folder, or an address of object storage",
     "tierKey": "files of RSA private keys for encrypted segments of the tier, FILE or ID=FILE, separated by commas",
     "timeMapDir": "a folder of time maps, used before those beside the segments",
     "skipDamaged": "skip damaged batches and log them",
-    "failOnDataLoss": "true: an offset outside the log is an error; false: read what is left",
+    "failOnDataLoss": "true: an offset outside the log is an error; false: read the remaining records",
 } | DECODE_OPTIONS
 """All supported options, each with a one-line description."""
 
@@ -177,7 +177,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     if is_stream:
         for name in BATCH_OPTIONS:
             if name.lower() in given:
-                raise InvalidArgumentError(f"option {name}: a stream has no end; spark.read reads up to one")
+                raise InvalidArgumentError(f"option {name}: a stream has no end; to read up to an end, use spark.read")
         clock = _NoClock()
     decode = parse_decode_options(given)
     starting = _bound(given, "starting", "startingOffsets", LATEST if is_stream else EARLIEST, is_stream=is_stream)
@@ -254,7 +254,7 @@ def _source(given: Mapping[str, str], kind: Kind) -> str:
         return _brokers(given)
     if not path:
         raise InvalidArgumentError(
-            'option path is missing: .option("path", the Kafka data folder), or .load(folder), or kafka.bootstrap.servers'
+            'no source is given: set .option("path", the Kafka data folder), .load(folder), or the option kafka.bootstrap.servers'
         )
     return folder(given, "path") if kind.is_local else kind.settled(with_storage(path, given))
 
@@ -291,8 +291,8 @@ def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tu
     if unknown:
         names = ", ".join(f"{key}{ours_for(key) or did_you_mean(key, OPTIONS | STREAM_OPTIONS)}" for key in sorted(unknown))
         raise InvalidArgumentError(
-            f"format tidelog does not know the option{'s' if len(unknown) > 1 else ''} {names}; "
-            f"it knows {', '.join(OPTIONS | STREAM_OPTIONS)}"
+            f"format tidelog has no option{'s' if len(unknown) > 1 else ''} {names}; "
+            f"its options are {', '.join(OPTIONS | STREAM_OPTIONS)}"
         )
     if not ignored:
         return ()
@@ -310,7 +310,7 @@ def _subscription(
     if named == ["subscribe"]:
         topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
         if not topics:
-            raise InvalidArgumentError("option subscribe names no topic")
+            raise InvalidArgumentError("option subscribe is empty")
         for topic in topics:
             check_topic("subscribe", topic)
         return topics, None, None
@@ -428,7 +428,7 @@ def _columns(given: Mapping[str, str], decode: DecodeOptions | None) -> tuple[st
             raise InvalidArgumentError(f"option columns: {name} is named twice")
         names.append(name)
     if headers is False and "headers" in names:
-        raise InvalidArgumentError("option columns asks for headers, option includeHeaders says false")
+        raise InvalidArgumentError("option columns names headers, but option includeHeaders is false")
     for side, (_, _, undecoded_name) in OPTIONS_OF_SIDES.items():
         if undecoded_name in names and side not in names:
             raise InvalidArgumentError(f"option columns: {undecoded_name} needs the column {side}")

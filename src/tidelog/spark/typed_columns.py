@@ -109,7 +109,7 @@ def _own_type(options: ReadOptions, decode: DecodeOptions, side: str, readers: R
             )
     if len(set(found.values())) > 1:
         raise InvalidArgumentError(
-            f"the topics' {side}s are of different types: load one topic at a time", found=", ".join(found)
+            f"the {side}s of the topics have different types: load one topic at a time", found=", ".join(found)
         )
     return from_arrow_type(_supported(next(iter(found.values()))), prefer_timestamp_ntz=True)
 
@@ -165,7 +165,11 @@ def typed_columns(schema: StructType, options: ReadOptions, readers: Readers | N
     types = {}
     for side, kind in given.items():
         if not _is_nullable(kind):
-            raise InvalidArgumentError(f"column {side}: a value may lack any field", found="NOT NULL", expected="nullable types")
+            raise InvalidArgumentError(
+                f"column {side}: every type must be nullable, because a value may lack any field",
+                found="NOT NULL",
+                expected="nullable types",
+            )
         if decode is not None and decode.formats[side] in PLAIN_FORMATS and kind != StringType():
             raise InvalidArgumentError(
                 f"column {side}: {decode.formats[side]} decodes to text", found=kind.simpleString(), expected="string"

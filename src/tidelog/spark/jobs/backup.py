@@ -48,7 +48,7 @@ def take_backup(spark: SparkSession, source: str, target: str, selection: Select
     """Take a point in a backup of the brokers at `source`, and return the point. Raises what `Capture` and `take` raise, and
     InvalidArgumentError if `source` is a folder.
     """
-    _check_brokers(source, "a folder is backed up by one process: tidelog backup")
+    _check_brokers(source, "a data folder cannot be backed up by a job: use `tidelog backup`")
 
     def read(task: PartitionRead) -> list[tuple[PartitionCapture, TidelogError | None]]:
         backup = Backup(open_target(target))
@@ -89,7 +89,7 @@ def restore_backup(
 
     Raises what `restore` raises, and InvalidArgumentError if the target is a folder.
     """
-    _check_brokers(plan.request.target, "a folder is restored by one process: tidelog restore")
+    _check_brokers(plan.request.target, "a job cannot restore into a data folder: use `tidelog restore`")
 
     def run(function: Callable[[Task], Result], tasks: Sequence[Task], /) -> Iterable[Result]:
         return [row[0] for row in run_tasks(spark, "restore partitions", tasks, lambda task: [(function(task),)], progress)]

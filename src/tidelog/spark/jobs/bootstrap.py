@@ -52,7 +52,9 @@ def cut_at(
     cut = Cut.load(path)
     place = settled(source)
     if set(cut.topics) != set(topics) or cut.source != place:
-        raise InvalidArgumentError("the file has another cut", path=path, found=cut, expected=f"{', '.join(topics)} of {place}")
+        raise InvalidArgumentError(
+            "the file has a different cut", path=path, found=cut, expected=f"{', '.join(topics)} of {place}"
+        )
     return replace(cut, source=place), False  # The file has the brokers' addresses, but not the client configuration.
 
 

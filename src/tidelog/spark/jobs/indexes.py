@@ -218,7 +218,10 @@ def _check_no_speculation(spark: SparkSession) -> None:
     files.
     """
     if spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
-        raise InvalidArgumentError("each file must be written by one worker: turn spark.speculation off", found="true")
+        raise InvalidArgumentError(
+            "spark.speculation may run a task twice, but each file must be written by one task: set spark.speculation=false",
+            found="true",
+        )
 
 
 def _check_shared(gone: Sequence[Segment]) -> None:

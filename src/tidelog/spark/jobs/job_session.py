@@ -52,7 +52,7 @@ def job_session(name: str, master: str | None = None, config: dict[str, str] | N
     TidelogError for Spark's errors at startup or in the block.
     """
     if master is not None and is_submitted():
-        raise InvalidArgumentError("spark-submit has set the master: leave it out", found=master)
+        raise InvalidArgumentError("spark-submit sets the master: leave the option out", found=master)
     is_verbose = bool(os.environ.get("TIDELOG_TRACEBACK"))
     with tempfile.TemporaryFile() as java_log, nullcontext() if is_verbose else _silent_bridge():
         try:

@@ -123,11 +123,13 @@ def _check_columns(questions: DataFrame) -> DataType:
     ):
         if not isinstance(kinds[name], expected):
             raise InvalidArgumentError(
-                f"the questions' column {name!r} is of another type", found=kinds[name].simpleString(), expected=what
+                f"the questions' column {name!r} has the wrong type", found=kinds[name].simpleString(), expected=what
             )
     for name in (_OFFSET, _FOUND, _MS, _SECONDS, _FAULT):
         if name in kinds:
-            raise InvalidArgumentError(f"the questions already have a column {name!r}, which the answers need")
+            raise InvalidArgumentError(
+                f"the questions have a column {name!r}, which is the name of a column of the answers: rename it"
+            )
     return kinds["timestamp"]
 
 

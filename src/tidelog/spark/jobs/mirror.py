@@ -167,7 +167,9 @@ class _Mirror:
             source_id = os.path.abspath(options.source) if kind_of(options.source).is_local else options.source  # noqa: PTH100
             job = _folder_id(source_id)
         if source_cluster == target_id and not options.prefix:
-            raise InvalidArgumentError("source and target are the same cluster: topics need another name there, with a prefix")
+            raise InvalidArgumentError(
+                "source and target are the same cluster: set a topic prefix, so that the copies get different names"
+            )
         self._job_id = options.job_id or JOB_PREFIX + job
         claim_folder(options.map_dir, MirrorIdentity(self._job_id, source_id, target_id, options.prefix))
 
@@ -253,7 +255,7 @@ class _Mirror:
         shapes = {options.prefix + name: shape for name, shape in shapes.items()}
         for change in ensure_topics(self._target, shapes, replication_factor=options.replication_factor):
             what = f"{change.partitions} partitions"
-            what += f", it had {change.had_partitions}" if change.had_partitions else ": it is new"
+            what += f", before it had {change.had_partitions}" if change.had_partitions else ": it is new"
             _log.info("%s: topic %s has %s", options.target, change.topic, what)
 
     def _plan(self, topic: str, numbers: list[int]) -> Iterator[CopyTask]:
@@ -309,7 +311,7 @@ class _Mirror:
             lost = planned.start_offset - position
             if not self._options.skip_lost:
                 raise OffsetOutOfRangeError(
-                    f"{name}: {lost} offsets were deleted before they were mirrored; continuing without them must be requested",
+                    f"{name}: {lost} offsets were deleted before they were mirrored; to continue without them, use --skip-lost",
                     path=self._options.source,
                     found=f"the log starts at {planned.start_offset}",
                     expected=position,

@@ -56,8 +56,8 @@ COLUMNS = (
 
 
 _WAY_OUT = (
-    "; the target topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms say which times it takes: change "
-    "them and run again, or leave those records out (--to now, with a new --map)"
+    "; the target topic accepts only the times that message.timestamp.before.max.ms and message.timestamp.after.max.ms allow: "
+    "change these and run again, or leave the records out (--to now, with a new --map)"
 )
 
 

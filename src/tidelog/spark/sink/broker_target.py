@@ -62,7 +62,7 @@ USUAL_BYTES_PER_S = 16 << 20
 _SHORTER_MS = (900_000, 300_000)
 """The timeouts to try next if brokers refuse a longer timeout. Brokers' transaction.max.timeout.ms is 15 minutes by default."""
 
-_HINT = "deliveryGuarantee at-least-once works there, but may write rows twice"
+_HINT = "set deliveryGuarantee to at-least-once, which may write rows twice"
 
 
 _log = logging.getLogger("tidelog.spark")
@@ -150,7 +150,7 @@ def commit_to_broker(
         now_ms = (SystemClock() if clock is None else clock).now_ms()
         if epoch is None and not spooled:
             tasks.check(now_ms)
-            tasks.commit("write again what is missing; the option atomic avoids this")
+            tasks.commit("write the missing rows again; to avoid this, set the option atomic")
             tasks.abort_others()
             return
         size_bytes = sum(one.size_bytes for one in spooled)
@@ -162,7 +162,7 @@ def commit_to_broker(
                 return
             if size_bytes * 1000 > timeout_ms * USUAL_BYTES_PER_S:
                 _log.warning(
-                    "a commit of %d MiB may take longer than its transaction stays open: %s",
+                    "a commit of %d MiB may take longer than its transaction may stay open: %s",
                     size_bytes >> 20,
                     _way_out(timeout_ms),
                 )
@@ -191,7 +191,7 @@ def abort_at_broker(options: SinkOptions, batch_id: int | None, opened: Sequence
 def _remedy(group: str) -> str:
     return (
         f"to have this micro-batch written again, with the committed rows twice, delete the consumer group {group} and start the"
-        " query again. The option atomic avoids this"
+        " query again. To avoid this, set the option atomic"
     )
 
 
@@ -230,8 +230,8 @@ def _timeouts_ms(options: SinkOptions, size_bytes: int) -> list[int]:
 
 def _way_out(timeout_ms: int) -> str:
     return (
-        f"its timeout is {timeout_ms} ms; name a longer one with option transactionTimeout (up to the brokers'"
-        " transaction.max.timeout.ms, 15 minutes unless set otherwise), have later micro-batches take less (maxBytesPerTrigger or"
+        f"its timeout is {timeout_ms} ms; set a longer timeout with option transactionTimeout (up to the brokers'"
+        " transaction.max.timeout.ms, 15 minutes unless set otherwise), make later micro-batches smaller (maxBytesPerTrigger or"
         " maxOffsetsPerTrigger of their source), or write with deliveryGuarantee at-least-once"
     )
 

@@ -32,9 +32,9 @@ def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> N
             raise InvalidArgumentError(f"column {name} appears more than once")
         types[name] = kind
     if options.topic is None and "topic" not in types:
-        raise InvalidArgumentError("neither the option topic nor a column topic says which topic the rows go to")
+        raise InvalidArgumentError("the rows have no target topic: set the option topic, or add a column topic")
     if "value" not in types:
-        raise InvalidArgumentError("column value is needed", found=", ".join(types) or "no columns")
+        raise InvalidArgumentError("the required column value is missing", found=", ".join(types) or "no columns")
     for name, expected in _TYPES.items():
         if (name == "topic" and options.topic is not None) or (name == "headers" and not options.include_headers):
             continue
@@ -42,5 +42,5 @@ def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> N
         found = types.get(name, _NULL).split(" collate ")[0]
         if found != _NULL and found not in expected:
             raise InvalidArgumentError(
-                f"column {name} is of a type that cannot be written", found=types[name], expected=" or ".join(expected)
+                f"column {name} has a type that cannot be written", found=types[name], expected=" or ".join(expected)
             )

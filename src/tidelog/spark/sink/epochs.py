@@ -54,7 +54,7 @@ def is_replay(committed: Epoch | None, epoch: Epoch, place: str) -> bool:
         return True
     raise InvalidArgumentError(
         "the query's checkpoint is older than this query's data in the target: continue from the newer checkpoint, or begin"
-        " a new one (rows from its start on are written again)",
+        " a new checkpoint (rows from its start are written again)",
         path=place,
         found=f"batch {epoch.batch_id}",
         expected=f"batch {committed.batch_id} or later",

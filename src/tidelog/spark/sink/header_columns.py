@@ -19,7 +19,7 @@ def header_column(headers: pa.Array) -> pa.Array:
     entries = headers.flatten()
     keys, values = entries.flatten()
     if entries.null_count or keys.null_count:
-        raise InvalidArgumentError("column headers: a header without key", found=f"{keys.null_count} headers")
+        raise InvalidArgumentError("column headers: a header has no key", found=f"{keys.null_count} headers")
     counts = pc.fill_null(pc.list_value_length(headers), 0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
     return encoded_headers(keys.cast(pa.binary()), values.cast(pa.binary()), offsets)

@@ -202,7 +202,8 @@ class RowBatches:
         names = rows.column("topic").cast(pa.string())
         if names.null_count:
             raise InvalidArgumentError(
-                "column topic is null in a row: every row needs a topic, or the option topic", found=f"{names.null_count} rows"
+                "column topic is null in a row: every row needs a topic, unless the option topic is set",
+                found=f"{names.null_count} rows",
             )
         coded = names.dictionary_encode()
         topics = [self._topic(name) for name in coded.dictionary.to_pylist()]
@@ -220,7 +221,7 @@ class RowBatches:
             span = pc.min_max(wanted).as_py()
             if span["min"] < 0 or span["max"] >= topic.partitions:
                 raise InvalidArgumentError(
-                    f"column partition: topic {topic.name!r} has no such partition",
+                    f"column partition: topic {topic.name!r} does not have this partition",
                     found=span["min"] if span["min"] < 0 else span["max"],
                     expected=f"0 to {topic.partitions - 1}",
                 )

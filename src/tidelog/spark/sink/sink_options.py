@@ -37,8 +37,8 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 
 SINK_OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) to write segments into; or a broker's host:port",
-    "kafka.bootstrap.servers": "brokers to write to, where no path is given: host:port, or several separated by commas",
-    "topic": "the topic of every row; without it the column topic names it",
+    "kafka.bootstrap.servers": "brokers to write to, if path is not set: host:port, or several separated by commas",
+    "topic": "the topic of every row; without this option, the column topic names each row's topic",
     "includeHeaders": "false leaves the column headers out",
     "compression": "none, gzip, snappy, lz4 or zstd (also kafka.compression.type)",
     "batchSize": "bytes of a batch before compression (also kafka.batch.size)",
@@ -156,7 +156,9 @@ def _refuse_unknown(given: Mapping[str, str], path: str | None) -> tuple[str, ..
     ignored, unknown = [], []
     for key in given:
         if key in REFUSED_OF_PRODUCERS:
-            raise InvalidArgumentError(f"option {key}: keys and values are written as they are: cast them to string or binary")
+            raise InvalidArgumentError(
+                f"option {key}: keys and values are written without a serializer: cast them to string or binary"
+            )
         if path is not None and key == BROKERS:
             ignored.append(key)
         elif (
@@ -175,7 +177,7 @@ def _refuse_unknown(given: Mapping[str, str], path: str | None) -> tuple[str, ..
     if unknown:
         names = ", ".join(sorted(SINK_OPTIONS))
         shown = ", ".join(f"{key}{did_you_mean(key, SINK_OPTIONS)}" for key in sorted(unknown))
-        raise InvalidArgumentError(f"unknown option {shown}: format tidelog writes with {names}")
+        raise InvalidArgumentError(f"unknown option {shown}: the options for writing are {names}")
     return (f"options without effect here: {', '.join(sorted(ignored))}",) if ignored else ()
 
 

@@ -89,7 +89,7 @@ class SpooledBatches:
         except OSError as error:
             raise StorageError(f"cannot read a task's spool file: {error.strerror}", path=self.path) from error
         if read != size:
-            raise CorruptDataError("a task's spool file ends early", path=self.path, position=at, found=read, expected=size)
+            raise CorruptDataError("a task's spool file is truncated", path=self.path, position=at, found=read, expected=size)
         check_crc(read_header(batch, path=self.path, position=at), batch, path=self.path)
         return batch
 

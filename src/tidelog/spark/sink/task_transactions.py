@@ -134,7 +134,7 @@ class TaskTransactions:
         for one, coordinator in self._opened:
             if now_ms > one.safe_until_ms:
                 raise ProducerFencedError(
-                    f"a task's transaction is about to time out: task {one.task} began too long ago, or clocks differ",
+                    f"a task's transaction is about to time out: task {one.task} began too long ago, or machines' clocks differ",
                     path=str(self._cluster),
                 )
             # This partition is in the transaction already, so the coordinator only checks whether producer id and epoch are still
@@ -161,7 +161,7 @@ class TaskTransactions:
         if lost:
             raise ProducerFencedError(
                 f"the rows of {len(lost)} of {len(self._opened)} tasks were aborted, because their transactions timed out before"
-                f" the driver ended them; those of the other tasks are committed: {remedy}",
+                f" the driver ended them; the rows of all other tasks are committed: {remedy}",
                 path=str(self._cluster),
             ) from lost[0]
 

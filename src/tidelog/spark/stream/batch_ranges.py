@@ -57,7 +57,7 @@ def reaches(
             found[key] = Reach(None, span.log_start_offset, span.end_offset)
         elif key in recreated or position > span.log_end_offset:
             losses.append(
-                f"{_name(key)} ends at {span.log_end_offset}, the stream was at {position}"
+                f"{_name(key)} ends at {span.log_end_offset}, but the stream was at {position}"
                 + (
                     ": it was deleted and created again"
                     if key in recreated
@@ -112,7 +112,7 @@ def batch_ranges(
         first = max(first, span.log_start_offset)
         if stop > max(first, span.log_end_offset):
             behind = max(first, span.log_end_offset)
-            losses.append(f"{_name(key)} offsets [{behind}, {stop}), {stop - behind:,} of them: the log ends at {behind}")
+            losses.append(f"{_name(key)} offsets [{behind}, {stop}), {stop - behind:,} in all: the log ends at {behind}")
         stop = min(stop, span.log_end_offset)
         if first < stop:
             found[key] = first, stop
@@ -124,7 +124,7 @@ def loss(losses: list[str], place: str) -> OffsetOutOfRangeError:
     more = f"; and {len(losses) - MAX_NAMED} more partitions" if len(losses) > MAX_NAMED else ""
     return OffsetOutOfRangeError(
         f"records were lost before the stream read them: {'; '.join(losses[:MAX_NAMED])}{more} "
-        "(failOnDataLoss=false continues with what is left)",
+        "(to continue without them, set failOnDataLoss=false)",
         path=place,
     )
 
@@ -133,11 +133,11 @@ def _below(key: TopicPartition, first: int, span: Ends, stop: int) -> list[str]:
     behind = min(span.log_start_offset, max(first, stop))
     if first >= behind:
         return []
-    return [f"{_name(key)} offsets [{first}, {behind}), {behind - first:,} of them: the log starts at {span.log_start_offset}"]
+    return [f"{_name(key)} offsets [{first}, {behind}), {behind - first:,} in all: the log starts at {span.log_start_offset}"]
 
 
 def _gone(key: TopicPartition, position: int) -> str:
-    return f"{_name(key)} is gone, the stream was at {position}"
+    return f"{_name(key)} has been deleted, and the stream was at {position}"
 
 
 def _name(key: TopicPartition) -> str:

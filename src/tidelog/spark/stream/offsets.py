@@ -44,5 +44,5 @@ def from_json(document: object) -> dict[TopicPartition, int]:
 
 def _strange(document: object) -> InvalidArgumentError:
     return InvalidArgumentError(
-        "the checkpoint's offsets belong to another source", found=str(document)[:200], expected='{"topic": {"0": 23}}'
+        "the checkpoint's offsets belong to a different source", found=str(document)[:200], expected='{"topic": {"0": 23}}'
     )

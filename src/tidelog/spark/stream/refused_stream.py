@@ -32,7 +32,7 @@ def too_old() -> TidelogError | None:
     if SupportsTriggerAvailableNow is not None:
         return None
     return UnsupportedVersionError(
-        "streams need PySpark 4.2 or newer: in older ones a Python source cannot limit a batch (spark.read and write do work)",
+        "streams need PySpark 4.2 or newer: in older releases Python sources cannot limit a batch (spark.read and write do work)",
         found=f"PySpark {pyspark.__version__}",
     )
 

@@ -144,7 +144,9 @@ def _read_what_is_there(
             lost = error
         rest = split.after_loss(reached, reading)
         if rest is None:
-            _log.warning("%s: left out, lost from offset %d on: %s", split, reached, lost)
+            _log.warning(
+                "%s: skipping the rest of this split, because records from offset %d on were lost: %s", split, reached, lost
+            )
             return
         _log.warning("%s: offsets [%d, %d) are lost: %s", split, reached, rest.start_offset, lost)
         split, reached = rest, rest.start_offset
