@@ -1,5 +1,5 @@
-"""Decodes the records of Kafka's internal topics (`records`). The columns are JSON text, because each type of record has other
-fields.
+"""Decodes columns of Kafka's internal topics (`records`). The resulting columns are JSON text, because each type of record has
+different fields.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class InternalDecoder(Decoder):
-    """Keys or values of an internal topic. A column of values is a struct of `key` and `value` if the decoder `reads_keys`.
+    """Decodes keys or values of an internal topic. If `reads_keys` is true, a column of values is a struct of `key` and `value`.
 
-    Raises InvalidArgumentError for another topic.
+    Raises InvalidArgumentError if the topic is not internal.
     """
 
     name = "internal"
