@@ -112,10 +112,13 @@ def test_default_columns() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"decode": "jsn"}, "option decode: no such format: jsn .did you mean json"),
+        ({"decode": "jsn"}, "option decode: unknown format: jsn .did you mean json"),
         ({"schema": "id BIGINT"}, "option schema needs the option decode"),
         ({"decode": "json", "keySchema": "STRING"}, "option keySchema needs the option keyDecode"),
-        ({"decode": "avro", "schema": "id BIGINT"}, "option schema: the type of avro follows from its schema"),
+        (
+            {"decode": "avro", "schema": "id BIGINT"},
+            "option schema cannot be DDL, because the type of avro follows from its schema",
+        ),
         ({"mode": "FAILFAST"}, "option mode needs the option decode"),
         ({"decode": "raw", "schema.registry.url": "http://localhost"}, "option schema.registry.url needs the option decode"),
         ({"decode": "json", "mode": "DROPMALFORMED"}, "option mode: permissive or failfast expected"),

@@ -379,7 +379,7 @@ def test_a_topic_created_again_with_more_records_is_noticed_by_its_id(tmp_path: 
     remove(tmp_path / f"{TOPIC}-0")
     create("AAAAAAAAAAAAAAAAAAAAAg", 25)
     with pytest.raises(
-        OffsetOutOfRangeError, match="orders-0 ends at 25, the stream was at 10: it was deleted and created again"
+        OffsetOutOfRangeError, match="orders-0 ends at 25, but the stream was at 10: it was deleted and created again"
     ):
         strict.run()
     assert easy.run_all() == rows(0, 0, 25)

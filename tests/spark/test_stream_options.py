@@ -106,7 +106,7 @@ def test_what_makes_no_sense() -> None:
         minOffsetsPerTrigger=5, maxOffsetsPerTrigger=4
     )
     said = refused(maxOffsetPerTrigger=5)
-    assert "does not know the option maxoffsetpertrigger" in said
+    assert "has no option maxoffsetpertrigger" in said
     assert all(name in said for name in OPTIONS | STREAM_OPTIONS)
 
 
