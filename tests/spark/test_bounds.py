@@ -131,7 +131,7 @@ def test_json_names_every_partition_that_is_read() -> None:
 def test_an_offset_outside_the_log_is_an_error_unless_loss_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
     below = {"subscribe": "deleted-prefix", "startingOffsets": '{"deleted-prefix":{"0":5}}'}
     with pytest.raises(
-        OffsetOutOfRangeError, match="offset 5 is outside deleted-prefix-0, which holds 333 to 600; .*failOnDataLoss"
+        OffsetOutOfRangeError, match=r"offset 5 is outside deleted-prefix-0, which holds 333 to 600; .*failOnDataLoss"
     ):
         ranges(**below)
     behind = {"subscribe": "deleted-prefix", "endingOffsets": '{"deleted-prefix":{"0":601}}'}

@@ -1,4 +1,4 @@
-"""Control records, which brokers write into a log, not producers.
+"""Control records, which brokers, not producers, write into a log.
 
 A control batch (attributes bit 5) holds one record::
 
@@ -6,7 +6,7 @@ A control batch (attributes bit 5) holds one record::
     value  end of a transaction: int16 version (0), int32 coordinator epoch
            other types: a message of the Raft layer, not parsed here
 
-Readers never return control records to users. Time search counts them, because Kafka's does (spec §13).
+Readers never return control records to users. Searches by time include them, as in Kafka (spec §13).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CURRENT_VERSION = 0
 
 
 class ControlType(IntEnum):
-    """Type of a control record. `UNKNOWN` stands for types newer than this table."""
+    """The type of a control record. `UNKNOWN` stands for types that are newer than this list."""
 
     ABORT = 0
     COMMIT = 1
@@ -64,7 +64,7 @@ def parse_control_type(
 def parse_end_txn_marker(
     key: Bytes | None, value: Bytes | None, *, path: str | os.PathLike[str] | None = None, position: int | None = None
 ) -> EndTxnMarker:
-    """Return the transaction marker in a control record. Raises InvalidRecordError if it is not one."""
+    """Return the transaction marker in a control record. Raises InvalidRecordError if the record is not a transaction marker."""
     control_type = parse_control_type(key, path=path, position=position)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidRecordError(
