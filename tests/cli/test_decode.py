@@ -73,7 +73,7 @@ def test_parquet_has_types(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--decode", "jsn"], "no such format: jsn (did you mean json?)"),
+        (["--decode", "jsn"], "unknown format: jsn (did you mean json?)"),
         (["--decode", "avro"], "avro needs a schema registry or a schema file"),
         (["--decode", "avro", "--schema", "none.avsc"], "cannot read the schema: No such file"),
         (["--decode", "utf8", "--schema", "order.avsc", "avros"], None),

@@ -70,7 +70,7 @@ class Decodings:
         for one in self._rules:
             if one.text not in FORMATS:
                 raise InvalidArgumentError(
-                    f"no such format: {one.text}{did_you_mean(one.text, FORMATS)}", expected=", ".join(FORMATS)
+                    f"unknown format: {one.text}{did_you_mean(one.text, FORMATS)}", expected=", ".join(FORMATS)
                 )
 
     @classmethod
@@ -177,7 +177,7 @@ class Decodings:
         if name == "json":
             return PrefixedDecoder(JsonDecoder())
         raise InvalidArgumentError(
-            f"{name} needs a schema registry or a schema file, for the {side}s of {topic}",
+            f"to decode the {side}s of {topic}, {name} needs a schema registry or a schema file",
             expected="SCHEMA_REGISTRY_URL, --registry, or --schema",
         )
 
@@ -199,7 +199,7 @@ def _rule(text: str, side: str) -> _Rule:
             topic, side = topic.removesuffix(f".{one}"), one
             break
     if not topic:
-        raise InvalidArgumentError("a topic is missing before '='", found=repr(text), expected="TOPIC=FORMAT")
+        raise InvalidArgumentError("the topic's name is missing before '='", found=repr(text), expected="TOPIC=FORMAT")
     return _Rule(topic, side, name.strip())
 
 

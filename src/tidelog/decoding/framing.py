@@ -92,12 +92,12 @@ def _read_indexes(data: bytes, position: int) -> tuple[tuple[int, ...], int]:
     """Return Protobuf's message indexes and the position after them. A count of 0 stands for the first message."""
     count, position = _varint(data, position)
     if not 0 <= count <= _MAX_INDEXES:
-        raise ValueError("the number of message indexes")
+        raise ValueError("invalid number of message indexes")
     found = []
     for _ in range(count):
         index, position = _varint(data, position)
         if index < 0:
-            raise ValueError("a message index")
+            raise ValueError("invalid message index")
         found.append(index)
     return tuple(found) or (0,), position
 

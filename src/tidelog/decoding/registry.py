@@ -81,15 +81,17 @@ class SchemaRegistry:
         for name in given:
             if name not in _OWN and name not in TLS_PROPERTIES:
                 raise InvalidArgumentError(
-                    f"not a property of a schema registry: {name}{did_you_mean(name, _OWN | TLS_PROPERTIES)}"
+                    f"unknown property of a schema registry: {name}{did_you_mean(name, _OWN | TLS_PROPERTIES)}"
                 )
         addresses = url or given.get("url") or ""
         self.urls = [one.strip().rstrip("/") for one in addresses.split(",") if one.strip()]
         for one in self.urls:
             if urlsplit(one).scheme not in ("http", "https") or not urlsplit(one).hostname:
-                raise InvalidArgumentError("schema registry", found=repr(without_user(one)), expected="http://… or https://…")
+                raise InvalidArgumentError(
+                    "invalid URL of a schema registry", found=repr(without_user(one)), expected="http://… or https://…"
+                )
         if not self.urls:
-            raise InvalidArgumentError("no schema registry: its URL is missing")
+            raise InvalidArgumentError("the URL of the schema registry is missing")
         self._user_info = Secret(given.get("basic.auth.user.info", ""))
         self._token = Secret(given.get("bearer.auth.token", ""))
         self._tls = tls_settings({name: value for name, value in given.items() if name in TLS_PROPERTIES})
@@ -108,7 +110,7 @@ class SchemaRegistry:
         url = url or given.pop("url", None) or environment.get("SCHEMA_REGISTRY_URL")
         if not url:
             if given:
-                raise InvalidArgumentError("no schema registry: its URL is missing")
+                raise InvalidArgumentError("the URL of the schema registry is missing")
             return None
         for name, variable in (
             ("basic.auth.user.info", "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"),
@@ -169,7 +171,7 @@ class SchemaRegistry:
                 raise self._error(path, f"has a schema with more than {MAX_REFERENCES} references")
             referenced = self._answer(place)
             if referenced is None or not isinstance(referenced.get("schema"), str):
-                raise self._error(place, "lacks a schema that another one refers to")
+                raise self._error(place, "lacks a schema that another schema refers to")
             self._collect(referenced, place, found, visited)
             found[name] = referenced["schema"]
 
@@ -210,7 +212,7 @@ class SchemaRegistry:
             with error:
                 if error.code == _NOT_FOUND:
                     return None
-                what = "refuses the credentials" if error.code in (401, 403) else "answers with an error"
+                what = "refused the credentials" if error.code in (401, 403) else "returned an error"
                 raise self._error(place, what, found=f"HTTP status {error.code}") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             # Some of urllib's errors contain the whole request.
@@ -219,7 +221,7 @@ class SchemaRegistry:
                 reason = f"no answer within {TIMEOUT_S:.0f} seconds"
             raise self._error(place, f"cannot be reached: {reason}") from None
         if len(body) > MAX_ANSWER_BYTES:
-            raise self._error(place, f"answers with more than {MAX_ANSWER_BYTES >> 20} MiB")
+            raise self._error(place, f"returned more than {MAX_ANSWER_BYTES >> 20} MiB")
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):

@@ -38,7 +38,7 @@ def schema_file(text: str, name: str) -> Schema:
     path, _, message = text.partition("#") if name == "protobuf" else (text, "", "")
     try:
         if Path(path).stat().st_size > MAX_FILE_BYTES:
-            raise InvalidArgumentError("a schema of more than 16 MiB", path=path)
+            raise InvalidArgumentError("the schema is larger than 16 MiB", path=path)
         content = "" if name == "protobuf" else Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise InvalidArgumentError("the schema is not UTF-8", path=path) from None

@@ -54,7 +54,7 @@ class CsvSource:
     ) -> None:
         if delimiter is not None and not (len(delimiter) == 1 and delimiter.isascii() and delimiter not in '"\r\n'):
             raise InvalidArgumentError(
-                "a delimiter is one ASCII character, and neither a quote nor the end of a line", found=repr(delimiter)
+                "the delimiter must be one ASCII character other than a quote or a line break", found=repr(delimiter)
             )
         self._path = path
         self._delimiter = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
@@ -113,7 +113,7 @@ class CsvSource:
             self._check_quotes(last.column(last.schema.get_all_field_indices(self._names[-1])[-1])[-1].as_py())
         for name, kind in self._types.items():
             if pt.is_binary(kind):
-                raise InvalidArgumentError(f"column {name!r} holds text that is not UTF-8", path=self._path)
+                raise InvalidArgumentError(f"column {name!r} has text that is not UTF-8", path=self._path)
 
     def _check_quotes(self, last_value: object) -> None:
         """Raise CorruptDataError if the file's last value contains whole lines because its quote is never closed."""

@@ -44,9 +44,9 @@ def open_source(
     """
     kind = file_format or format_of(path)
     if kind != "csv" and (as_text or delimiter is not None):
-        raise InvalidArgumentError("text columns and a delimiter are for CSV only", path=path, found=kind)
+        raise InvalidArgumentError("text columns and a delimiter apply only to CSV", path=path, found=kind)
     if kind != "jsonl" and path.exists() and not (path.is_file() or path.is_dir()):
-        raise InvalidArgumentError(f"a pipe or device cannot be read as {kind}, which is read more than once", path=path)
+        raise InvalidArgumentError(f"a pipe or device cannot be read as {kind}, because that takes more than one pass", path=path)
     # Import each reader on use: Arrow's CSV, JSON and Parquet modules are separate and large.
     if kind == "parquet":
         from tidelog.ingest.parquet_source import ParquetSource
@@ -72,4 +72,4 @@ def format_of(path: Path) -> str:
         if name.endswith(endings):
             return kind
     known = " ".join(ending for endings in _FORMATS.values() for ending in endings)
-    raise InvalidArgumentError("the file name's extension does not say its format", path=path, expected=known)
+    raise InvalidArgumentError("the file's format cannot be determined from its extension", path=path, expected=known)

@@ -107,7 +107,7 @@ class JsonLinesSource:
                 break
             return kind
         raise InvalidArgumentError(
-            f"column {name!r} holds values of mixed or unsupported types",
+            f"column {name!r} has values of mixed or unsupported types",
             path=self._path,
             expected="all text, all integers of 64 bits or all true/false",
         )

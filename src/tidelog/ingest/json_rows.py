@@ -105,7 +105,7 @@ def _encode(array: pa.Array, name: str) -> pa.StringArray:
         return texts if number else _quoted(texts)
     nested = next((encoder for test, encoder in _NESTED if test(kind)), None)
     if nested is None:
-        raise InvalidArgumentError(f"column {name!r} has a type without a JSON form", found=str(kind))
+        raise InvalidArgumentError(f"column {name!r} has a type that JSON cannot represent", found=str(kind))
     return nested(array, name)
 
 
@@ -162,7 +162,7 @@ def _text(array: pa.Array, name: str) -> pa.StringArray:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
-        raise InvalidArgumentError(f"column {name!r} holds text that is not UTF-8") from None
+        raise InvalidArgumentError(f"column {name!r} has text that is not UTF-8") from None
     return array.cast(pa.string())
 
 

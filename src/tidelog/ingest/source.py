@@ -66,7 +66,7 @@ def check_columns(path: Path, wanted: Wanted, names: list[str]) -> None:
     for name in wanted.names():
         count = names.count(name)
         if count != 1:
-            what = f"there is no column {name!r}" if count == 0 else f"{count} columns are called {name!r}"
+            what = f"there is no column {name!r}" if count == 0 else f"{count} columns are named {name!r}"
             raise InvalidArgumentError(what, path=path, expected=f"one of {', '.join(names)}" if count == 0 else None)
 
 
@@ -94,14 +94,17 @@ def check_unchanged(path: Path, before: FileState | None) -> None:
     if before is None or after == before:
         return
     if after is None:
-        raise CorruptDataError("the file vanished while it was read", path=path)
+        raise CorruptDataError("the file was deleted while it was being read", path=path)
     if (after.device, after.inode) != (before.device, before.inode):
-        raise CorruptDataError("the file was replaced while it was read", path=path)
+        raise CorruptDataError("the file was replaced while it was being read", path=path)
     if after.size_bytes != before.size_bytes:
         raise CorruptDataError(
-            "the file's size changed while it was read", path=path, found=f"{after.size_bytes} bytes", expected=before.size_bytes
+            "the file's size changed while it was being read",
+            path=path,
+            found=f"{after.size_bytes} bytes",
+            expected=before.size_bytes,
         )
-    raise CorruptDataError("the file was written to while it was read", path=path)
+    raise CorruptDataError("the file was written to while it was being read", path=path)
 
 
 @contextmanager

@@ -66,11 +66,11 @@ class TimeColumn:
         notices = []
         if self._smallest is not None:
             notices.append(
-                f"column {self._name!r}: numbers are taken as epoch milliseconds, the smallest is "
-                f"{self._smallest} ({format_time(self._smallest)}); --timestamp-unit names another unit"
+                f"column {self._name!r}: numbers are interpreted as epoch milliseconds, of which the smallest is "
+                f"{self._smallest} ({format_time(self._smallest)}); for a different unit, use --timestamp-unit"
             )
         if self._without_zone:
-            notices.append(f"column {self._name!r}: times without a zone are taken as UTC")
+            notices.append(f"column {self._name!r}: times without a time zone are interpreted as UTC")
         return notices
 
     def _check_numbers(self, array: pa.Array, first_row: int) -> None:
@@ -109,9 +109,9 @@ class TimeColumn:
         raise InvalidArgumentError(
             f"row {first_row + row}: column {self._name!r} does not look like epoch milliseconds",
             found=f"{number} (as ms {format_time(number)}{meant})",
-            expected=f"--timestamp-unit {unit}, or ms if that is meant"
+            expected=f"--timestamp-unit {unit}, or ms if the numbers are milliseconds"
             if unit
-            else "--timestamp-unit if it is a number, a text such as 2013-07-10T09:30:00Z if it is a date",
+            else "--timestamp-unit if it is a number, or text such as 2013-07-10T09:30:00Z if it is a date",
         )
 
 

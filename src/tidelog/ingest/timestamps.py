@@ -56,7 +56,7 @@ def epoch_ms(array: pa.Array, name: str, first_row: int, unit: str | None = None
     if pc.any(negative).as_py():
         row = pc.index(negative, True).as_py()
         raise InvalidArgumentError(
-            f"row {first_row + row}: column {name!r} is before 1970, which a Kafka timestamp cannot be",
+            f"row {first_row + row}: column {name!r} is before 1970, but Kafka timestamps begin in 1970",
             found=_shown(array[row], times[row].as_py()),
         )
     return times
@@ -95,7 +95,7 @@ def _int64_ms(array: pa.Array, name: str, first_row: int, unit: str | None) -> p
     raise InvalidArgumentError(
         f"column {name!r} cannot be a time" + (" without a unit" if is_number else ""),
         found=str(kind),
-        expected=f"--timestamp-unit {'|'.join(UNITS)}, which says what its numbers count"
+        expected=f"--timestamp-unit {'|'.join(UNITS)}, the unit of the column's numbers"
         if is_number
         else "a timestamp, a date, integer epoch milliseconds or ISO 8601 text",
     )
@@ -130,7 +130,7 @@ def _seconds(seconds: pa.Int64Array, name: str, first_row: int) -> pa.Int64Array
         far = pc.or_(pc.greater(seconds, limit), pc.less(seconds, -limit))
         row = pc.index(far, True).as_py()
         raise InvalidArgumentError(
-            f"row {first_row + row}: column {name!r} is beyond 64 bits of milliseconds", found=f"{seconds[row]} s"
+            f"row {first_row + row}: column {name!r} exceeds 64 bits in milliseconds", found=f"{seconds[row]} s"
         ) from None
 
 
@@ -139,7 +139,7 @@ def _integers(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
         return array.cast(pa.int64())
     except pa.ArrowInvalid:
         row = pc.index(pc.greater(array, pa.scalar(2**63 - 1, array.type)), True).as_py()
-        raise InvalidArgumentError(f"row {first_row + row}: column {name!r} is beyond 64 bits", found=array[row]) from None
+        raise InvalidArgumentError(f"row {first_row + row}: column {name!r} exceeds 64 bits", found=array[row]) from None
 
 
 def _texts(texts: pa.StringArray, name: str, first_row: int, unit: str | None) -> pa.Int64Array:

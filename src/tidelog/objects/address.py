@@ -127,9 +127,9 @@ def parse(address: str | os.PathLike[str]) -> Place:
         right = f"{scheme}://{match[3]}" if match[3] else _EXAMPLES[service]
         raise InvalidArgumentError(f"not an address (did you mean {right}?)", found=text, expected=_EXAMPLES[service])
     if not is_bucket:
-        what = "no bucket in an address" if not bucket else "not the name of a bucket"
+        what = "the address has no bucket" if not bucket else "invalid bucket name"
         if HIDDEN in match[3]:
-            what = "an address has no keys: they are options, or in the environment"
+            what = "an address must not contain access keys: pass them as options or in the environment"
         raise InvalidArgumentError(what, found=text, expected=_EXAMPLES[service])
     return Place(service, scheme, bucket, prefix.strip("/"))
 

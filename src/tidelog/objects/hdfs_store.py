@@ -58,13 +58,13 @@ class HdfsStore:
         def get() -> bytes:
             with self._client.read(path) as file:  # Opening fixes the file's blocks, so check the file's state only now.
                 if _facts(self._client.get_file_info(path)) != facts or len(file) != facts.size_bytes:
-                    raise SegmentChangedError("an object was replaced by another", path=at)
+                    raise SegmentChangedError("an object was overwritten while it was being read", path=at)
                 data: bytes = file.read_range(start, end - start)
                 return data
 
         data = _tried(get, at)
         if len(data) != end - start:
-            raise StorageError("an answer of another length", path=at, position=start, found=len(data), expected=end - start)
+            raise StorageError("a response has the wrong length", path=at, position=start, found=len(data), expected=end - start)
         return memoryview(data)
 
 
@@ -74,11 +74,11 @@ def _tried(ask: Callable[[], _Result], at: str) -> _Result:
     except TidelogError:
         raise
     except FileNotFoundError:
-        raise SegmentChangedError("an object is gone", path=at) from None
+        raise SegmentChangedError("an object has been deleted", path=at) from None
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         if isinstance(error, PermissionError) or any(word in str(error) for word in _DENIED):
-            raise AuthenticationError(f"HDFS refuses access: {reason}", path=at) from None
+            raise AuthenticationError(f"HDFS denied access: {reason}", path=at) from None
         raise StorageError(f"HDFS failed: {reason}", path=at) from None
 
 

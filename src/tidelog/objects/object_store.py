@@ -127,7 +127,7 @@ class ObstoreStore:
             try:
                 return next(pages, None)
             except (exceptions.NotFoundError, FileNotFoundError):
-                raise StorageError("no such bucket", path=self._address) from None
+                raise StorageError("the bucket does not exist", path=self._address) from None
             except BaseException:
                 pages = None
                 raise
@@ -135,7 +135,9 @@ class ObstoreStore:
         ends: tuple[str, str] | None = None
         while (found := self._tried(page, at)) is not None:
             if found and ends == (ends := (found[0]["path"], found[-1]["path"])):
-                raise StorageError("the listing repeats itself: the server ignores where it is to go on", path=at)
+                raise StorageError(
+                    "the listing repeats itself: the server ignores the key after which it should continue", path=at
+                )
             for one in found:
                 modified: datetime = one["last_modified"]
                 last = one["path"]
@@ -153,7 +155,7 @@ class ObstoreStore:
                 self._pause(0.1 * 2**attempt)
             meta, data = self._tried(lambda: _got(self._store.get(key, options=options)), at)
             if meta["size"] != facts.size_bytes or (tag and (meta["e_tag"] or "").strip('"') not in ("", tag)):
-                raise SegmentChangedError("an object was replaced by another", path=at)
+                raise SegmentChangedError("an object was overwritten while it was being read", path=at)
             found = len(data)
             if found == end - start:
                 return data
@@ -189,9 +191,9 @@ class ObstoreStore:
             try:
                 return ask()
             except (exceptions.NotFoundError, FileNotFoundError):
-                raise SegmentChangedError("an object is gone", path=at) from None
+                raise SegmentChangedError("an object has been deleted", path=at) from None
             except exceptions.PreconditionError:
-                raise SegmentChangedError("an object was replaced by another", path=at) from None
+                raise SegmentChangedError("an object was overwritten while it was being read", path=at) from None
             except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
                 raise self._refused(_reason(error), at) from None
             except TidelogError:
@@ -207,7 +209,7 @@ class ObstoreStore:
 
     def _refused(self, reason: str, at: str) -> AuthenticationError:
         self._on_refused()
-        return AuthenticationError(f"object storage refuses access: {reason}", path=at)
+        return AuthenticationError(f"object storage denied access: {reason}", path=at)
 
 
 def _got(result: Any) -> tuple[Any, memoryview]:

@@ -116,7 +116,7 @@ def checked(name: str, value: str) -> str:
     """
     value = value.strip()
     if not value.isprintable() and name not in _DOCUMENTS:
-        raise InvalidArgumentError(f"{name} has characters that cannot be printed, such as a line end")
+        raise InvalidArgumentError(f"{name} has unprintable characters, such as a line end")
     return value
 
 
@@ -124,7 +124,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     """Return the value of a boolean option. Raises InvalidArgumentError for any other value."""
     text = setting(options, name)
     if text is not None and text.lower() not in (*_TRUE, *_FALSE):
-        raise InvalidArgumentError(f"the option {name}", found=repr(text), expected="true or false")
+        raise InvalidArgumentError(f"invalid value of the option {name}", found=repr(text), expected="true or false")
     return default if text is None else text.lower() in _TRUE
 
 
@@ -185,7 +185,7 @@ def _profile(name: str | None) -> dict[str, str]:
         if services and parser.has_section(f"services {services}"):
             found |= _nested(parser.get(f"services {services}", "s3", fallback=""))
     if name is not None and not is_there:
-        raise AuthenticationError("no such AWS profile", found=repr(name))
+        raise AuthenticationError("the AWS profile does not exist", found=repr(name))
     return found
 
 

@@ -222,16 +222,18 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
     """
     available = len(buffer) - index
     if available < MIN_HEADER_BYTES:
-        raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
+        raise CorruptBatchError("the batch header is truncated", path=path, position=position, found=f"{available} bytes")
     base_offset, length, crc, magic, attributes = _PREFIX.unpack_from(buffer, index)
     if length < MIN_LENGTH:
-        raise CorruptBatchError("batch length too small", path=path, position=position, found=length, expected="at least 14")
+        raise CorruptBatchError(
+            "the batch length is too small", path=path, position=position, found=length, expected="at least 14"
+        )
     if magic < 0 or magic > 2:
         raise CorruptBatchError("unknown batch magic", path=path, position=position, found=magic, expected="0, 1 or 2")
     size = length + LOG_OVERHEAD
     if size < MIN_SIZE_BYTES[magic]:
         raise CorruptBatchError(
-            f"batch of magic {magic} too small",
+            f"the batch is too small for magic {magic}",
             path=path,
             position=position,
             found=size,
@@ -241,7 +243,7 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
         raise CorruptBatchError("negative batch offset", path=path, position=position, found=base_offset)
     if magic == 2:
         if available < HEADER_BYTES:
-            raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
+            raise CorruptBatchError("the batch header is truncated", path=path, position=position, found=f"{available} bytes")
         header = _read_header_fast(buffer, index, position)
         if header is None:
             (delta,) = _LENGTH.unpack_from(buffer, index + 23)
@@ -252,7 +254,7 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
     timestamp = NO_TIMESTAMP
     if magic == 1:
         if available < MIN_HEADER_BYTES + 8:
-            raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
+            raise CorruptBatchError("the batch header is truncated", path=path, position=position, found=f"{available} bytes")
         (timestamp,) = _TIMESTAMP.unpack_from(buffer, index + 18)
     return tuple.__new__(
         BatchHeader,
@@ -293,12 +295,12 @@ def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
     size = len(batch)
     if size != header.size:
         raise CorruptBatchError(
-            "batch is cut off", path=path, position=header.position, found=f"{size} bytes", expected=header.size
+            "the batch is truncated", path=path, position=header.position, found=f"{size} bytes", expected=header.size
         )
     crc = compute_crc(header.magic, batch)
     if crc != header.crc:
         raise CorruptBatchError(
-            "batch checksum does not match",
+            "the batch checksum does not match",
             path=path,
             position=header.position,
             found=f"{crc:#010x}",

@@ -116,7 +116,7 @@ def decompress(
         raise DecompressionError(f"damaged {codec.name.lower()} block: {error}", path=path, position=position) from None
     except _BeyondError as error:
         raise DecompressedTooLargeError(
-            f"{codec.name.lower()} block larger than its bound",
+            f"{codec.name.lower()} block is larger than the limit",
             path=path,
             position=position,
             found=str(error),
@@ -230,7 +230,7 @@ def _decompress_snappy(data: memoryview, limit_bytes: int, scratch: Scratch | No
     sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
     for block, size in zip(blocks, sizes, strict=True):
         if size > _SNAPPY_MAX_RATIO * len(block):
-            raise cramjam.DecompressionError(f"{len(block)} bytes cannot hold the {size} that they claim")
+            raise cramjam.DecompressionError(f"{len(block)} bytes cannot decompress to the {size} bytes that they claim")
     total = sum(sizes)
     if total > limit_bytes:
         raise _BeyondError(f"{total} bytes")
@@ -248,15 +248,15 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
     index = len(_XERIAL_HEADER)
     while index < len(data):
         if len(data) - index < 4:
-            raise cramjam.DecompressionError("block size is cut off")
+            raise cramjam.DecompressionError("the block size is truncated")
         (size,) = _INT32.unpack_from(data, index)
         index += 4
         if size < 0 or size > len(data) - index:
-            raise cramjam.DecompressionError("block is cut off")
+            raise cramjam.DecompressionError("the block is truncated")
         blocks.append(data[index : index + size])
         index += size
     if index > len(data):
-        raise cramjam.DecompressionError("frame header is cut off")
+        raise cramjam.DecompressionError("the frame header is truncated")
     return blocks
 
 

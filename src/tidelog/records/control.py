@@ -54,7 +54,9 @@ def parse_control_type(
         raise InvalidRecordError("control record key is too short", path=path, position=position, found=found, expected="4 bytes")
     version, type_id = _KEY.unpack_from(key)
     if version < 0:
-        raise InvalidRecordError("control record key version", path=path, position=position, found=version, expected="0 or more")
+        raise InvalidRecordError(
+            "invalid version of a control record's key", path=path, position=position, found=version, expected="0 or more"
+        )
     try:
         return ControlType(type_id)
     except ValueError:
@@ -79,7 +81,9 @@ def parse_end_txn_marker(
         raise InvalidRecordError("transaction marker is too short", path=path, position=position, found=found, expected="6 bytes")
     version, coordinator_epoch = _END_TXN_VALUE.unpack_from(value)
     if version < 0:
-        raise InvalidRecordError("transaction marker version", path=path, position=position, found=version, expected="0 or more")
+        raise InvalidRecordError(
+            "invalid version of a transaction marker", path=path, position=position, found=version, expected="0 or more"
+        )
     return EndTxnMarker(control_type, coordinator_epoch)
 
 

@@ -144,12 +144,14 @@ def split_messages(data: Bytes) -> list[MessagePlace]:
     position = 0
     while position < len(data):
         if len(data) - position < MIN_MESSAGE_BYTES[0]:
-            raise InvalidRecordError(f"message at byte {position} of its set is cut off", found=f"{len(data) - position} bytes")
+            raise InvalidRecordError(
+                f"the message at byte {position} of the message set is truncated", found=f"{len(data) - position} bytes"
+            )
         offset, size = _ENTRY.unpack_from(data, position)
         end = position + LOG_OVERHEAD + size
         if size < MIN_MESSAGE_BYTES[0] - LOG_OVERHEAD or end > len(data):
             raise InvalidRecordError(
-                f"size of the message at byte {position} of its set",
+                f"the message at byte {position} of the message set has an invalid size",
                 found=size,
                 expected=f"14 to {len(data) - position - LOG_OVERHEAD}",
             )
@@ -165,7 +167,9 @@ def read_message(data: Bytes, magic: int, position: int, end: int) -> Message:
     """
     if end - position < MIN_MESSAGE_BYTES[magic]:
         raise InvalidRecordError(
-            f"message of magic {magic} too small", found=end - position, expected=f"at least {MIN_MESSAGE_BYTES[magic]} bytes"
+            f"the message is too small for magic {magic}",
+            found=end - position,
+            expected=f"at least {MIN_MESSAGE_BYTES[magic]} bytes",
         )
     timestamp = _INT64.unpack_from(data, position + 18)[0] if magic == 1 else NO_TIMESTAMP
     key, at = _field(data, position + MIN_MESSAGE_BYTES[magic] - 8, end - 4, "key")
@@ -186,5 +190,5 @@ def _field(data: Bytes, at: int, end: int, name: str) -> tuple[bytes | None, int
     if length < 0:
         return None, at
     if length > end - at:
-        raise InvalidRecordError(f"{name} longer than its message", found=length, expected=f"at most {end - at} bytes")
+        raise InvalidRecordError(f"the {name} is longer than its message", found=length, expected=f"at most {end - at} bytes")
     return bytes(data[at : at + length]), at + length

@@ -81,7 +81,8 @@ class MessageSet:
             following = position + LOG_OVERHEAD + size
             if zlib.crc32(data[position + 16 : following]) != crc:
                 raise CorruptBatchError(
-                    f"checksum of the message at byte {position} of a compressed one does not match", position=header.position
+                    f"the checksum of the message at byte {position} inside a compressed message does not match",
+                    position=header.position,
                 )
             position = following
 

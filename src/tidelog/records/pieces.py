@@ -25,7 +25,7 @@ def index_of(number: int, numbers: memoryview) -> int:
         piece = numbers[index : index + PIECE].tolist()
         if number in piece:
             return index + piece.index(number)
-    raise ValueError(f"{number} is not there")
+    raise ValueError(f"{number} is not in the list")
 
 
 def increase(numbers: memoryview) -> bool:

@@ -49,7 +49,11 @@ def scan_batch(
     end = index + header.size
     if end > len(buffer):
         raise CorruptBatchError(
-            "batch is cut off", path=path, position=header.position, found=f"{len(buffer) - index} bytes", expected=header.size
+            "the batch is truncated",
+            path=path,
+            position=header.position,
+            found=f"{len(buffer) - index} bytes",
+            expected=header.size,
         )
     magic = header.magic
     if magic == 2:
@@ -115,7 +119,7 @@ def unwrap(
     """
     codec = _codec(header, path)
     if codec is Codec.ZSTD:
-        raise InvalidRecordError(f"zstd in message format v{header.magic}", path=path, position=header.position)
+        raise InvalidRecordError(f"message format v{header.magic} does not support zstd", path=path, position=header.position)
     end = index + header.size
     at = index + (18 if header.magic == 0 else 26)
     (key_length,) = _INT32.unpack_from(buffer, at)
@@ -162,7 +166,7 @@ def wrapped_base_offset(header: BatchHeader, data: Bytes, path: PathLike = None)
         )
     if header.base_offset < last_offset:
         raise InvalidRecordError(
-            "the offset of a compressed message is below the last offset in it",
+            "the offset of a compressed message is below the last offset inside the message",
             path=path,
             position=header.position,
             found=header.base_offset,

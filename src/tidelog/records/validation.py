@@ -275,7 +275,9 @@ def _assign_messages(
             if header.is_compressed:
                 _check_inside(place, data, header)
             if place.magic != header.magic:
-                refused.append(Refused(False, index, f"message format v{place.magic} inside of v{header.magic}"))
+                refused.append(
+                    Refused(False, index, f"a message of format v{place.magic} is inside a wrapper of format v{header.magic}")
+                )
                 continue
             timestamp, key, value = read_message(data, place.magic, place.position, place.end)
             if key is None and rules.is_compacted:
@@ -370,10 +372,11 @@ def _refused_messages(inside: MessageSet, rules: ValidationRules, low: int, high
 def _check_inside(place: MessagePlace, data: Bytes, header: BatchHeader) -> None:
     """Raise an error if an inner message makes the whole set invalid."""
     if place.attributes & 7:
-        raise InvalidRecordError("compressed message inside a compressed message", position=header.position)
+        raise InvalidRecordError("a compressed message is inside a compressed message", position=header.position)
     if place.magic == header.magic and not has_right_crc(data, place):
         raise CorruptBatchError(
-            f"checksum of the message at byte {place.position} of a compressed one does not match", position=header.position
+            f"the checksum of the message at byte {place.position} inside a compressed message does not match",
+            position=header.position,
         )
 
 

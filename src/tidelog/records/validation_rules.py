@@ -30,7 +30,7 @@ from tidelog.times import format_time
 MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
 
-NO_KEY = "no key, which a compacted topic needs"
+NO_KEY = "it has no key, but the topic is compacted"
 MAX_RECORD_ERRORS = 1000
 """The most refused records that are listed. A compressed batch of 1 MB may hold millions of records."""
 
@@ -133,7 +133,7 @@ def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules,
             raise InvalidRecordError("clients cannot write control batches", position=header.position)
         if header.has_producer_id and header.base_sequence < 0:
             raise InvalidRecordError(
-                f"producer {header.producer_id} without a sequence", position=header.position, found=header.base_sequence
+                f"producer {header.producer_id} sent no sequence number", position=header.position, found=header.base_sequence
             )
     if rules.magic < 2 and (header.is_transactional or header.has_producer_id):
         what = "transactions" if header.is_transactional else "idempotent producers"
@@ -189,7 +189,7 @@ def raise_refused(refused: Sequence[Refused], header: BatchHeader, total: int = 
     by_time = any(one.by_time for one in refused)
     first = next(one for one in refused if one.by_time == by_time)
     kind = InvalidTimestampError if by_time else RecordValidationError
-    more = f" (and {total - 1} more refused)" if total > 1 else ""
+    more = f" (and {total - 1} more records were refused)" if total > 1 else ""
     raise kind(
         f"record {first.batch_index}: {first.message}{more}",
         position=header.position,

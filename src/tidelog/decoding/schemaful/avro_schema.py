@@ -112,7 +112,7 @@ class AvroSchema:
 
 def _parsed(text: str) -> Any:
     if len(text) > MAX_SCHEMA_BYTES:
-        raise ValueError(f"{len(text):,} characters, at most {MAX_SCHEMA_BYTES:,} are accepted")
+        raise ValueError(f"it has {len(text):,} characters, but at most {MAX_SCHEMA_BYTES:,} are accepted")
     try:
         schema = json.loads(text)
     except ValueError:
@@ -247,7 +247,7 @@ class _Types:
         if kind in ("array", "map"):
             least, cells = self._size(schema["items" if kind == "array" else "values"], space, depth + 1)
             if cells > MAX_CELLS_PER_BYTE * (least + (kind == "map")):
-                raise ValueError(f"the items of an {kind} make up to {cells:,} fields of {least} bytes")
+                raise ValueError(f"{least} bytes of an {kind} may expand to {cells:,} fields")
             return 1, 1
         if kind == "fixed":
             return schema["size"], 1

@@ -51,7 +51,7 @@ class AvroDecoder(ObjectDecoder):
         stream = io.BytesIO(value)
         found = self._read(stream, self._one, self._reader_one)
         if stream.tell() != len(value):
-            raise ValueError("bytes after the value")
+            raise ValueError("there are bytes after the value")
         return found
 
     def load_all(self, values: Sequence[bytes | None]) -> list[object]:

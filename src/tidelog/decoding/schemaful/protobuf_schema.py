@@ -56,7 +56,10 @@ class ProtobufFile:
         if len(found) != 1:
             names = ", ".join(one.full_name for one in list(self._messages())[:10])
             raise InvalidArgumentError(
-                "no such message" if not found else "not unique", found=name, expected=names, path=self._path
+                "the Protobuf file does not have this message" if not found else "not unique",
+                found=name,
+                expected=names,
+                path=self._path,
             )
         return found[0]
 
@@ -69,7 +72,9 @@ class ProtobufFile:
             for index in indexes[1:]:
                 one = one.nested_types[index]
         except IndexError:
-            raise InvalidArgumentError("no such message in the Protobuf file", found=list(indexes), path=self._path) from None
+            raise InvalidArgumentError(
+                "the Protobuf file does not have a message with these indexes", found=list(indexes), path=self._path
+            ) from None
         return one
 
     def _messages(self) -> Iterable[Any]:
@@ -143,6 +148,10 @@ def _run(root: Path, folders: Sequence[str], file: str, path: str | None) -> byt
         raise InvalidArgumentError(f"protoc did not end within {COMPILE_TIMEOUT_S} s", path=path) from None
     if done.returncode or not out.exists():
         lines = [line for line in done.stderr.splitlines() if line.strip() and not _NOTICE.match(line)]
-        reason = lines[0].replace(f"{root}/", "").replace(_MAIN, "line ") if lines else f"protoc ended with {done.returncode}"
+        reason = (
+            lines[0].replace(f"{root}/", "").replace(_MAIN, "line ")
+            if lines
+            else f"protoc failed with exit code {done.returncode}"
+        )
         raise InvalidArgumentError(f"not a Protobuf schema: {reason[:300]}", path=path)
     return out.read_bytes()
