@@ -121,7 +121,7 @@ def test_default_columns() -> None:
         ),
         ({"mode": "FAILFAST"}, "option mode needs the option decode"),
         ({"decode": "raw", "schema.registry.url": "http://localhost"}, "option schema.registry.url needs the option decode"),
-        ({"decode": "json", "mode": "DROPMALFORMED"}, "option mode: permissive or failfast expected"),
+        ({"decode": "json", "mode": "DROPMALFORMED"}, "option mode: expected permissive or failfast"),
         ({"columns": "value,valueUndecoded"}, "option columns: 'valueUndecoded' is none of"),
         (
             {"decode": "json", "mode": "failfast", "columns": "value,valueUndecoded"},

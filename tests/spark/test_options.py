@@ -247,12 +247,12 @@ def test_isolation_is_also_taken_as_the_connector_takes_it() -> None:
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "many", "", "1.5", "9" * 5000])
 def test_min_partitions_is_a_positive_number(wrong: str) -> None:
-    assert "option minPartitions: a positive number" in refused(minPartitions=wrong)
+    assert "option minPartitions: expected a positive number" in refused(minPartitions=wrong)
 
 
 def test_fail_on_data_loss() -> None:
     assert not parse(failOnDataLoss="False").fail_on_data_loss
-    assert "option failOnDataLoss: true or false" in refused(failOnDataLoss="0")
+    assert "option failOnDataLoss: expected true or false" in refused(failOnDataLoss="0")
 
 
 def test_json_that_is_too_deep_is_one_error() -> None:

@@ -37,7 +37,7 @@ class ObjectStore(Protocol):
     def read(self, key: str, facts: ObjectFacts, start: int, end: int) -> memoryview:
         """Return all bytes in [start, end) of the object, which must still be the one that was listed.
 
-        Raises SegmentChangedError if the object was removed or replaced, StorageError, AuthenticationError.
+        Raises SegmentChangedError if the object was deleted or overwritten, StorageError, AuthenticationError.
         """
 
 

@@ -268,7 +268,7 @@ class LogDir:
         try:
             return log.missing(start_offset)
         except CorruptBatchError as error:
-            self.notices.note(log.directory, f"cannot tell what is missing: {error}")
+            self.notices.note(log.directory, f"cannot determine what is missing: {error}")
             return []
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:

@@ -38,7 +38,7 @@ def warn_of(missing: Callable[[], list[MissingOffsets]]) -> None:
     try:
         texts = [str(one) for one in missing()]
     except CorruptDataError as error:
-        texts = [f"cannot tell what is missing: {error}"]
+        texts = [f"cannot determine what is missing: {error}"]
     except SegmentChangedError:
         texts = []  # The log's owner is removing segments.
     for text in texts:

@@ -301,7 +301,7 @@ def build_end_txn_marker(
 ) -> bytearray:
     """Return the control batch with which a coordinator commits or aborts `producer`'s transaction."""
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
-        raise InvalidArgumentError("a transaction ends with ABORT or COMMIT", found=control_type.name)
+        raise InvalidArgumentError("a transaction marker must be ABORT or COMMIT", found=control_type.name)
     if producer.producer_id == NO_PRODUCER_ID:
         raise InvalidArgumentError("a transaction marker needs a producer id")
     record = Record(offset, timestamp, CREATE_TIME, control_key(control_type), end_txn_value(coordinator_epoch))

@@ -91,7 +91,9 @@ class Split(ABC):
 
         Raises UnsupportedForMessageFormatError if the kind of source does not support this.
         """
-        raise UnsupportedForMessageFormatError("only folders can be read without resolving transactions", path=self.place)
+        raise UnsupportedForMessageFormatError(
+            "only data folders can be read with some producers' transactions left out", path=self.place
+        )
 
     def announce(self, reading: ReaderResources) -> int:
         """Prepare for the split being read soon. Return how many bytes this fetches ahead; 0 if fetching ahead is of no use."""

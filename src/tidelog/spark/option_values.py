@@ -97,7 +97,7 @@ def choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> s
     """Return the option's value, which must be one of `choices`. If the option is not set, return the first choice."""
     text = given.get(option.lower(), choices[0]).strip().lower()
     if text not in choices:
-        raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {given[option.lower()]!r}")
+        raise InvalidArgumentError(f"option {option}: expected {' or '.join(choices)}, found {given[option.lower()]!r}")
     return text
 
 
@@ -107,7 +107,7 @@ def boolean(given: Mapping[str, str], option: str, default: bool | None) -> bool
     if text is None:
         return default
     if text.strip().lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"option {option}: true or false expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected true or false, found {text!r}")
     return text.strip().lower() == "true"
 
 
@@ -117,7 +117,7 @@ def positive(given: Mapping[str, str], option: str) -> int | None:
     if text is None:
         return None
     if not INTEGER.fullmatch(text.strip()) or int(text) <= 0:
-        raise InvalidArgumentError(f"option {option}: a positive number expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected a positive number, found {text!r}")
     return int(text)
 
 
@@ -128,7 +128,7 @@ def joined(paths: str) -> str:
     except ValueError:
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        raise InvalidArgumentError('option paths: a JSON list of folders expected, e.g. ["/d1", "/d2"]', found=paths[:100])
+        raise InvalidArgumentError('option paths: expected a JSON list of folders, e.g. ["/d1", "/d2"]', found=paths[:100])
     return os.pathsep.join(found)
 
 

@@ -328,7 +328,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     partitions = []
     for topic, numbers in document.items():
         if not isinstance(numbers, list) or not all(is_integer(number) and number >= 0 for number in numbers):
-            raise InvalidArgumentError(f"option assign: {expected}, got {text}")
+            raise InvalidArgumentError(f"option assign: {expected}, found {text}")
         check_topic("assign", topic)
         partitions += [TopicPartition(topic, number) for number in numbers]
     if not partitions:
@@ -345,7 +345,7 @@ def _bound(given: Mapping[str, str], side: str, offsets_option: str, default: in
         for partition, value in each.items():
             if value < 0:
                 raise InvalidArgumentError(
-                    f"option {by_timestamp}: a time for {_name(partition)} must not be negative, got {value}"
+                    f"option {by_timestamp}: a time for {_name(partition)} must not be negative, found {value}"
                 )
         return Bound(by_timestamp, each=each, by_time=True)
     text = given.get(offsets_option.lower(), "").strip()
@@ -395,7 +395,7 @@ def _check_order(starting: Bound, start: int | None, ending: Bound, end: int | N
 def _timestamp(option: str, text: str) -> int:
     if not INTEGER.fullmatch(text.strip()) or not 0 <= int(text) < 2**63:
         raise InvalidArgumentError(
-            f"option {option}: epoch milliseconds expected, got {text!r} (startTime and endTime take times as text)"
+            f"option {option}: expected epoch milliseconds, found {text!r} (startTime and endTime accept times as text)"
         )
     return int(text)
 
@@ -405,10 +405,10 @@ def _per_partition(option: str, text: str, expected: str) -> dict[TopicPartition
     values: dict[TopicPartition, int] = {}
     for topic, partitions in document.items():
         if not isinstance(partitions, dict):
-            raise InvalidArgumentError(f"option {option}: expected {expected}, got {text}")
+            raise InvalidArgumentError(f"option {option}: expected {expected}, found {text}")
         for partition, value in partitions.items():
             if not re.fullmatch(r"\d{1,10}", partition, re.ASCII) or not is_integer(value) or abs(value) >= 2**63:
-                raise InvalidArgumentError(f"option {option}: expected {expected}, got {text}")
+                raise InvalidArgumentError(f"option {option}: expected {expected}, found {text}")
             values[TopicPartition(topic, int(partition))] = value
     return values
 

@@ -91,7 +91,7 @@ class KafkaContainer:
         returns.
         """
         if self._broker is not None:
-            raise InvalidArgumentError("the KafkaContainer is running")
+            raise InvalidArgumentError("the KafkaContainer is already running")
         run = BrokersOfRun.active or BrokersOfRun(None)
         self._running = run.started(None, "KafkaContainer", None, takes_topics=False, **self._properties())
         self._broker = self._running.__enter__()
@@ -116,7 +116,7 @@ class KafkaContainer:
     def get_exposed_port(self, port: int) -> int:
         """Return the port of `get_bootstrap_server`. Raises InvalidArgumentError if `port` is not Kafka's port."""
         if int(port) != self.port:
-            raise InvalidArgumentError("this broker has one port only", found=str(port), expected=str(self.port))
+            raise InvalidArgumentError("the broker has only one port", found=str(port), expected=str(self.port))
         return self.broker.port
 
     # --- its configuration, before it starts

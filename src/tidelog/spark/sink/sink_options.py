@@ -218,7 +218,7 @@ def _timeout_ms(given: Mapping[str, str]) -> int:
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"option {option}: {error}") from None
     if not 0 < timeout_ms < 2**31:
-        raise InvalidArgumentError(f"option {option}: 1 ms to 24 days expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected 1 ms to 24 days, found {text!r}")
     return timeout_ms
 
 
@@ -246,7 +246,7 @@ def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> 
     option, text = _given(given, option)
     chosen = choices[0] if text is None else text.lower()
     if chosen not in choices:
-        raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected {' or '.join(choices)}, found {text!r}")
     return chosen
 
 
@@ -255,5 +255,5 @@ def _number(given: Mapping[str, str], option: str, default: int) -> int:
     if text is None:
         return default
     if not _NUMBER.fullmatch(text) or not 0 < int(text) < 2**31:
-        raise InvalidArgumentError(f"option {option}: a positive number expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected a positive number, found {text!r}")
     return int(text)

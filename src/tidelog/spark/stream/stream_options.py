@@ -81,7 +81,7 @@ def _size(given: Mapping[str, str], option: str) -> int | None:
     match = _SIZE.fullmatch(text)
     size_bytes = 0 if match is None else int(match[1]) << {"k": 10, "m": 20, "g": 30, "t": 40}.get(match[2] or "", 0)
     if not size_bytes:
-        raise InvalidArgumentError(f"option {option}: bytes expected, e.g. 512m or 1g, or unlimited, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected a number of bytes, e.g. 512m or 1g, or unlimited; found {text!r}")
     return size_bytes
 
 
