@@ -88,7 +88,7 @@ def test_what_only_a_container_has() -> None:
     with KafkaContainer() as kafka:
         with pytest.raises(InvalidArgumentError, match="the broker has only one port"):
             kafka.get_exposed_port(2181)
-        with pytest.raises(InvalidArgumentError, match="is running"):
+        with pytest.raises(InvalidArgumentError, match="is already running"):
             kafka.start()
 
 
