@@ -127,7 +127,7 @@ class LogDir:
             self.__dict__.pop(cached, None)
 
     def release(self, most: int) -> None:
-        """Close all open files. If logs are cached, keep at most `most` of them."""
+        """Close all open files. If more than `most` logs are cached, drop them."""
         self.close()
 
     def close(self) -> None:

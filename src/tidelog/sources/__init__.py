@@ -1,4 +1,4 @@
-"""Folders and brokers as sources: exact time or offset ranges of one or many partitions, planned, split, read as Arrow.
+"""Reads exact time or offset ranges of one or many partitions from folders and brokers as Arrow, in parallel if needed.
 
 `tidelog.scan` is the entry point (`stream`). Behind it:
 

@@ -49,7 +49,7 @@ _WORST = (CatchUp.NEVER, CatchUp.UNKNOWN, CatchUp.IN, CatchUp.AT_END)
 
 
 class LagTask(NamedTuple):
-    """A source, and the groups of it that are measured together."""
+    """A source, and which of its groups are measured together."""
 
     place: str
     bundle: GroupBundle

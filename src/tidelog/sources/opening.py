@@ -33,7 +33,7 @@ Address: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A row of the table."""
+    """A kind of source, which is a row of `KINDS`."""
 
     name: str
     """The kind's name in messages."""
