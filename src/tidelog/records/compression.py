@@ -2,9 +2,11 @@
 
 What Tidelog writes, as Kafka does, and what it can also read::
 
-    codec written also read gzip one member, zlib level 6 several members snappy xerial frame: 16-byte header, 32 KiB raw blocks
-    one raw snappy block without a frame lz4 frame of independent 64 KiB blocks, no checksums any LZ4 frame; for message format v0
-    any header checksum zstd one streamed frame, level 3 (v2 batches only) several frames
+    codec   written                                            also read
+    gzip    one member, zlib level 6                           several members
+    snappy  xerial frame: 16-byte header, 32 KiB raw blocks    one raw snappy block without a frame
+    lz4     frame of independent 64 KiB blocks, no checksums   any LZ4 frame; for message format v0 any header checksum
+    zstd    one streamed frame, level 3 (v2 batches only)      several frames
 
 Frames have Kafka's layout, byte for byte. The content of blocks depends on the libraries: gzip, lz4 and (since zstd 1.5.7) zstd
 produce the same bytes as Kafka's Java libraries. snappy mostly does, and its output is equally valid.

@@ -1,8 +1,10 @@
 """Converts records between message formats, codecs and timestamp types.
 
-    who from → to the records' times lost a leader, appending any → the topic's format and codec kept; LogAppendTime: nothing, or
-    it is refused deltas in v2 kept a leader, old fetchers newer → an older format, same codec kept, type kept control batches,
-    headers, producers
+    who                         from → to                           the records' times      lost
+    a leader, appending         any → the topic's format and codec  kept; LogAppendTime:    nothing, or it is refused
+                                                                    deltas in v2 kept
+    a leader, old fetchers      newer → an older format, same codec kept, type kept         control batches, headers,
+                                                                                            producers
 
 `rebuild` builds the batch (or the messages) from records, byte for byte as Kafka 3.9.1 does. `recompress` is for a v2 batch whose
 records need no change: it compresses them with a different codec and does not check them. `down_convert` is for old fetchers:

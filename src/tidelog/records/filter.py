@@ -1,17 +1,21 @@
 """Removes records from batches, and writes the remaining records byte for byte as Kafka's cleaner does (spec §15, KIP-534).
 
-    the filter's decision for a batch and for its records what is written DELETE not called nothing DELETE_EMPTY or RETAIN_EMPTY
-    all kept the batch unchanged, unless it needs a delete horizon DELETE_EMPTY or RETAIN_EMPTY some kept a new batch with the
-    kept records DELETE_EMPTY none kept nothing RETAIN_EMPTY none kept the batch's header, for the producer's last sequence
+    the filter's decision for a batch       and for its records     what is written
+    DELETE                                  not called              nothing
+    DELETE_EMPTY or RETAIN_EMPTY            all kept                the batch unchanged, unless it needs a delete horizon
+    DELETE_EMPTY or RETAIN_EMPTY            some kept               a new batch with the kept records
+    DELETE_EMPTY                            none kept               nothing
+    RETAIN_EMPTY                            none kept               the batch's header, for the producer's last sequence
 
 A new v2 batch has the old batch's base and last offset, producer, leader epoch, codec and timestamp type; record offsets do not
 change. The base timestamp is the first remaining record's timestamp, and the max timestamp is the largest of the remaining
 records'. With LogAppendTime both are the append time, and the producers' timestamps are lost. A v0 or v1 wrapper gets the offsets
 of the remaining records.
 
-Delete horizon A tombstone must be kept until every consumer has had time to read it. So a batch that keeps a tombstone, or the
-    marker of a transaction without remaining records, gets a delete horizon: the time from which these may be removed. The
-    horizon replaces the base timestamp (attributes bit 6), and all deltas are relative to it. It is set once and never changed.
+Delete horizon
+    A tombstone must be kept until every consumer has had time to read it. So a batch that keeps a tombstone, or the marker of a
+    transaction without remaining records, gets a delete horizon: the time from which these may be removed. The horizon replaces
+    the base timestamp (attributes bit 6), and all deltas are relative to it. It is set once and never changed.
 
 Unlike in Kafka's cleaner, checksums are verified: a rewritten batch gets a new checksum, which must not hide damage.
 

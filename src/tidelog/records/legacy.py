@@ -1,7 +1,10 @@
 """Batches of message formats v0 and v1: single messages, and wrapper messages that contain a compressed message set.
 
-    wrapper v0 v1 offsets inside absolute 0, 1, 2... relative to the first, gaps kept its own offset the last offset inside the
-    last offset inside its timestamp none the largest timestamp inside, or the append time timestamps inside none the producers'
+    wrapper            v0                        v1
+    offsets inside     absolute                  0, 1, 2... relative to the first, gaps kept
+    its own offset     the last offset inside    the last offset inside
+    its timestamp      none                      the largest timestamp inside, or the append time
+    timestamps inside  none                      the producers'
 
 Kafka no longer writes these formats, but topics with them must be readable, and tests build them as old clients do.
 `split_messages` and `read_message` parse a set one message at a time, for a leader that checks each message. `scanner` reads in

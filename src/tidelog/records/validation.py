@@ -1,12 +1,15 @@
 """Checks the records that a leader receives, and assigns offsets and timestamps (spec §11).
 
-    the batch is and the topic has what is done v2, or a v1 wrapper with offsets 0, 1, 2... inside this format, this codec patched
-    in the caller's buffer v0 or v1, uncompressed: each message a batch this format, no codec patched in the caller's buffer
-    anything else any format and codec rebuilt in new bytes (`conversion`)
+    the batch is                                             and the topic has         what is done
+    v2, or a v1 wrapper with offsets 0, 1, 2... inside       this format, this codec   patched in the caller's buffer
+    v0 or v1, uncompressed: each message a batch             this format, no codec     patched in the caller's buffer
+    any other combination of the two                                                   rebuilt in new bytes (`conversion`)
 
-    patched CreateTime LogAppendTime v0 offset offset v1, v1 wrapper offset, type offset, type, timestamp v2 base offset, epoch,
-    max timestamp base offset, epoch, type, max timestamp if it is not the records' largest (the deltas still hold the producer's
-    times)
+    patched                   CreateTime                              LogAppendTime
+    v0                        offset                                  offset
+    v1, v1 wrapper            offset, type                            offset, type, timestamp
+    v2                        base offset, epoch, max timestamp       base offset, epoch, type, max timestamp
+                              if it is not the records' largest       (the deltas still hold the producer's times)
 
 Refused, with the buffer unchanged::
 

@@ -8,9 +8,11 @@
 
 The driver's transaction for a micro-batch::
 
-    InitProducerId(transactional id) fences any other running driver, aborts a dead driver's transaction OffsetFetch(group,
-    stable) if (query, batch) was committed before, this is a replay: stop here Produce ... sends the batches spooled by the tasks
-    TxnOffsetCommit(group) commits (query, batch), in the metadata of partition 0 of each written topic EndTxn(commit)
+    InitProducerId(transactional id)     fences any other running driver, aborts a dead driver's transaction
+    OffsetFetch(group, stable)           if (query, batch) was committed before, this is a replay: stop here
+    Produce ...                          sends the batches spooled by the tasks
+    TxnOffsetCommit(group)               commits (query, batch), in the metadata of partition 0 of each written topic
+    EndTxn(commit)
 
 If a transaction is open longer than its timeout, the broker aborts it and fences its producer. Spark would then repeat that
 micro-batch forever. So the requested timeout grows with the bytes to be sent (`SLOW_BYTES_PER_S`), up to the brokers'
