@@ -2,8 +2,8 @@
 
 A task writes nothing to the target, so it may fail, be retried or run twice. Only the driver's commit counts.
 
-    file: the batches, one after the other, in the wire format, and nothing else; the index is in the commit message name:
-    tidelog-spool-<writer>-<epoch>-<random>.batches; in a batch write, <epoch> is `batch`
+    file: the batches, one after the other, in the wire format, and nothing else; the index is in the commit message
+    name: tidelog-spool-<writer>-<epoch>-<random>.batches; in a batch write, <epoch> is `batch`
 
 The folder is `spoolDir`, to which tasks and driver must both have access. The default is the machine's folder for temporary
 files, which suffices on a single machine. A file is removed after its commit or abort. The query's next commit removes files of a
