@@ -194,7 +194,7 @@ def test_groups_come_with_their_positions_at_any_time(tmp_path: Path) -> None:
                     capture.take()
         capture.source.close()
         refused = run("groups", "list", broker.bootstrap_servers, "--at", NOON)
-        assert "brokers report only the groups' current offsets" in refused.stderr
+        assert "brokers report only the current offsets of groups" in refused.stderr
 
     def position(place: Path, *options: object) -> list[int]:
         described = run_ok("groups", "describe", place, "readers", *options, "--json").stdout

@@ -86,9 +86,9 @@ def test_what_only_a_container_has() -> None:
     with pytest.raises(InvalidArgumentError, match=r"num\.partition"):
         KafkaContainer().with_env("KAFKA_NUM_PARTITION", 3).start()
     with KafkaContainer() as kafka:
-        with pytest.raises(InvalidArgumentError, match="this broker has one port only"):
+        with pytest.raises(InvalidArgumentError, match="the broker has only one port"):
             kafka.get_exposed_port(2181)
-        with pytest.raises(InvalidArgumentError, match="is running"):
+        with pytest.raises(InvalidArgumentError, match="is already running"):
             kafka.start()
 
 

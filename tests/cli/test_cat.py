@@ -124,7 +124,7 @@ def test_records_without_timestamp_are_outside_a_bound_and_counted() -> None:
     assert without > 0
     assert everything.notes == []
     assert len(ran.json_lines) == len(everything.json_lines) - without
-    assert ran.notes == [f"note: {without} records without timestamp left out: a time bound cannot place them"]
+    assert ran.notes == [f"note: {without} records without a timestamp left out, because the scan has a time bound"]
 
 
 def with_high_watermark(tmp_path: Path, high_watermark: int) -> Path:

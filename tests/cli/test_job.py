@@ -101,7 +101,7 @@ def test_careless_use(tmp_path: Path) -> None:
 
 def test_a_master_beside_spark_submits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    assert "has set the master: leave it out" in run("job", "verify", KAFKA_3, "--master", "local[1]").error
+    assert "sets the master: leave the option out" in run("job", "verify", KAFKA_3, "--master", "local[1]").error
 
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,9 +129,9 @@ def test_common_options_are_documented() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["lookup", KAFKA_3, "none.csv"], "no such file of questions"),
-        (["lookup", KAFKA_3, "questions.txt"], "unknown file format of the questions"),
-        (["lookup", KAFKA_3, "questions.csv"], "the questions have no column 'timestamp'"),
+        (["lookup", KAFKA_3, "none.csv"], "the file of questions does not exist"),
+        (["lookup", KAFKA_3, "questions.txt"], "the questions are in an unknown file format"),
+        (["lookup", KAFKA_3, "questions.csv"], "the questions lack the column 'timestamp'"),
         (["lookup", KAFKA_3, "questions.parquet"], "not a Parquet file"),
         (["migrate", KAFKA_3, "."], "the new folder already exists and is not empty"),
         *((["migrate", KAFKA_3, "new", "--topic", "nope"], "no topic 'nope'"),),

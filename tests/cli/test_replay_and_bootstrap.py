@@ -46,7 +46,7 @@ def test_a_cut_of_something_else(folder: Path, tmp_path: Path) -> None:
     take_cut(folder, [TOPIC]).save(tmp_path / "cut")
     result = run("job", "bootstrap", folder, "--subscribe", "another", "--cut", tmp_path / "cut")
     assert result.exit_code == 1
-    assert f"the file has another cut: found {TOPIC} of {folder} from the start" in result.stderr
+    assert f"the file has a different cut: found {TOPIC} of {folder} from the start" in result.stderr
     assert result.stdout == ""
 
 

@@ -223,5 +223,5 @@ def test_a_segment_under_a_name_that_is_not_its_own(tmp_path: Path, by: int) -> 
         path.rename(path.with_name(path.name.replace(f"{number:020}", f"{number + by:020}")))
     ran = run("retention", tmp_path, "t", clock=clock)
     assert ran.exit_code == 1
-    assert ("a segment's name does not fit its batches" if by > 0 else "offset is too high for its segment") in ran.error
+    assert ("a segment's name does not match its batches" if by > 0 else "offset is too high for its segment") in ran.error
     assert str(folder) in ran.error

@@ -120,7 +120,7 @@ def test_standard_input(folder: Path) -> None:
         (["select 1; select 2", "-o", "x.csv"], 2, "tidelog: --output takes one result"),
         (["create view x as select 1", "-o", "x.csv"], 2, "tidelog: the last statement has no result to write."),
         (["select 1", "--json", "--format", "csv"], 2, "tidelog: --json and csv cannot be combined."),
-        (["select 1", "--decode", "jsn"], 1, "tidelog: no such format: jsn"),
+        (["select 1", "--decode", "jsn"], 1, "tidelog: unknown format: jsn"),
         (["select 1", "--tz", "Europe/Berln"], 2, "tidelog: "),
     ],
 )

@@ -111,8 +111,8 @@ def test_offsets_that_are_not_there_are_told(golden: dict[str, str], caplog: pyt
         table = tidelog.scan(golden["kafka-3.9.1"], "deleted-prefix", offsets={0: (0, 10_000)}).read_all()
     assert table.num_rows == 267
     assert [message.split(": ")[1].split(" ")[0] for message in caplog.messages] == ["offsets", "offsets"]
-    assert "are gone" in caplog.messages[0]
-    assert "are not in the range" in caplog.messages[1]
+    assert "no longer exist" in caplog.messages[0]
+    assert "are past the end of the readable range" in caplog.messages[1]
 
 
 def test_errors_come_at_once(golden: dict[str, str]) -> None:

@@ -36,7 +36,7 @@ from tidelog.testing import Broker
 Truths = dict[TopicPartition, PartitionTruth]
 
 CLOCK = ManualClock(1_700_000_000_000 + 400 * 24 * 3600 * 1000)
-HARMLESS = ("without timestamp", "left out: a time bound cannot place them", "the configuration of", "digits alone")
+HARMLESS = ("without a timestamp left out", "because the scan has a time bound", "the configuration of", "digits alone")
 """What a sound folder has said of it, too."""
 RESOLVED = " ms, "
 

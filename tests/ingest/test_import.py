@@ -311,8 +311,8 @@ def test_what_was_taken_for_granted_is_noted(tmp_path: Path) -> None:
     for number, (content, words) in enumerate(
         [
             ("when\n5\n7\n", "the smallest is 5 (1970-01-01T00:00:00.005Z)"),
-            ("when\n2013-07-10T10:00:00\n", "times without a zone are taken as UTC"),
-            ("when\n2013-07-10T10:00:00Z\n2013-07-10T10:00\n", "times without a zone are taken as UTC"),
+            ("when\n2013-07-10T10:00:00\n", "times without a time zone are interpreted as UTC"),
+            ("when\n2013-07-10T10:00:00Z\n2013-07-10T10:00\n", "times without a time zone are interpreted as UTC"),
         ]
     ):
         file.write_text(content)
@@ -363,7 +363,7 @@ CHANGES = {
     "grown": (lambda path: path.write_bytes(path.read_bytes() + b"\n"), "size changed"),
     "replaced": (replace, "replaced"),
     "written": (write_again, "written to"),
-    "gone": (Path.unlink, "vanished"),
+    "gone": (Path.unlink, "deleted"),
 }
 
 

@@ -135,9 +135,9 @@ def test_csv_only_wanted_columns_are_read(tmp_path: Path) -> None:
     [
         ("", "Empty CSV"),
         ("t,a\n1,2\n2\n", "Expected 2 columns"),
-        (b"t,a\n1,\xff\n", "'a' holds text that is not UTF-8"),
+        (b"t,a\n1,\xff\n", "'a' has text that is not UTF-8"),
         ("x,a\n1,2\n", "there is no column 't'"),
-        ("t,t\n1,2\n", "2 columns are called 't'"),
+        ("t,t\n1,2\n", "2 columns are named 't'"),
     ],
 )
 def test_csv_errors(content: str | bytes, message: str, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_csv_misfit_in_a_file_of_which_some_columns_are_read(tmp_path: Path, mon
 
 @pytest.mark.parametrize("delimiter", ["", "::", '"', "\n", "\r", "é"])
 def test_csv_delimiters_that_cannot_be(delimiter: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="a delimiter is one ASCII character"):
+    with pytest.raises(InvalidArgumentError, match="the delimiter must be one ASCII character"):
         rows(save(tmp_path, "a.csv", "t,a\n"), delimiter=delimiter)
 
 
@@ -328,7 +328,7 @@ def test_formats_by_ending(tmp_path: Path) -> None:
     assert format_of(Path("a.CSV")) == "csv"
     assert format_of(Path("a.b.jsonl.gz")) == "jsonl"
     assert format_of(Path("a.pq")) == "parquet"
-    with pytest.raises(InvalidArgumentError, match="extension does not say"):
+    with pytest.raises(InvalidArgumentError, match="cannot be determined from its extension"):
         format_of(Path("a.txt"))
     with pytest.raises(InvalidArgumentError, match="unknown file format"):
         open_source(tmp_path / "a.csv", T, "xml")

@@ -172,7 +172,7 @@ def check_replaced(address: str, options: dict[str, str], put: Callable[[str, by
     with ReadOnlyFile(path) as file:
         assert file.read(0, 8) == bytes(8)
         put("live/t-0/0.log", b"?" * 200_000)
-        with pytest.raises(SegmentChangedError, match="replaced"):
+        with pytest.raises(SegmentChangedError, match="overwritten"):
             file.read(100_000, 8)
 
 

@@ -37,12 +37,12 @@ class ArrowStore:
             with self._filesystem.open_input_file(path) as file:
                 now = self._filesystem.get_file_info(path)
                 if now.type != fs.FileType.File or _facts(now) != facts:
-                    raise SegmentChangedError("an object was replaced by another", path=at)
+                    raise SegmentChangedError("an object was overwritten while it was being read", path=at)
                 data = memoryview(file.read_at(end - start, start))
         except SegmentChangedError:
             raise
         except FileNotFoundError:
-            raise SegmentChangedError("an object is gone", path=at) from None
+            raise SegmentChangedError("an object has been deleted", path=at) from None
         except OSError as error:
             raise StorageError(f"cannot read an object: {error}", path=at, position=start) from error
         if len(data) != end - start:

@@ -67,6 +67,6 @@ def test_an_answer_that_a_wrong_index_changes_has_a_note(tmp_path: Path, caplog:
                     is_right = rows == [offset for offset, time in records if time >= start]
                 if not is_right:
                     notes = " ".join(record.getMessage() for record in caplog.records)
-                    assert "would fetch the log from its storage: from here on time index entries" in notes, (seed, what)
+                    assert "would fetch the whole log from remote storage: from here on time index entries" in notes, (seed, what)
                     believed.add(what)
     assert believed == {"find", "rows"}

@@ -39,7 +39,7 @@ class Memory:
     def read(self, key: str, facts: ObjectFacts, start: int, end: int) -> memoryview:
         self.reads.append((key, start, end))
         if key not in self.objects or facts.tag != str(hash(self.objects[key])):
-            raise SegmentChangedError("an object was replaced by another", path=key)
+            raise SegmentChangedError("an object was overwritten while it was being read", path=key)
         assert 0 <= start < end <= facts.size_bytes
         return memoryview(self.objects[key])[start:end]
 
@@ -147,7 +147,7 @@ def test_an_object_that_changed_or_vanished_is_an_error() -> None:
     handle = (bucket(store) / "p-0" / "0.log").open_handle()
     handle.read(0, 10)
     store.objects["p-0/0.log"] = DATA[:-1] + b"?"
-    with pytest.raises(SegmentChangedError, match="replaced"):
+    with pytest.raises(SegmentChangedError, match="overwritten"):
         handle.read(2_000_000, 10)
 
 

@@ -70,7 +70,7 @@ def test_a_profile_gives_keys_region_and_endpoint(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     assert settings("s3://bucket")["access_key_id"] == "of the environment"
     assert settings(with_options("s3://bucket", {"profile": "lab"})) == expected
-    with pytest.raises(AuthenticationError, match="no such AWS profile: found 'other'"):
+    with pytest.raises(AuthenticationError, match="the AWS profile does not exist: found 'other'"):
         settings(with_options("s3://bucket", {"profile": "other"}))
 
 
@@ -116,7 +116,11 @@ def test_mistakes_name_the_option_and_never_its_value() -> None:
 @pytest.mark.parametrize(
     ("address", "options", "said"),
     [
-        ("s3://bucket", {"access_key_id": "k", "secret_access_key": f"{SECRET}\nx"}, "secret_access_key has characters"),
+        (
+            "s3://bucket",
+            {"access_key_id": "k", "secret_access_key": f"{SECRET}\nx"},
+            "secret_access_key has unprintable characters",
+        ),
         ("s3://bucket", {"access_key_id": "k"}, "Missing SecretAccessKey"),
         ("az://container", {"account_key": SECRET}, "Account must be specified"),
         ("az://c@account", {"account_key": f"{SECRET}!"}, "Invalid Access Key"),

@@ -164,7 +164,7 @@ def test_a_segment_that_is_not_that_of_the_summary_is_an_error_where_it_is_read(
         facts = decode_summary(bucket.objects[key])
         bucket.objects[key] = encode_summary([facts[0], facts[1]._replace(last_crc=1), *facts[2:]])
         with pytest.raises(
-            SegmentChangedError, match=r"segments\.summary in this folder describes another segment: remove segments\.summary"
+            SegmentChangedError, match=r"segments\.summary in this folder describes a different segment: remove segments\.summary"
         ):
             rows(address(), 0, SEGMENTS * PER_SEGMENT * 1000)
 
@@ -235,7 +235,7 @@ def test_a_summary_that_is_not_of_the_logs_is_not_believed(plain: Path, change: 
         assert len(rows(address(), 0, time * 10)) == SEGMENTS * PER_SEGMENT
     notes = " ".join(record.getMessage() for record in caplog.records)
     assert ("a summary of segments is damaged" in notes) == (change == "damaged")
-    assert ("describes another log" in notes) == (change == "replaced")
+    assert ("describes a different log" in notes) == (change == "replaced")
 
 
 def test_index_verify_compares_the_summary_with_the_logs(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_lying_time_index(
         assert found[:2] == (LATE, LATE_MS)
         assert "trusted" not in notes
     else:
-        assert "checking every batch's time would fetch the log from its storage" in notes
+        assert "checking every batch's timestamp would fetch the whole log from remote storage" in notes
         assert "tidelog index verify" in notes
         assert "tidelog index rebuild --time-map" in notes
     assert sum(end - start for key, start, end in store.reads if key.endswith(".log")) < 1_000_000

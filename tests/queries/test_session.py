@@ -316,5 +316,5 @@ def test_every_use_of_brokers_has_the_client_configuration(data_dir: Path) -> No
         with Session(address, config=config) as session:
             (statement,) = session.statements("EXPLAIN SELECT value FROM orders")
             assert "reads orders: value" in explained(session, statement)
-    with pytest.raises(InvalidArgumentError, match="config is for brokers and object storage: found a data folder"):
+    with pytest.raises(InvalidArgumentError, match="config applies only to brokers and object storage: found a data folder"):
         tidelog.sql("SELECT 1", data_dir, config=config)

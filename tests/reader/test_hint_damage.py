@@ -200,7 +200,7 @@ class TestTwoLiesThatAgree:
         monkeypatch.setattr(log.segments[0].head, "largest_before", lambda position: None)
         assert finds(log, [8, 8]) == [(5, 12)] * 2
         (note,) = [record.getMessage() for record in caplog.records]
-        assert "the log is too large to check every batch's time" in note
+        assert "the log is too large to check every batch's timestamp" in note
 
 
 def test_an_index_of_another_state_of_a_log_of_many_batches(tmp_path: Path) -> None:

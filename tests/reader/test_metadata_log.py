@@ -192,7 +192,7 @@ def test_a_tail_may_be_torn_inside_its_offset(tmp_path: Path, caplog: pytest.Log
             assert (log.end_offset, log.torn_bytes) == (first + 4, 0)
         else:
             assert (log.end_offset, log.torn_bytes, value_of(tmp_path)) == (first + 3, torn, str(first + 2))
-            assert "has lost the beginning of its offset" in caplog.text
+            assert "has lost the first bytes of its offset" in caplog.text
     for other in (1, first + 77):
         path.write_bytes(data[: len(data) - torn] + other.to_bytes(8, "big") + data[len(data) - torn + 8 :])
         with pytest.raises(CorruptDataError, match="damaged at offset"):

@@ -314,7 +314,7 @@ def test_files_of_another_log_after_a_clean_end(
     with LogDir(folder).log("v2-none-ct", 0) as log:
         found = log.missing()
     assert [(one.first_offset, one.kind) for one in found] == ([] if taken is None else [(900, "end")])
-    assert (f"{name}: is of another log" in caplog.text) == (taken is None)
+    assert (f"{name}: belongs to a different log" in caplog.text) == (taken is None)
 
 
 def test_a_lost_end_after_a_clean_end_is_missing(tmp_path: Path) -> None:

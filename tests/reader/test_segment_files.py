@@ -56,7 +56,7 @@ def test_a_link_that_leads_nowhere(folder: Path, tmp_path: Path) -> None:
     last = last_of(folder)
     last.rename(tmp_path / "moved.log")
     last.symlink_to(tmp_path / "elsewhere.log")
-    with pytest.raises(StorageError, match="a link to a segment that is not there"):
+    with pytest.raises(StorageError, match="the link to a segment is dangling"):
         Log.open(folder)
     last.unlink()
     last.symlink_to(tmp_path / "moved.log")

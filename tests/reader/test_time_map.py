@@ -571,7 +571,7 @@ class TestAgreement:
         assert len(batches[39]) == len(in_order(40)[39])
         path.write_bytes(b"".join(batches))
         assert find(path) is None
-        assert len(told) == 1 and "another batch at byte" in told[0]
+        assert len(told) == 1 and "a different batch at byte" in told[0]
 
     @pytest.mark.parametrize("removed", [0, 1, 20, 38, 39])
     def test_a_compacted_segment(self, path: Path, removed: int, told: list[str]) -> None:
@@ -602,7 +602,7 @@ class TestAgreement:
         other = log_of(tmp_path, *in_order(40, first=100), base_offset=300)
         shutil.copy(time_map_path(path), time_map_path(other))
         assert find(other) is None
-        assert len(told) == 1 and "another segment (found base offset 0)" in told[0]
+        assert len(told) == 1 and "a different segment (found base offset 0)" in told[0]
 
     @pytest.mark.parametrize("content", [b"", b"x", bytes(500), b"tidemap\0" + bytes(300)])
     def test_a_damaged_map(self, path: Path, content: bytes, told: list[str]) -> None:

@@ -269,13 +269,13 @@ class TestAborted:
             ([(7, 0, 5), (7, 6, 7)], "has a different first offset (0)"),
             ([(7, 3, 5), (7, 6, 7)], "has a different first offset (3)"),
             ([(7, 2, 5), (7, 2, 7)], "has a different first offset (2)"),
-            ([(7, 2, 5), (8, 6, 7)], "has no marker (7)"),
-            ([(7, 0, 1), (7, 2, 5), (7, 6, 7)], "was committed (1)"),
+            ([(7, 2, 5), (8, 6, 7)], "has no ABORT marker in the log (7)"),
+            ([(7, 0, 1), (7, 2, 5), (7, 6, 7)], "lists a committed transaction as aborted (1)"),
             ([(7, 2, 5), (7, 6, 7), (9, 8, 8)], None),
             ([(7, 2, 5), (7, 6, 7), (9, 0, 8)], None),
-            ([(7, 2, 5), (7, 6, 7), (7, 2, 8)], "has no marker (8)"),
-            ([(7, 2, 5), (7, 6, 7), (10, 8, 9)], "has no marker (9)"),
-            ([(7, 2, 5), (7, 6, 7), (11, 8, 10)], "has no marker (10)"),
+            ([(7, 2, 5), (7, 6, 7), (7, 2, 8)], "has no ABORT marker in the log (8)"),
+            ([(7, 2, 5), (7, 6, 7), (10, 8, 9)], "has no ABORT marker in the log (9)"),
+            ([(7, 2, 5), (7, 6, 7), (11, 8, 10)], "has no ABORT marker in the log (10)"),
         ],
     )
     def test_what_an_index_may_say(

@@ -128,7 +128,7 @@ def test_invalid_record_size() -> None:
     """DefaultRecordBatchTest.testInvalidRecordSize: a length field below the least is corruption, said with its place."""
     batch = build_batch_v2(simple_records())
     batch[8:12] = struct.pack(">i", 10)
-    with pytest.raises(CorruptBatchError, match=r"length too small: found 10, expected at least 14 \(a\.log at byte 77\)"):
+    with pytest.raises(CorruptBatchError, match=r"length is too small: found 10, expected at least 14 \(a\.log at byte 77\)"):
         read_header(batch, 0, 77, "a.log")
 
 
@@ -267,7 +267,7 @@ def test_a_batch_smaller_than_its_header_is_corrupt() -> None:
     """Spec §10.1: 14 is enough for a v0 message, not for a v2 batch."""
     batch = build_batch_v2(simple_records())
     batch[8:12] = struct.pack(">i", 48)
-    with pytest.raises(CorruptBatchError, match="magic 2 too small: found 60"):
+    with pytest.raises(CorruptBatchError, match="too small for magic 2: found 60"):
         read_header(batch)
 
 

@@ -296,7 +296,7 @@ def test_a_bad_batch_leaves_the_rows_as_they_were() -> None:
     ):
         with pytest.raises(error, match=r"\(a\.log at byte \d+\)"):
             columns.add(header_of(batch), batch, path="a.log")
-    with pytest.raises(CorruptBatchError, match="cut off"):
+    with pytest.raises(CorruptBatchError, match="truncated"):
         columns.add(header_of(good), good[:-1])
     assert columns.rows == 5
     columns.add(header_of(good), good)

@@ -225,7 +225,7 @@ class TestInside:
         inside = encode_message(magic, 0, NOW, b"k", b"v") + encode_message(other, 1, NOW, b"k", b"v")
         data = encode_message(magic, 1, NOW, None, bytes(compress(codec, inside, magic=magic)), codec=codec)
         error = refusal(data, RecordValidationError, magic=magic)
-        assert error.record_errors == (RecordError(1, f"message format v{other} inside of v{magic}"),)
+        assert error.record_errors == (RecordError(1, f"a message of format v{other} is inside a wrapper of format v{magic}"),)
 
     @pytest.mark.parametrize("magic", [0, 1])
     @pytest.mark.parametrize("codec", LEGACY_CODECS[1:])
@@ -241,7 +241,7 @@ class TestInside:
         """A codec's mark on a message inside."""
         inside = encode_message(magic, 0, NOW, b"k", b"v", codec=Codec.GZIP)
         data = encode_message(magic, 0, NOW, None, bytes(compress(Codec.LZ4, inside, magic=magic)), codec=Codec.LZ4)
-        refusal(data, InvalidRecordError, "compressed message inside", magic=magic)
+        refusal(data, InvalidRecordError, "compressed message is inside", magic=magic)
 
     @pytest.mark.parametrize("magic", [0, 1])
     @pytest.mark.parametrize("cut", [1, 30, None])
@@ -250,14 +250,14 @@ class TestInside:
         message = encode_message(magic, 0, NOW, b"k", b"v" * 30)
         inside = message + message[:cut] if cut else b""
         data = encode_message(magic, 0, NOW, None, bytes(compress(Codec.GZIP, inside)), codec=Codec.GZIP)
-        refusal(data, InvalidRecordError, "cut off|size|empty", magic=magic)
+        refusal(data, InvalidRecordError, "truncated|cut off|size|empty", magic=magic)
 
     @pytest.mark.parametrize(("at", "name"), [(26, "key"), (33, "value")])
     def test_lengths_beyond_the_message(self, at: int, name: str) -> None:
         """A key or a value that is longer than its message, under a right checksum."""
         message = bytearray(encode_message(1, 0, NOW, b"key", b"value"))
         struct.pack_into(">i", message, at, 100)
-        refusal(with_right_crc(message), InvalidRecordError, f"{name} longer than its message", magic=1)
+        refusal(with_right_crc(message), InvalidRecordError, f"{name} is longer than its message", magic=1)
 
 
 class TestLogAppendTime:
@@ -496,7 +496,7 @@ class TestRecordErrors:
             "the earliest that message.timestamp.before.max.ms allows"
         )
         assert error.record_errors == tuple(RecordError(i, text) for i in range(3))
-        assert str(error) == f"record 0: {text} (and 2 more refused) (at byte 0)"
+        assert str(error) == f"record 0: {text} (and 2 more records were refused) (at byte 0)"
 
     @pytest.mark.parametrize(("magic", "codec"), FORMATS)
     def test_invalid_record_has_batch_index(self, magic: int, codec: Codec) -> None:
@@ -529,9 +529,9 @@ class TestRecordErrors:
         ]
         error = refusal(build_batch_v2(records), InvalidTimestampError, is_compacted=True, before_max_ms=1000)
         assert [(one.batch_index, one.message[:6]) for one in error.record_errors] == [
-            (0, "no key"),
+            (0, "it has"),
             (1, "timest"),
-            (2, "no key"),
+            (2, "it has"),
         ]
 
     def test_claimed_append_time_without_keys(self) -> None:
@@ -540,7 +540,7 @@ class TestRecordErrors:
         data = build_batch_v2(records, timestamp_type=LOG_APPEND_TIME, append_time=NOW)
         error = refusal(data, InvalidTimestampError, is_compacted=True, timestamp_type=LOG_APPEND_TIME)
         assert [one.message for one in error.record_errors] == [
-            "no key, which a compacted topic needs",
+            "it has no key, but the topic is compacted",
             "the producer set the timestamp type LogAppendTime",
         ]
 
@@ -623,7 +623,7 @@ class TestControlBatches:
     def test_producer_without_sequence(self) -> None:
         """A client's producer counts its records."""
         data = batch(2, producer=Producer(5, 0, -1))
-        refusal(data, InvalidRecordError, "producer 5 without a sequence")
+        refusal(data, InvalidRecordError, "producer 5 sent no sequence number")
         append(data, origin=AppendOrigin.COORDINATOR)
 
 

@@ -82,13 +82,13 @@ def test_schema_and_order_of_columns(builder: LogBuilder) -> None:
         ({"columns": ["offset", "colour"]}, "unknown column"),
         ({"columns": ["offset", "offset"]}, "twice"),
         ({"columns": "offset"}, "list of names"),
-        ({"columns": []}, "no columns"),
+        ({"columns": []}, "the list of columns is empty"),
         ({"isolation": "committed"}, "unknown isolation"),
         ({"until": "tomorrow"}, "unknown until"),
         ({"start": 5, "end": 4}, "before its start"),
         ({"start": "yesterday-ish"}, "not a time"),
         ({"partitions": 0}, "must be a list"),
-        ({"partitions": [0], "offsets": {1: (0, 1)}}, "that are not read"),
+        ({"partitions": [0], "offsets": {1: (0, 1)}}, "that this scan does not read"),
         ({"offsets": {0: (5, 3)}}, "partition 0 end at 3, before their start 5"),
         ({"batch_rows": 0}, "positive"),
     ],
@@ -139,8 +139,8 @@ def test_offsets_that_are_not_there_are_noted(tmp_path: Path) -> None:
     builder.close(log_start=4)
     found = plan(tmp_path, TOPIC, offsets={0: (1, 12)})
     assert found.notes == (
-        "orders-0: offsets [1, 4) are gone, the log starts at 4",
-        "orders-0: offsets [10, 12) are not in the range, which ends at 10",
+        "orders-0: offsets [1, 4) no longer exist: the log starts at 4",
+        "orders-0: offsets [10, 12) are past the end of the readable range, 10",
     )
     assert offsets(builder, offsets={0: (1, 12)}) == list(range(4, 10))
 
@@ -163,7 +163,7 @@ def test_records_without_timestamp(tmp_path: Path, caplog: pytest.LogCaptureFixt
         assert got == plain(expected(builder, **bounds))
         assert report.without_timestamp == 8
         assert [record.message for record in caplog.records] == [
-            "orders: 8 records without timestamp left out: a time bound cannot place them"
+            "orders: 8 records without a timestamp left out, because the scan has a time bound"
         ]
 
 
@@ -187,7 +187,7 @@ def test_past_the_high_watermark(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert report.above_high_watermark == 5
     assert [record.message for record in caplog.records] == [
         "orders-0: offsets [15, 20) lie past the high-watermark checkpoint",
-        "orders: 5 records at or past the high-watermark checkpoint delivered",
+        "orders: delivered 5 records at or past the high-watermark checkpoint",
     ]
     report = tidelog.ScanReport()
     assert offsets(builder, report=report, until="high_watermark") == list(range(15))

@@ -77,7 +77,7 @@ def test_what_is_no_folder_is_named(disks: list[Path], tmp_path: Path) -> None:
         tidelog.scan(disks, "nothing")
     several = LogDirs(disks)
     topic, partitions = next(iter(several.topics().items()))
-    with pytest.raises(UnknownTopicOrPartitionError, match=f"no partition 99 of topic '{topic}', only {partitions[0]}"):
+    with pytest.raises(UnknownTopicOrPartitionError, match=f"topic '{topic}' has no partition 99, only {partitions[0]}"):
         several.log(topic, 99)
 
 

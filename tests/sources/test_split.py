@@ -152,7 +152,7 @@ def test_a_shrunken_segment_is_an_error(builder: LogBuilder) -> None:
     splits = planned(builder, split_bytes=700).splits
     last = builder.logs()[-1]
     os.truncate(last, last.stat().st_size - 1)
-    with pytest.raises(SegmentChangedError, match="shrank"):
+    with pytest.raises(SegmentChangedError, match="truncated"):
         rows(splits)
 
 
@@ -210,7 +210,7 @@ def test_a_segment_replaced_while_it_is_read_is_an_error(builder: LogBuilder, mo
     batches = read_split(split, ["offset"], batch_rows=5)
     assert next(batches).num_rows == 5
     os.truncate(split.path, 1500)
-    with pytest.raises(SegmentChangedError, match="shrank"):
+    with pytest.raises(SegmentChangedError, match="truncated"):
         list(batches)
 
 

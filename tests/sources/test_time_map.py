@@ -128,7 +128,7 @@ def test_a_copy_is_compared_and_said_so(builder: LogBuilder, tmp_path: Path, cap
     assert compared.size_bytes <= 2 * bound.size_bytes
     assert not bound.notes
     assert [note.split(":")[0] for note in compared.notes] == [f"{TOPIC}-0"]
-    assert "2 time maps were made of another copy" in compared.notes[0]
+    assert "2 time maps were made from a different copy" in compared.notes[0]
     # The last batch of the first segment's middle is another one now: that map alone is not used.
     log = copied / f"{TOPIC}-0" / builder.logs()[1].name
     data = bytearray(log.read_bytes())
@@ -250,7 +250,7 @@ def test_records_without_timestamp_are_counted_also_where_they_are_not_read(
     assert report.without_timestamp == 34
     assert report.blocks_read < found.blocks / 4
     assert [record.message for record in caplog.records] == [
-        "orders: 34 records without timestamp left out: a time bound cannot place them"
+        "orders: 34 records without a timestamp left out, because the scan has a time bound"
     ]
     # Of blocks that an offset bound cuts only a part counts: these are looked at.
     assert plan(tmp_path, TOPIC, start=bounds[0], end=bounds[1]).known.without_timestamp == 33

@@ -85,5 +85,5 @@ def test_taken_continued_verified_and_restored(
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     (found,) = {one.text.partition(":")[0] for one in verify_whole(spark, str(backup)).findings}
     assert found == "wrong checksum or size of an object"
-    with pytest.raises(InvalidArgumentError, match="one process"):
+    with pytest.raises(InvalidArgumentError, match="cannot be backed up by a job"):
         take_backup(spark, str(tmp_path / "source"), str(backup), Selection())

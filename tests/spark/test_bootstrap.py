@@ -126,7 +126,7 @@ def test_partitions_that_are_new_and_topics_that_are_others(broker: tidelog.Brok
     ensure_topics(client.cluster, {"grows": TopicShape(3)})
     assert stream_starts(cut) == {"grows": {"0": 0, "1": -2, "2": -2}}
     other = Cut(cut.source, None, 0, cut.starts, cut.cuts, {"grows": "11111111-0000-0000-0000-000000000000"})
-    with pytest.raises(InvalidArgumentError, match="topic grows was deleted and recreated since the cut"):
+    with pytest.raises(InvalidArgumentError, match="topic grows has been deleted and recreated since the cut"):
         other.stream_options()
 
 
@@ -150,7 +150,7 @@ def test_a_folders_cut(tmp_path: Path) -> None:
     with pytest.raises(OffsetOutOfRangeError, match="startingOffsets: offset"):
         history(cut)
 
-    with pytest.warns(IncompleteLogWarning, match="are in the files and are not read"):
+    with pytest.warns(IncompleteLogWarning, match="are in the files but are not read"):
         nothing = take_cut(tmp_path / "data", [TOPIC], NOON + 10_000, clock=CLOCK)
     assert history(nothing) == []
 
@@ -164,7 +164,7 @@ def test_a_cut_that_is_there_is_used(tmp_path: Path) -> None:
     assert is_new
     assert cut.start_ms == CLOCK.now_ms() - 3 * 86_400_000
     assert cut_at(str(tmp_path / "data"), [TOPIC], "-1d", path, clock=CLOCK) == (cut, False)
-    with pytest.raises(InvalidArgumentError, match="the file has another cut"):
+    with pytest.raises(InvalidArgumentError, match="the file has a different cut"):
         cut_at(str(tmp_path / "data"), ["another"], "-3d", path, clock=CLOCK)
     with pytest.raises(NotFoundError, match="no such cut"):
         Cut.load(tmp_path / "none")
@@ -194,5 +194,5 @@ def test_of_two_cuts_at_once_the_first_counts(tmp_path: Path, monkeypatch: pytes
 def test_options_that_the_cut_sets_are_refused() -> None:
     cut = Cut("folder", None, 0, {}, {})
     for name in ("startingOffsets", "endingTimestamp", "subscribe", "path", "startTime", "isolationLevel"):
-        with pytest.raises(InvalidArgumentError, match=f"option {name}: the cut sets it"):
+        with pytest.raises(InvalidArgumentError, match=f"option {name} is set by the cut"):
             cut.history(None, **{name: "1"})  # type: ignore[arg-type]

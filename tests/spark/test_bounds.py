@@ -77,7 +77,7 @@ def test_a_pattern_is_found_in_names_and_selects_no_internal_topics(caplog: pyte
 
 def test_assign_selects_partitions() -> None:
     assert selected(assign='{"two-partitions":[1]}') == [("two-partitions", 1)]
-    with pytest.raises(UnknownTopicOrPartitionError, match="no partition 2 of topic two-partitions: expected one of 0, 1"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="topic two-partitions has no partition 2: expected one of 0, 1"):
         selected(assign='{"two-partitions":[1,2]}')
 
 
@@ -103,7 +103,7 @@ def test_timestamps_become_the_offsets_that_kafka_answers() -> None:
 
 def test_no_match_is_an_error_or_the_end_at_the_start_and_the_end_at_the_end() -> None:
     later = BASE_MS * 2
-    with pytest.raises(NotFoundError, match=r"startingTimestamp: no record of empty-0 reaches .*Strategy=latest"):
+    with pytest.raises(NotFoundError, match=r"startingTimestamp: empty-0 has no record at or after .*Strategy=latest"):
         ranges(subscribe="empty", startingTimestamp=0)
     with pytest.raises(NotFoundError, match="option startingOffsetsByTimestamp"):
         ranges(subscribe="v2-none-ct", startingOffsetsByTimestamp=f'{{"v2-none-ct":{{"0":{later}}}}}')
@@ -118,9 +118,11 @@ def test_a_bound_by_time_needs_a_format_with_timestamps() -> None:
 
 
 def test_json_names_every_partition_that_is_read() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"startingOffsets must name every partition.*missing are two-partitions-1$"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"startingOffsets must name exactly the partitions.*missing: two-partitions-1"
+    ):
         ranges(subscribe="two-partitions", startingOffsets='{"two-partitions":{"0":5}}')
-    with pytest.raises(InvalidArgumentError, match="not read are empty-0"):
+    with pytest.raises(InvalidArgumentError, match="not read: empty-0"):
         ranges(subscribe="two-partitions", endingOffsets='{"two-partitions":{"0":5,"1":5},"empty":{"0":-1}}')
     both = ranges(subscribe="two-partitions", startingOffsets='{"two-partitions":{"0":5,"1":-2}}')
     assert both == {("two-partitions", 0): (5, None), ("two-partitions", 1): (None, None)}
@@ -129,7 +131,7 @@ def test_json_names_every_partition_that_is_read() -> None:
 def test_an_offset_outside_the_log_is_an_error_unless_loss_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
     below = {"subscribe": "deleted-prefix", "startingOffsets": '{"deleted-prefix":{"0":5}}'}
     with pytest.raises(
-        OffsetOutOfRangeError, match="offset 5 is outside deleted-prefix-0, which holds 333 to 600; failOnDataLoss"
+        OffsetOutOfRangeError, match=r"offset 5 is outside deleted-prefix-0, which holds 333 to 600; .*failOnDataLoss"
     ):
         ranges(**below)
     behind = {"subscribe": "deleted-prefix", "endingOffsets": '{"deleted-prefix":{"0":601}}'}

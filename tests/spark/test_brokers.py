@@ -77,9 +77,13 @@ def test_rows_are_the_folder_s(brokers: str, options: dict[str, Any]) -> None:
     [
         ({"subscribe": "nowhere"}, UnknownTopicOrPartitionError, "no topic 'nowhere'"),
         ({"assign": '{"two-partitions": [4]}'}, UnknownTopicOrPartitionError, "no partition 4"),
-        ({"subscribe": "two-partitions", "startingTimestamp": 10**15}, NotFoundError, "no record of two-partitions-0 reaches"),
+        (
+            {"subscribe": "two-partitions", "startingTimestamp": 10**15},
+            NotFoundError,
+            "two-partitions-0 has no record at or after",
+        ),
         ({"subscribe": "two-partitions", "startingOffsets": JSON % (7, 900)}, OffsetOutOfRangeError, "outside two-partitions-1"),
-        ({"subscribe": "two-partitions", "startingOffsets": '{"two-partitions": {"0": 1}}'}, InvalidArgumentError, "missing are"),
+        ({"subscribe": "two-partitions", "startingOffsets": '{"two-partitions": {"0": 1}}'}, InvalidArgumentError, "missing:"),
     ],
 )
 def test_errors_are_the_folder_s(brokers: str, options: dict[str, Any], error: type[TidelogError], said: str) -> None:
@@ -104,7 +108,7 @@ def test_what_names_brokers() -> None:
         ({"kafka.bootstrap.servers": "b:1", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
         ({"kafka.bootstrap.servers": "b:1", "timeMapDir": "/maps"}, "timeMapDir"),
         ({"path": "b:99999"}, "option path: no port"),
-        ({"kafka.bootstrap.servers": " "}, "path is missing"),
+        ({"kafka.bootstrap.servers": " "}, "no source is given"),
     ],
 )
 def test_what_is_refused(options: dict[str, str], said: str) -> None:

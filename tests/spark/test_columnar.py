@@ -131,7 +131,7 @@ def test_another_spark_leaves_rows(
     monkeypatch.setattr("tidelog.spark.columnar._warned", set())
     assert not read_columns(spark)
     assert not read_columns(spark)
-    assert caplog.text.count("not columns") == 1
+    assert caplog.text.count("instead of columns") == 1
     assert "gone" in caplog.text
 
 
@@ -171,7 +171,7 @@ def test_a_session_that_forbids_methods_is_registered_and_reads_rows(
     register(guarded)
     register(guarded)
     assert [source.__name__ for source in guarded.registered] == ["TidelogDataSource"] * 2
-    assert caplog.text.count("is not allowed") == caplog.text.count("not columns") == 1
+    assert caplog.text.count("is not allowed") == caplog.text.count("instead of columns") == 1
     assert "\tat java" not in caplog.text
 
 
@@ -189,7 +189,7 @@ def test_a_session_that_nobody_made_ready_says_so_once(
     schema: StructType = spark_schema(COLUMNS[:-2])
     source_class(2)(dict(options)).reader(schema).partitions()
     source_class(None)(dict(options)).streamReader(schema)
-    assert "not columns" not in caplog.text
+    assert "instead of columns" not in caplog.text
     TidelogDataSource(dict(options)).reader(schema).partitions()
     TidelogDataSource(dict(options)).reader(schema).partitions()
     TidelogDataSource(dict(options)).streamReader(schema)

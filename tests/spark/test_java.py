@@ -129,7 +129,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path, wheel: Pa
     launcher = make_launcher(wheel, environment(tmp_path))
     assert launcher.parent == tmp_path / "tmp" / f"tidelog-{os.getuid()}"
     launcher.parent.chmod(0o777)
-    with pytest.raises(StorageError, match="no folder for a Java launcher"):
+    with pytest.raises(StorageError, match="no folder can hold a Java launcher"):
         make_launcher(wheel, environment(tmp_path))
 
 

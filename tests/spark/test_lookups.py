@@ -148,7 +148,7 @@ def test_what_is_no_question(spark: SparkSession) -> None:
         ask("string", (1, topic, partition, "yesterday"), (2, topic, partition, "2013-01-01"))
     with pytest.raises(InvalidArgumentError, match="no column 'topic'"):
         ask("long", (1, 5), columns="id long, timestamp long")
-    with pytest.raises(InvalidArgumentError, match="of another type"):
+    with pytest.raises(InvalidArgumentError, match="has the wrong type"):
         ask("double", (1, topic, partition, 5.0))
     with pytest.raises(InvalidArgumentError, match="already have a column 'offset'"):
         ask("long", (1, topic, partition, 5), columns="offset long, topic string, partition int, timestamp {}")

@@ -70,8 +70,8 @@ def test_the_path_is_a_folder() -> None:
     assert parse(path="data").source == str(Path.cwd() / "data")
     assert parse(path="file:///data/a%20b").source == "/data/a b"
     assert parse(path="file:/data").source == "/data"
-    assert "path is missing" in refused(path="None")
-    assert "path is missing" in refused(path="  ")
+    assert "no source is given" in refused(path="None")
+    assert "no source is given" in refused(path="  ")
     for elsewhere in ("ftp://bucket/kafka", "s3a:/bucket/kafka", "file://other/kafka"):
         assert elsewhere in refused(path=elsewhere)
     assert Path(parse(path="~odd:name").source).is_absolute()
@@ -85,7 +85,7 @@ def test_exactly_one_subscription() -> None:
 
 def test_subscribe_takes_topics_separated_by_commas() -> None:
     assert parse(subscribe=" orders , returns,,orders ").topics == ("orders", "returns")
-    assert "names no topic" in refused(subscribe=" , ")
+    assert "option subscribe is empty" in refused(subscribe=" , ")
     assert "not a topic name" in refused(subscribe="../etc")
     assert "not a topic name" in refused(subscribe="..")
 
@@ -108,7 +108,7 @@ def test_assign_takes_partitions_as_json() -> None:
 def test_a_pattern_is_checked_at_once() -> None:
     assert parse(subscribe=None, subscribePattern=" ord.* ").pattern == "ord.*"
     assert "empty" in refused(subscribe=None, subscribePattern=" ")
-    assert "cannot read the pattern" in refused(subscribe=None, subscribePattern="(")
+    assert "invalid pattern" in refused(subscribe=None, subscribePattern="(")
 
 
 def test_offsets_are_earliest_latest_or_json() -> None:
@@ -233,7 +233,7 @@ def test_columns() -> None:
     assert parse(columns=",".join(COLUMNS)).columns == COLUMNS
     assert "'time' is none of key, value" in refused(columns="time")
     assert "named twice" in refused(columns="key,Key")
-    assert "includeHeaders says false" in refused(columns="headers", includeHeaders="false")
+    assert "includeHeaders is false" in refused(columns="headers", includeHeaders="false")
     assert "true or false" in refused(includeHeaders="yes")
 
 
@@ -247,12 +247,12 @@ def test_isolation_is_also_taken_as_the_connector_takes_it() -> None:
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "many", "", "1.5", "9" * 5000])
 def test_min_partitions_is_a_positive_number(wrong: str) -> None:
-    assert "option minPartitions: a positive number" in refused(minPartitions=wrong)
+    assert "option minPartitions: expected a positive number" in refused(minPartitions=wrong)
 
 
 def test_fail_on_data_loss() -> None:
     assert not parse(failOnDataLoss="False").fail_on_data_loss
-    assert "option failOnDataLoss: true or false" in refused(failOnDataLoss="0")
+    assert "option failOnDataLoss: expected true or false" in refused(failOnDataLoss="0")
 
 
 def test_json_that_is_too_deep_is_one_error() -> None:

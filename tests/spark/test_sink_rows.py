@@ -163,14 +163,14 @@ def test_the_option_beats_the_column_and_headers_may_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("schema", "topic", "says"),
     [
-        ([("value", pa.string())], None, "neither the option topic nor a column topic"),
-        ([("value", pa.string()), ("topic", pa.int32())], None, "column topic is of a type.*found int, expected string"),
-        ([("key", pa.string())], "a", "column value is needed"),
-        ([("value", pa.int64())], "a", "column value is of a type.*expected string or binary"),
-        ([("value", pa.string()), ("key", pa.float64())], "a", "column key is of a type"),
-        ([("value", pa.string()), ("partition", pa.int64())], "a", "column partition is of a type.*found int64, expected int"),
-        ([("value", pa.string()), ("headers", pa.list_(pa.string()))], "a", "column headers is of a type.*found array<string>"),
-        ([("value", pa.string()), ("timestamp", pa.int64())], "a", "column timestamp is of a type"),
+        ([("value", pa.string())], None, "the rows have no target topic"),
+        ([("value", pa.string()), ("topic", pa.int32())], None, "column topic has a type.*found int, expected string"),
+        ([("key", pa.string())], "a", "the required column value is missing"),
+        ([("value", pa.int64())], "a", "column value has a type.*expected string or binary"),
+        ([("value", pa.string()), ("key", pa.float64())], "a", "column key has a type"),
+        ([("value", pa.string()), ("partition", pa.int64())], "a", "column partition has a type.*found int64, expected int"),
+        ([("value", pa.string()), ("headers", pa.list_(pa.string()))], "a", "column headers has a type.*found array<string>"),
+        ([("value", pa.string()), ("timestamp", pa.int64())], "a", "column timestamp has a type"),
         ([("value", pa.string()), ("value", pa.string())], "a", "column value appears more than once"),
     ],
 )
@@ -185,11 +185,11 @@ def test_columns_that_cannot_be_written(schema: list[tuple[str, pa.DataType]], t
         ({"topic": None, "value": "v"}, "column topic is null in a row"),
         (
             {"topic": "b", "partition": 3, "value": "v"},
-            "column partition: topic 'b' has no such partition.*found 3, expected 0 to 2",
+            "column partition: topic 'b' does not have this partition.*found 3, expected 0 to 2",
         ),
-        ({"topic": "a", "partition": -1, "value": "v"}, "no such partition.*found -1"),
+        ({"topic": "a", "partition": -1, "value": "v"}, "does not have this partition.*found -1"),
         ({"topic": "a", "timestamp": -1, "value": "v"}, "column timestamp: a record's timestamp cannot be before 1970"),
-        ({"topic": "a", "headers": [(None, b"x")], "value": "v"}, "column headers: a header without key"),
+        ({"topic": "a", "headers": [(None, b"x")], "value": "v"}, "column headers: a header has no key"),
     ],
 )
 def test_rows_that_cannot_be_written(row: dict[str, Any], says: str) -> None:

@@ -123,11 +123,11 @@ def test_an_older_checkpoint_is_refused(spark: SparkSession, load: Load, tmp_pat
 @pytest.mark.parametrize(
     ("select", "options", "mode", "says"),
     [
-        ("id", {"topic": "a"}, "append", "column value is needed"),
-        ("'v' value", {}, "append", "neither the option topic nor a column topic"),
+        ("id", {"topic": "a"}, "append", "the required column value is missing"),
+        ("'v' value", {}, "append", "the rows have no target topic"),
         ("'v' value", {"topic": "a", "topik": "b"}, "append", "unknown option topik"),
         ("'v' value", {"topic": "a"}, "overwrite", "a log can only be appended to"),
-        ("'v' value, cast(5 as int) partition", {"topic": "a"}, "append", "topic 'a' has no such partition"),
+        ("'v' value, cast(5 as int) partition", {"topic": "a"}, "append", "topic 'a' does not have this partition"),
         ("cast(null as string) topic, 'v' value", {}, "append", "column topic is null in a row"),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(CorruptDataError):
             list(one.batches())
     path.write_bytes(whole[:-1])
-    with pytest.raises(CorruptDataError, match="ends early"):
+    with pytest.raises(CorruptDataError, match="is truncated"):
         list(one.batches())
 
 

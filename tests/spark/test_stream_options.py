@@ -43,7 +43,7 @@ def test_bytes_of_a_batch(text: str, size_bytes: int | None) -> None:
     assert parse_stream_options(given).max_bytes == BATCH_BYTES
     assert parse_stream_options(given | {"maxBytesPerTrigger": text}).max_bytes == size_bytes
     for wrong in ("0", "-1", "1.5g", "many", ""):
-        with pytest.raises(InvalidArgumentError, match="option maxBytesPerTrigger: bytes expected"):
+        with pytest.raises(InvalidArgumentError, match="option maxBytesPerTrigger: expected a number of bytes"):
             parse_stream_options(given | {"maxBytesPerTrigger": wrong})
 
 
@@ -101,12 +101,12 @@ def test_spans_as_ours_and_as_spark_s(text: str, ms: int) -> None:
 def test_what_makes_no_sense() -> None:
     assert "option maxTimePerTrigger: the text is not a duration" in refused(maxTimePerTrigger="ten")
     assert "option maxTimePerTrigger: every batch would be empty" in refused(maxTimePerTrigger="0s")
-    assert "option maxOffsetsPerTrigger: a positive number" in refused(maxOffsetsPerTrigger=0)
+    assert "option maxOffsetsPerTrigger: expected a positive number" in refused(maxOffsetsPerTrigger=0)
     assert "option minOffsetsPerTrigger (5) is more than maxOffsetsPerTrigger (4)" in refused(
         minOffsetsPerTrigger=5, maxOffsetsPerTrigger=4
     )
     said = refused(maxOffsetPerTrigger=5)
-    assert "does not know the option maxoffsetpertrigger" in said
+    assert "has no option maxoffsetpertrigger" in said
     assert all(name in said for name in OPTIONS | STREAM_OPTIONS)
 
 
@@ -151,5 +151,5 @@ def test_positions_come_back_and_are_always_the_same_text(positions: dict[TopicP
     "strange", [None, [], {"a": 5}, {"a": {"x": 5}}, {"a": {"0": -1}}, {"a": {"0": True}}, {"a": {"0": "5"}}]
 )
 def test_a_checkpoint_of_another_source(strange: object) -> None:
-    with pytest.raises(InvalidArgumentError, match="the checkpoint's offsets belong to another source"):
+    with pytest.raises(InvalidArgumentError, match="the checkpoint's offsets belong to a different source"):
         from_json(strange)

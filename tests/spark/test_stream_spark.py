@@ -146,7 +146,7 @@ def test_what_is_lost_ends_the_query_with_one_clear_error(start: Start, tmp_path
     begin = retention(tmp_path, builder)
     with pytest.raises(PySparkException) as raised:
         start(sink.short, options, availableNow=True).awaitTermination()
-    said = f"orders-0 offsets [20, {begin}), {begin - 20} of them: the log starts at {begin}"
+    said = f"orders-0 offsets [20, {begin}), {begin - 20} in all: the log starts at {begin}"
     assert said in str(raised.value)
     start(sink.short, options | {"failOnDataLoss": "false"}, availableNow=True).awaitTermination()
     assert sink.seen == [(0, offset) for offset in (*range(20), *range(begin, 50))]

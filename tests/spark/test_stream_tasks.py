@@ -121,7 +121,7 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, monkeypatch: pytest
         else:
             found += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
             assert found == list(range(len(found))) and 10 < len(found) < 40
-            assert f"left out, lost from offset {len(found)} on" in caplog.text
+            assert f"because records from offset {len(found)} on were lost" in caplog.text
         stream.reader.stop()
 
 

@@ -72,7 +72,7 @@ def test_records_without_timestamp_in_what_is_left_out_are_told(maps: dict[str, 
     with caplog.at_level(logging.WARNING, "tidelog.spark"):
         assert offsets(reader) == []
     assert [record.getMessage() for record in caplog.records] == [
-        f"migrated-v0-v1-v2: {without} records without timestamp left out: a time bound cannot place them "
+        f"migrated-v0-v1-v2: {without} records without a timestamp left out, because the scan has a time bound "
         "(in blocks that time maps rule out)"
     ]
 

@@ -2,16 +2,16 @@
 
 | module | |
 |---|---|
-| `decodings` | the entry point: parses `json` or `orders=avro`, and makes decoders for each topic's keys and values |
+| `decodings` | the entry point: parses texts such as `json` or `orders=avro`, and makes each topic's decoders |
 | `topic_decoding` | applies the decoders of one topic to Arrow batches of records |
 | `decoder` | the interface of all decoders |
 | `plain`, `json_values`, `msgpack_values`, `auto`, `schemaful/` | the decoders |
 | `internal/` | records of Kafka's internal topics, in the form that Kafka's tools print |
 | `framed`, `framing`, `registry`, `schemas` | find the schema that a value was written with |
-| `objects`, `json_text` | Python objects → Arrow columns → JSON texts |
+| `objects`, `json_text` | convert Python objects to Arrow columns, and Arrow columns to JSON texts |
 
-If a library can decode many records at once, they are not decoded one by one. A value that cannot be decoded raises no error: its
-bytes are returned beside the column, and counted.
+If a library can decode many records at once, it is used that way. A value that cannot be decoded raises no error. Its bytes are
+returned beside the column, and such values are counted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Reads JSON objects into columns of a known type with Arrow's parser, without a Python object for each of them.
+"""Reads JSON objects into columns of a known type with Arrow's parser, without a Python object for each value.
 
 The parser reads a stream of objects, and does not know where each value ends. So values must begin with `{` and end with `}`, and
-are joined by line breaks. The beginning of an object can then not become a row together with the next value: a line break in a
-string and a `{` after a `}` are errors. Two objects in a value are noticed by the number of rows. If values have other fields,
-do not fit the type, or are not JSON, the answer is None. They are then decoded one by one (`object_decoder`), which is slower.
+are joined by line breaks. An incomplete object cannot become a row together with the next value, because a line break in a string
+and a `{` after a `}` are errors. Two objects in a value show in the number of rows. If values have additional fields, do not fit
+the type, or are not JSON, the result is None. Such values are then decoded one by one (`object_decoder`), which is slower.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MAX_BYTES: Final = 64 << 20
 """The most bytes that are read at once."""
 
 PATIENCE: Final = 4
-"""Once failures exceed successes by this number, decoding by Arrow is given up: the values vary too much."""
+"""Once failures exceed successes by this number, Arrow's parser is no longer tried, because the values vary too much."""
 
 
 class ArrowJson:
-    """Makes columns of one type. Types other than `struct` are always left to others."""
+    """Makes columns of one type. For types other than `struct`, the result is always None."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._fields = list(kind) if pa.types.is_struct(kind) and _is_known(kind) else []
@@ -30,7 +30,7 @@ class ArrowJson:
         self._tries = PATIENCE if self._fields else 0
 
     def column_fast(self, values: pa.Array) -> pa.Array | None:
-        """Return the column of a `binary` array, None if the values must be decoded one by one."""
+        """Return the values of a `binary` array as a typed column, or None if they must be decoded one by one."""
         if not self._tries or values.nbytes > MAX_BYTES:
             return None
         found = self._read(values)
@@ -52,7 +52,7 @@ class ArrowJson:
                 column.validate(full=True)  # The parser does not check UTF-8.
         except pa.ArrowException:
             return None
-        # The parser takes NaN and Infinity, which are not JSON, and numbers beyond a double's range.
+        # The parser accepts NaN and Infinity, which are not JSON, and numbers beyond a double's range.
         if len(table) != len(values) or not all(map(_is_finite, columns)):
             return None
         return pa.StructArray.from_arrays(columns, fields=self._fields, mask=values.is_null())
@@ -65,7 +65,7 @@ def _is_finite(column: pa.Array) -> bool:
 
 
 def _is_known(kind: pa.DataType) -> bool:
-    """Whether Arrow reads values of a type as `objects.to_column` does."""
+    """Return whether Arrow reads values of this type as `objects.to_column` does."""
     if pa.types.is_struct(kind):
         return all(_is_known(field.type) for field in kind)
     if pa.types.is_list(kind):

@@ -13,19 +13,19 @@ from tidelog.decoding.registry import SchemaRegistry
 from tidelog.errors import InvalidArgumentError
 
 _MOST_FAILURES: Final = 0.1
-"""A format fits if at most this share of the sample cannot be decoded."""
+"""A format fits if at most this fraction of the sample cannot be decoded."""
 
 
 class AutoDecoder(Decoder):
     """Applies the first format that fits the sample.
 
-    | format | fits |
+    | format | fits a sample of |
     |---|---|
-    | avro, protobuf, json by the registry | values that name a schema that the registry knows |
+    | avro, protobuf or json with a registry | values that name a schema in the registry |
     | json | objects and lists |
     | utf8 | text without control characters |
     | msgpack | maps and lists |
-    | hex | anything; typed columns contain the bytes |
+    | hex | any values; typed columns contain the bytes |
     """
 
     reads_header_ids = True
@@ -40,7 +40,7 @@ class AutoDecoder(Decoder):
 
     @property
     def displays_json(self) -> bool:  # type: ignore[override]
-        """Whether the chosen format displays values as JSON."""
+        """Whether `display` of the chosen format returns JSON."""
         return self._chosen is not None and self._chosen.displays_json
 
     def learn(self, column: pa.Array) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""The interface of all decoders: a binary Arrow column in, a typed column or a column of texts out."""
+"""The interface of all decoders, which convert a binary Arrow column to a typed column or to a column of texts."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MAX_VALUE_BYTES = 16 << 20
-"""Larger values are not decoded, because as Python objects they may need a hundred times their size."""
+"""Values of more bytes are not decoded, because as Python objects they may need a hundred times their size."""
 
 SLICE_ROWS = 4096
-"""Rows that are decoded at once. All of them are Python objects at the same time."""
+"""The number of rows that are decoded at once. All these rows are Python objects at the same time."""
 
 
 class Decoded(NamedTuple):
     """A decoded column."""
 
     column: pa.Array
-    """One value per row; null for a null, and for a value that could not be decoded."""
+    """One value per row. It is null for a null, and for a value that could not be decoded."""
     undecoded: pa.Array
     """The bytes of each value that could not be decoded; null in all other rows."""
 
@@ -33,23 +33,23 @@ class Decoded(NamedTuple):
 class Decoder(ABC):
     """Decodes one topic's keys or values. Not thread-safe.
 
-    Columns are `binary`, `large_binary` or `binary_view`. A value never raises an error, whatever it contains. Missing and
-    malformed schemas do (InvalidArgumentError, NotFoundError), and an unreachable registry (SchemaRegistryError).
+    Columns are `binary`, `large_binary` or `binary_view`. No value raises an error, whatever its content. Missing and malformed
+    schemas raise errors (InvalidArgumentError, NotFoundError), and so does an unreachable registry (SchemaRegistryError).
     """
 
     name: str
     """The format's name in `--decode`."""
     displays_json = True
-    """Whether `display` returns JSON in one line."""
+    """Whether `display` returns each value as JSON in one line."""
     reads_header_ids = False
-    """Whether a schema's id may be in a record's header (`framing`)."""
+    """Whether the decoder reads schema ids from record headers (`framing`)."""
     reads_keys = False
     """Whether a value is decoded together with its key. The column is then a struct of `key` and `value`."""
     type: pa.DataType = None
     """The type of the columns that `decode` returns. If it depends on the values, it is None until `learn` is called."""
 
     def learn(self, column: pa.Array) -> pa.DataType:
-        """Return the type of the columns. Infer it from a sample, usually the first batch, unless it is known."""
+        """Return the type of the columns. Unless the type is known, infer it from a sample, usually the first batch."""
         return self.type
 
     def fix(self, kind: pa.DataType) -> None:
@@ -59,7 +59,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def decode(self, column: pa.Array) -> Decoded:
-        """Decode a column into one of `type`. Call `learn` with this column if the type is unknown."""
+        """Decode a column into a column of type `type`. If the type is unknown, call `learn` with this column first."""
 
     @abstractmethod
     def display(self, column: pa.Array) -> Decoded:
@@ -67,11 +67,11 @@ class Decoder(ABC):
 
     @property
     def fault(self) -> str:
-        """What is wrong with values that could not be decoded, such as "not json". Messages put it after "is" or "are"."""
+        """The reason why values could not be decoded, such as "not json". Messages put this text after "is" or "are"."""
         return f"not {self.name}"
 
     def notices(self) -> list[str]:
-        """Return notices about data that `decode` left out, such as fields that the type lacks: one sentence each."""
+        """Return notices, one sentence each, about data that `decode` left out, such as fields that the type lacks."""
         return []
 
 
@@ -83,7 +83,7 @@ def as_binary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def with_failures(source: pa.Array, column: pa.Array, failed: Iterable[int]) -> Decoded:
-    """Return `column`, with the original bytes of the rows that could not be decoded beside it."""
+    """Return `column` together with the original bytes from `source` of the rows in `failed`."""
     rows = sorted(failed)
     if not rows:
         return Decoded(column, pa.nulls(len(source), pa.binary()))
@@ -95,8 +95,8 @@ def with_failures(source: pa.Array, column: pa.Array, failed: Iterable[int]) -> 
 
 
 def slices(column: pa.Array, failed: set[int]) -> Iterator[tuple[int, pa.Array]]:
-    """Yield the first row and the values of each slice of a `binary` array. Values that are too large become null, and their
-    rows are added to `failed`.
+    """Cut a `binary` array into slices, and yield each slice's first row and its values. Values that are too large become null,
+    and their rows are added to `failed`.
     """
     if len(column) and (pc.max(pc.binary_length(column)).as_py() or 0) > MAX_VALUE_BYTES:
         is_large = pc.fill_null(pc.greater(pc.binary_length(column), MAX_VALUE_BYTES), False)

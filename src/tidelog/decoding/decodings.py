@@ -3,12 +3,12 @@
 | text | decodes |
 |---|---|
 | `json` | the values of all topics (in `key_texts`, the keys) |
-| `orders=avro`, `order*=avro` | the values of one topic, of all topics that match (in `key_texts`, the keys) |
-| `orders.key=utf8`, `orders.value=avro` | the keys of a topic, the values of a topic |
+| `orders=avro`, `order*=avro` | the values of a topic, or of all topics that match (in `key_texts`, the keys) |
+| `orders.key=utf8`, `orders.value=avro` | a topic's keys, or a topic's values |
 
-`internal` decodes Kafka's internal topics, `raw` decodes nothing. With `decodes_internal`, internal topics are decoded unless a
-text applies to them. The most specific text applies: one with a topic's name, then one with a pattern, then one without either.
-If two are equally specific, the last one applies.
+The format `internal` decodes Kafka's internal topics, and `raw` decodes nothing. With `decodes_internal`, internal topics are
+decoded unless a text applies to them. The most specific text applies: a text with a topic's name before a text with a pattern,
+and both before a text with neither. Of equally specific texts, the last applies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _NONE: Final[Mapping[str, Any]] = {}
 
 Decode: TypeAlias = "str | Mapping[str, str] | Iterable[str] | Decodings"
-"""The argument `decode` of `tidelog.scan`."""
+"""The type of the argument `decode` of `tidelog.scan`."""
 
 FORMATS: Final = ("utf8", "json", "avro", "protobuf", "msgpack", "hex", "auto", "internal", "raw")
 
@@ -70,7 +70,7 @@ class Decodings:
         for one in self._rules:
             if one.text not in FORMATS:
                 raise InvalidArgumentError(
-                    f"no such format: {one.text}{did_you_mean(one.text, FORMATS)}", expected=", ".join(FORMATS)
+                    f"unknown format: {one.text}{did_you_mean(one.text, FORMATS)}", expected=", ".join(FORMATS)
                 )
 
     @classmethod
@@ -83,11 +83,11 @@ class Decodings:
         registry: SchemaRegistry | str | Mapping[str, str] | None = None,
         decodes_internal: bool = False,
     ) -> Decodings:
-        """Parse texts of the forms above. Raises InvalidArgumentError for an unknown format or property.
+        """Parse texts of the forms in this module's table. Raises InvalidArgumentError for an unknown format or property.
 
-        `schemas` have the same form, with a file instead of a format: `FILE`, `orders=FILE`, `orders.key=FILE`
-        (`tidelog.decoding.schemas`). `registry` is a URL, a registry, or its properties (`tidelog.decoding.registry`); by
-        default, environment variables name it.
+        `schemas` have the same forms, with a file instead of a format: `FILE`, `orders=FILE`, `orders.key=FILE`
+        (`tidelog.decoding.schemas`). `registry` is a schema registry, its URL, or its properties (`tidelog.decoding.registry`).
+        By default, the registry comes from environment variables.
         """
         rules = [*(_rule(one, "value") for one in texts), *(_rule(one, "key") for one in key_texts)]
         if isinstance(registry, str | Mapping):
@@ -99,7 +99,7 @@ class Decodings:
 
     @classmethod
     def of(cls, decode: Decode) -> Decodings:
-        """Convert an argument of the Python API: one text, several, or `{"key": "utf8", "value": "json"}`."""
+        """Convert an argument of the Python API: one text, several texts, or `{"key": "utf8", "value": "json"}`."""
         if isinstance(decode, Decodings):
             return decode
         if isinstance(decode, str):
@@ -117,8 +117,8 @@ class Decodings:
     def topic(self, topic: str, types: Mapping[str, pa.DataType] = _NONE, readers: Mapping[str, Schema] = _NONE) -> TopicDecoding:
         """Return new decoders for a topic's keys and values. If no text applies to the keys or the values, they have no decoder.
 
-        By `key` and `value`, `types` are the column types and `readers` the reader schemas. Decoders determine what is not given.
-        Raises InvalidArgumentError for a missing or malformed schema, MissingPackageError without the extra `decode`.
+        For `key` and `value`, `types` has the column types and `readers` the reader schemas. Decoders determine any that are not
+        given. Raises InvalidArgumentError for a missing or malformed schema, MissingPackageError without the extra `decode`.
         """
         decoders = {}
         for side in SIDES:
@@ -135,7 +135,7 @@ class Decodings:
         return TopicDecoding(topic, decoders)
 
     def _decoder(self, name: str, topic: str, side: str, reader: Schema | None = None) -> Decoder:
-        # Each decoder's module is imported only if it is used.
+        # Import a decoder's module only if the decoder is used.
         if name in ("utf8", "hex"):
             from tidelog.decoding.plain import HexDecoder, Utf8Decoder
 
@@ -157,8 +157,8 @@ class Decodings:
     def _by_schema(self, name: str, topic: str, side: str, latest: Schema | None) -> Decoder:
         """Return the decoder of a format that has schemas.
 
-        With a schema file and no `registry` argument, the file alone decodes values; the registry of the environment is not used.
-        With both, the registry has the writer schemas, and the file is the reader schema.
+        If there is a schema file and no `registry` argument, values are decoded by the file alone, even if the environment names
+        a registry. If there are both, the registry has the writer schemas, and the file is the reader schema.
         """
         from tidelog.decoding.framed import FramedDecoder
         from tidelog.decoding.json_values import JsonDecoder
@@ -177,7 +177,7 @@ class Decodings:
         if name == "json":
             return PrefixedDecoder(JsonDecoder())
         raise InvalidArgumentError(
-            f"{name} needs a schema registry or a schema file, for the {side}s of {topic}",
+            f"to decode the {side}s of {topic}, {name} needs a schema registry or a schema file",
             expected="SCHEMA_REGISTRY_URL, --registry, or --schema",
         )
 
@@ -190,7 +190,7 @@ class Decodings:
 
 
 def _rule(text: str, side: str) -> _Rule:
-    # A path may contain the sign, too, but no topic contains a slash.
+    # A path may contain "=" too, but a topic name cannot contain a slash.
     topic, equals, name = text.partition("=")
     if not equals or "/" in topic:
         return _Rule(None, side, text.strip())
@@ -199,7 +199,7 @@ def _rule(text: str, side: str) -> _Rule:
             topic, side = topic.removesuffix(f".{one}"), one
             break
     if not topic:
-        raise InvalidArgumentError("a topic is missing before '='", found=repr(text), expected="TOPIC=FORMAT")
+        raise InvalidArgumentError("the topic's name is missing before '='", found=repr(text), expected="TOPIC=FORMAT")
     return _Rule(topic, side, name.strip())
 
 

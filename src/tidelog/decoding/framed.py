@@ -1,4 +1,4 @@
-"""Decodes values that name their schema (`framing`), with one decoder per schema and one type for the column."""
+"""Decodes values that name their schema (`framing`), with a decoder for each schema and a single type for the column."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MAX_KEYS: Final = 10_000
 
 
 class FramedDecoder(Decoder):
-    """Decodes each value by the schema that it names. `others` decodes values that name no schema.
+    """Decodes each value by the schema that the value names. `others` decodes values that name no schema.
 
-    The column has the type of the newest schema of the topic's subject. If there is no such subject, it has the type of the
-    schema in the sample. If a topic has values of several record types, the column is JSON text.
+    The column has the type of the newest schema of the topic's subject. If there is no such subject, the column has the type of
+    the schema that the sample names. If a topic has values of several record types, the column is JSON text.
     """
 
     reads_header_ids = True
@@ -96,8 +96,8 @@ class FramedDecoder(Decoder):
         return [*self._refused, *sorted(lines), *([] if self._others is None else self._others.notices())]
 
     def _common_type(self, name: str | None, key: bytes | None) -> pa.DataType:
-        """Return the type for values of the record or message `name`: that of the newest schema. `key` names a schema of
-        such a value.
+        """Return the type for values of the record or message `name`, which is the type of the newest schema. `key` names the
+        schema of such a value.
         """
         own = None if key is None else self._registry.by_key(key[: id_bytes(key)])
         indexes = () if key is None else message_indexes(key)
@@ -116,7 +116,7 @@ class FramedDecoder(Decoder):
         decoder_of: Callable[[bytes], Decoder | None],
         apply: Callable[[Decoder, pa.Array], Decoded],
     ) -> Decoded:
-        """Decode the values of one schema after the other."""
+        """Decode the values, schema by schema, with `decoder_of` and `apply`."""
         keys = schema_keys(column, with_indexes=self._has_indexes).dictionary_encode()
         parts, undecoded, order = [], [], []
         for number, key in enumerate(keys.dictionary.to_pylist()):
@@ -135,7 +135,7 @@ class FramedDecoder(Decoder):
             parts.append(found.column)
             undecoded.append(found.undecoded)
             order.append(rows)
-        # These rows are null or name no schema.
+        # The remaining rows are null or name no schema.
         rows = pc.indices_nonzero(keys.indices.is_null())
         values = column.take(rows)
         found = Decoded(pa.nulls(len(rows), kind), values) if self._others is None else apply(self._others, values)
@@ -148,8 +148,8 @@ class FramedDecoder(Decoder):
         return Decoded(pa.concat_arrays(parts).take(back), pa.concat_arrays(undecoded).take(back))
 
     def _own_decoder(self, key: bytes) -> tuple[Decoder, str | None] | None:
-        """Return the decoder for the writer schema alone, and its record name. None if the registry lacks it or it has
-        another format.
+        """Return the decoder for the writer schema alone, and the schema's record name. Return None if the registry lacks the
+        schema or the schema has a different format.
         """
         if key in self._own:
             return self._own[key]
@@ -180,7 +180,9 @@ class FramedDecoder(Decoder):
             return None
 
     def _latest(self, name: str | None) -> Schema | None:
-        """Return the newest schema of the subject, by the strategies TopicName, TopicRecordName and RecordName."""
+        """Return the newest schema of the first subject that exists, of those by the strategies TopicName, TopicRecordName and
+        RecordName.
+        """
         subjects = [f"{self._topic}-{self._side}", *([] if name is None else [f"{self._topic}-{name}", name])]
         for subject in subjects:
             found = self._registry.latest(subject)

@@ -5,8 +5,8 @@
 | 0 | the schema's id in the registry, 4 bytes, big-endian | the payload; for Protobuf, message indexes before it |
 | 1, in a header (`HEADERS`) | the schema's GUID, 16 bytes | message indexes for Protobuf; the value is the payload |
 
-`with_header_ids` puts the header's bytes in front of the value, so that both forms are read in the same way.
-(Confluent's documentation, "Formats, Serializers, and Deserializers: wire format"; the header since confluent-kafka 2.10.)
+`with_header_ids` puts the bytes of the header in front of the value, so that both forms are read in the same way. (Confluent's
+documentation, "Formats, Serializers, and Deserializers: wire format"; the header since confluent-kafka 2.10.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADERS: Final = {"key": b"__key_schema_id", "value": b"__value_schema_id"}
 
 
 def with_header_ids(column: pa.Array, headers: pa.Array, side: str) -> pa.Array:
-    """Return the column with the schema header of each record, if it has one, in front of its value."""
+    """Return the column with each record's schema header, if the record has one, in front of the value."""
     entries = pc.list_flatten(headers)
     is_wanted = pc.equal(entries.field("key"), pa.scalar(HEADERS[side].decode()))
     if not pc.any(is_wanted).as_py():
@@ -45,13 +45,13 @@ def with_header_ids(column: pa.Array, headers: pa.Array, side: str) -> pa.Array:
 
 def payload(column: pa.Array, key_bytes: int) -> pa.Array:
     """Return the values without their first `key_bytes` bytes."""
-    # Without an end, some releases of Arrow compute a negative size.
+    # Pass an end: without it, some releases of Arrow compute a negative size.
     return pc.binary_slice(column, key_bytes, _MAX_BYTES)
 
 
 def schema_keys(column: pa.Array, *, with_indexes: bool) -> pa.Array:
-    """Return the bytes at the start of each value that name its schema; null if there are none. For Protobuf they include the
-    message indexes (`with_indexes`).
+    """Return for each value its first bytes, which name its schema; null if the value names none. With `with_indexes` (for
+    Protobuf), these bytes include the message indexes.
     """
     first = pc.binary_slice(column, 0, 1)
     sizes = pc.binary_length(column)
@@ -72,7 +72,7 @@ def id_bytes(key: bytes) -> int:
 
 
 def _with_indexes(head: bytes) -> bytes | None:
-    """Return the beginning of a value, including its message indexes. None if they are malformed."""
+    """Return the bytes that name a schema, including the message indexes; None if the indexes are malformed."""
     size = id_bytes(head)
     if head[size : size + 1] == b"\0":
         return head[: size + 1]
@@ -89,15 +89,15 @@ def message_indexes(key: bytes) -> tuple[int, ...]:
 
 
 def _read_indexes(data: bytes, position: int) -> tuple[tuple[int, ...], int]:
-    """Return Protobuf's message indexes and the position after them; a count of 0 stands for the first message."""
+    """Return Protobuf's message indexes and the position after them. A count of 0 stands for the first message."""
     count, position = _varint(data, position)
     if not 0 <= count <= _MAX_INDEXES:
-        raise ValueError("the number of message indexes")
+        raise ValueError("invalid number of message indexes")
     found = []
     for _ in range(count):
         index, position = _varint(data, position)
         if index < 0:
-            raise ValueError("a message index")
+            raise ValueError("invalid message index")
         found.append(index)
     return tuple(found) or (0,), position
 

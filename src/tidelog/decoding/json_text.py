@@ -10,7 +10,7 @@ from tidelog.decoding.objects import json_of
 
 
 def json_texts(column: pa.Array) -> pa.Array:
-    """Return each value as JSON in one line; nulls stay null."""
+    """Return each value as JSON in one line. Nulls stay null."""
     kind = _shown(column.type)
     values = (column if kind == column.type else column.cast(kind)).to_pylist()
     if _has_map(kind):
@@ -19,7 +19,7 @@ def json_texts(column: pa.Array) -> pa.Array:
 
 
 def _shown(kind: pa.DataType) -> pa.DataType:
-    """Return the type with times and decimals replaced by text, because Python's times end with the year 9999."""
+    """Return the type with times and decimals replaced by text, because `datetime` ends with the year 9999."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_shown(field.type)) for field in kind])
     if pa.types.is_list(kind):

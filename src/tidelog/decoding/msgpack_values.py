@@ -1,8 +1,8 @@
-"""Decodes MessagePack. msgspec is the fastest of the libraries (`bench/cli/decoding_bench.py`), and allocates nothing for a count
-that the rest of the bytes cannot contain.
+"""Decodes MessagePack. msgspec is the fastest of the libraries (`bench/cli/decoding_bench.py`). It allocates nothing if a value
+declares more elements than its remaining bytes can contain.
 
-Small values are decoded in one call of the library, each followed by a random mark. If a mark is not in its place, each value is
-decoded alone.
+Small values are decoded in one call of the library, each followed by a random marker. If a marker is not where it should be, each
+value is decoded alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _PACKED_MARK: Final = b"\xcf" + os.urandom(8)
 _MARK: Final = int.from_bytes(_PACKED_MARK[1:], "big")
 
 SMALL_BYTES: Final = 4096
-"""Values up to this size are decoded together, because a count in one of them may be as large as the rest of all of them."""
+"""Values up to this size are decoded together. Larger values are not, because a count in one value may claim the bytes of all
+values after it.
+"""
 
 
 class MsgpackDecoder(ObjectDecoder):
@@ -41,7 +43,7 @@ class MsgpackDecoder(ObjectDecoder):
         given = [value for value in values if value is not None]
         if len(given) < len(values) or max(map(len, given), default=0) > SMALL_BYTES:
             return super().load_all(values)
-        # 0xDD begins a list with a count of 32 bits.
+        # 0xDD begins a list with a 32-bit count.
         found: list[object] = self._decode(b"\xdd" + (2 * len(given)).to_bytes(4, "big") + _PACKED_MARK.join([*given, b""]))
         if found[1::2] != [_MARK] * len(given):
             raise ValueError("a value is longer or shorter than it declares")

@@ -14,34 +14,38 @@ SAMPLE_ROWS = 2 * SLICE_ROWS
 
 
 class ObjectDecoder(Decoder):
-    """Decodes values into Python objects, and converts these to a column. If `type` is None, it is inferred."""
+    """Decodes values into Python objects, and converts these to a column. If `type` is None, the type is inferred."""
 
     is_exact = False
-    """Whether the library returns objects of exactly the column's type, except where the type is `string`."""
+    """Whether the library returns objects of exactly the column's type, except for values of type `string`."""
     undecodable: tuple[type[Exception], ...] = (ValueError, TypeError, RecursionError, OverflowError)
     """The errors that the library raises for malformed bytes."""
 
     def __init__(self, load: Callable[[bytes], object], type_: pa.DataType | None = None) -> None:
         self.load = load
-        """Returns the object of one value. Raises one of `undecodable`."""
+        """Returns one value as an object. Raises one of the errors in `undecodable`."""
         self.type = type_
         self._extra: set[str] = set()
 
     def load_all(self, values: Sequence[bytes | None]) -> list[object]:
-        """Return the objects of several values, None for None. Raises one of `undecodable` if one value is malformed."""
+        """Return several values as objects; None stays None. Raises one of the errors in `undecodable` if a value is
+        malformed.
+        """
         load = self.load
         try:
             return list(map(load, values))  # type: ignore[arg-type]
         except self.undecodable:
-            pass  # A null, most of the time.
+            pass  # Most of the time this is a null.
         return [None if value is None else load(value) for value in values]
 
     def column_without_objects(self, values: pa.Array, kind: pa.DataType) -> pa.Array | None:
-        """Return the column of these values without making objects; None if that is impossible, or not certainly the same."""
+        """Return these values as a column without making Python objects. Return None if that is impossible, or if the result
+        might differ.
+        """
         return None
 
     def text(self, value: bytes) -> str:
-        """Return one value as text. Raises one of `undecodable`."""
+        """Return one value as text. Raises one of the errors in `undecodable`."""
         return json_of(self.load(value))
 
     def learn(self, column: pa.Array) -> pa.DataType:

@@ -1,8 +1,9 @@
 """Converts the Python objects that decoding libraries return to Arrow columns.
 
-`infer_type` infers a type from a sample. `to_column` converts objects to a type. Objects that do not fit are null in the column
-and their rows are returned. The names of fields that the type lacks are collected, so that nothing is left out in silence. A
-`string` in a type accepts everything, because what is not text becomes JSON. So fields whose type varies are strings.
+`infer_type` infers a type from a sample. `to_column` converts objects to a column of a type. Objects that do not fit the type are
+null in the column, and their rows are returned. The names of fields that the type lacks are collected, so that nothing is left
+out silently. A `string` in a type accepts everything, because values that are not text become JSON. So fields whose type varies
+are strings.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ MAX_DEPTH: Final = 32
 """Objects that are nested more deeply become JSON."""
 
 MAX_EXTRA: Final = 100
-"""The most names of fields that the type lacks that are collected."""
+"""At most this many names of fields that the type lacks are collected."""
 
 INT64_RANGE: Final = (-(1 << 63), (1 << 63) - 1)
 
 
 def json_of(value: object) -> str:
-    """Return an object as JSON in one line. Raises ValueError or TypeError if JSON cannot express it."""
+    """Return an object as JSON in one line. Raises ValueError or TypeError if JSON cannot represent the object."""
     try:
         return _encode(value)
     except RecursionError:
@@ -39,7 +40,7 @@ def json_of(value: object) -> str:
 
 
 def plain(value: Any) -> object:
-    """Convert an object that JSON cannot express: times to ISO 8601, bytes to text or base64, decimals to text."""
+    """Convert an object that JSON cannot represent: times to ISO 8601, bytes to text or base64, decimals to text."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -56,7 +57,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=pl
 
 
 def infer_type(objects: Sequence[object], depth: int = 0) -> pa.DataType:
-    """Return the Arrow type of objects: `struct` for dictionaries, `string` for text and for fields whose type varies."""
+    """Return the Arrow type for objects: `struct` for dictionaries, `string` for text and for objects whose type varies."""
     kinds = set(map(type, objects)) - {type(None)}
     if kinds == {dict} and depth < MAX_DEPTH:
         return _struct_type([one for one in objects if one is not None], depth)  # type: ignore[misc]
@@ -85,12 +86,13 @@ def _struct_type(objects: Sequence[Mapping[Any, object]], depth: int) -> pa.Data
 
 
 def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str] | None) -> tuple[pa.Array, list[int]]:
-    """Return the objects as a column, and the rows that do not fit (null in the column). Adds to `extra` the names of fields
-    that the type lacks; None if the objects are known to have only fields of the type.
+    """Return the objects as a column, and the rows of objects that do not fit the type, which are null in the column. Add the
+    names of fields that the type lacks to `extra`. Pass None for `extra` if the objects are known to have only fields of the
+    type.
     """
     try:
         if extra is not None and objects and _is_like(objects[0], kind):
-            # Arrow's own inference is cheaper than the check, and usually finds the same type.
+            # Arrow's inference is cheaper than the check, and usually finds the same type.
             found = pa.array(objects)
             if found.type == kind:
                 return found, []
@@ -125,8 +127,8 @@ def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str] | No
 
 
 def conform(value: Any, kind: pa.DataType, extra: set[str] | None, path: str = "") -> object:
-    """Return an object that has exactly this type. Raises ValueError or TypeError if it does not fit. Adds to `extra` the names
-    of fields that the type lacks, after `path`.
+    """Convert `value` to an object that has exactly this type. Raises ValueError or TypeError if it does not fit. Adds the names
+    of fields that the type lacks to `extra`, prefixed with `path`.
     """
     if value is None:
         return None
@@ -168,7 +170,7 @@ def _number(value: Any) -> Any:
 
 
 def _is_like(value: object, kind: pa.DataType) -> bool:
-    """Whether Arrow may infer this type for such objects."""
+    """Return whether Arrow may infer this type for objects like `value`."""
     if value is None:
         return True
     if isinstance(value, dict):
@@ -182,8 +184,8 @@ _INFERRED: Final = {pa.int64(): int, pa.float64(): float, pa.string(): str, pa.b
 
 
 def _is_accepted(types: set[type], kind: pa.DataType) -> bool:
-    """Whether Arrow converts objects of these types to a type without changing them. The type is not nested. Arrow would also
-    accept a number as a time, and drop fractions.
+    """Return whether Arrow converts objects of these Python types to the Arrow type `kind`, which is not nested, without changing
+    them. Arrow would also accept a number as a time, and drop fractions.
     """
     accepted = _accepted(kind)
     return accepted is None or types <= accepted
@@ -204,12 +206,12 @@ _ACCEPTED: Final[Sequence[tuple[Callable[[pa.DataType], bool], frozenset[type]]]
     (pa.types.is_decimal, frozenset({decimal.Decimal, int})),
     (pa.types.is_duration, frozenset({datetime.timedelta})),
 )
-"""The types of the objects that Arrow converts to a type without changing them."""
+"""For each kind of Arrow type, the Python types of objects that Arrow converts to it without changing them."""
 
 
 def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str) -> None:
-    """Raise TypeError for an object that Arrow would change in silence: text to a list, 1.5 to 1, a number to a time. Collect the
-    names of extra fields.
+    """Raise TypeError for an object that Arrow would change silently, such as text to a list, 1.5 to 1, or a number to a time.
+    Collect the names of extra fields.
     """
     if pa.types.is_struct(kind):
         objects = [one for one in objects if one is not None]
@@ -236,12 +238,12 @@ def _check(objects: Sequence[Any], kind: pa.DataType, extra: set[str], path: str
 
 
 def _is_safe(kind: pa.DataType) -> bool:
-    """Whether Arrow refuses all objects of other types, so that no check is needed."""
+    """Return whether Arrow refuses all objects of other types, so that no check is needed."""
     return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind))
 
 
 def extra_notice(extra: Iterable[str]) -> list[str]:
-    """Return the notice about fields that the type lacks, if there are any."""
+    """Return a list with a notice about fields that the type lacks; an empty list if there are none."""
     names = sorted(extra)
     if not names:
         return []

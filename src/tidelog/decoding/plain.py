@@ -8,7 +8,7 @@ from tidelog.decoding.decoder import Decoded, Decoder, as_binary, with_failures
 
 
 class Utf8Decoder(Decoder):
-    """Text. Bytes that are not UTF-8 are not decoded."""
+    """Decodes text. Values that are not UTF-8 are not decoded."""
 
     name = "utf8"
     displays_json = False
@@ -34,7 +34,7 @@ class Utf8Decoder(Decoder):
 
 
 class HexDecoder(Decoder):
-    """Each byte as two hexadecimal digits."""
+    """Shows each byte as two hexadecimal digits."""
 
     name = "hex"
     displays_json = False

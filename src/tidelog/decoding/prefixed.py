@@ -1,4 +1,4 @@
-"""Decodes with a given schema. Values may have the prefix of `framing`."""
+"""Decodes values with a given schema. Values may have the prefix that `framing` describes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tidelog.decoding.framing import payload, schema_keys
 
 
 class PrefixedDecoder(Decoder):
-    """Removes the prefix of values before it decodes them, if more values of the sample can be decoded that way.
+    """Decodes values after removing their prefix, if that way more values of the sample can be decoded.
 
-    An Avro value may begin with the same bytes as a prefix, so one value alone does not show it.
+    An Avro value may begin with the same bytes as a prefix, so a single value does not show whether there is a prefix.
     """
 
     def __init__(self, inner: Decoder) -> None:

@@ -1,13 +1,14 @@
-"""A client for schema registries with Confluent's REST API: Confluent's, Karapace, Redpanda and Apicurio (`/apis/ccompat/v7`).
+"""A client for schema registries with Confluent's REST API: Confluent Schema Registry, Karapace, Redpanda and Apicurio
+(`/apis/ccompat/v7`).
 
 | property | environment | |
 |---|---|---|
-| `schema.registry.url`, `url` | SCHEMA_REGISTRY_URL | several, separated by commas, are tried in turn |
+| `schema.registry.url`, `url` | SCHEMA_REGISTRY_URL | several URLs, separated by commas, are tried in turn |
 | `basic.auth.user.info` | SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO | `user:password`; or in the URL |
 | `bearer.auth.token` | SCHEMA_REGISTRY_BEARER_AUTH_TOKEN | |
 | `ssl.*`, also with the prefix `schema.registry.` | | as for brokers (`security.tls_settings`), in PEM |
 
-Responses are cached, because the schema of an id never changes. The time of a request, the size of a response and the number of
+Responses are cached, because the schema with an id never changes. The time of a request, the size of a response and the number of
 references are limited. Redirects are not followed, so that no other server gets credentials. No message contains credentials.
 """
 
@@ -38,7 +39,7 @@ MAX_ANSWER_BYTES: Final = 16 << 20
 MAX_CACHED: Final = 2_000
 MAX_REFERENCES: Final = 500
 MAX_UNKNOWN: Final = 100
-"""After this many unknown ids, the registry is no longer asked: the bytes are probably not ids."""
+"""After this many unknown ids, no more requests are sent, because the bytes are probably not ids."""
 
 _PREFIX: Final = "schema.registry."
 _OWN: Final = frozenset(
@@ -54,13 +55,13 @@ class Schema(NamedTuple):
     """AVRO, PROTOBUF or JSON."""
     text: str
     references: tuple[tuple[str, str], ...] = ()
-    """The name and text of each schema that this one refers to, directly or indirectly. Each comes after the schemas that it
-    needs.
+    """The name and text of each schema that this schema refers to, directly or indirectly. Each comes after the schemas that it
+    refers to itself.
     """
     path: str | None = None
-    """The file that it was read from, None if it is from the registry."""
+    """The file from which the schema was read; None if it is from a registry."""
     message: str | None = None
-    """The name of the Protobuf message; None means the first one."""
+    """The name of the Protobuf message; None means the first message."""
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
@@ -69,7 +70,7 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 
 class SchemaRegistry:
-    """A registry with a URL and properties. It connects at the first request. It can be pickled, including its credentials.
+    """A registry with a URL and properties. It connects at the first request. Pickling includes the credentials.
 
     Raises InvalidArgumentError for wrong properties; all requests raise SchemaRegistryError.
     """
@@ -80,15 +81,17 @@ class SchemaRegistry:
         for name in given:
             if name not in _OWN and name not in TLS_PROPERTIES:
                 raise InvalidArgumentError(
-                    f"not a property of a schema registry: {name}{did_you_mean(name, _OWN | TLS_PROPERTIES)}"
+                    f"unknown property of a schema registry: {name}{did_you_mean(name, _OWN | TLS_PROPERTIES)}"
                 )
         addresses = url or given.get("url") or ""
         self.urls = [one.strip().rstrip("/") for one in addresses.split(",") if one.strip()]
         for one in self.urls:
             if urlsplit(one).scheme not in ("http", "https") or not urlsplit(one).hostname:
-                raise InvalidArgumentError("schema registry", found=repr(without_user(one)), expected="http://… or https://…")
+                raise InvalidArgumentError(
+                    "invalid URL of a schema registry", found=repr(without_user(one)), expected="http://… or https://…"
+                )
         if not self.urls:
-            raise InvalidArgumentError("no schema registry: its URL is missing")
+            raise InvalidArgumentError("the URL of the schema registry is missing")
         self._user_info = Secret(given.get("basic.auth.user.info", ""))
         self._token = Secret(given.get("bearer.auth.token", ""))
         self._tls = tls_settings({name: value for name, value in given.items() if name in TLS_PROPERTIES})
@@ -100,14 +103,14 @@ class SchemaRegistry:
     def from_environment(
         cls, url: str | None = None, properties: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
     ) -> SchemaRegistry | None:
-        """Return the registry that the arguments and the environment variables name; None if neither do. Arguments take
+        """Return the registry that the arguments or the environment variables name; None if neither names one. Arguments take
         precedence.
         """
         given = {name.removeprefix(_PREFIX): value for name, value in (properties or {}).items()}
         url = url or given.pop("url", None) or environment.get("SCHEMA_REGISTRY_URL")
         if not url:
             if given:
-                raise InvalidArgumentError("no schema registry: its URL is missing")
+                raise InvalidArgumentError("the URL of the schema registry is missing")
             return None
         for name, variable in (
             ("basic.auth.user.info", "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"),
@@ -121,7 +124,9 @@ class SchemaRegistry:
         return SchemaRegistry, self._given
 
     def by_key(self, key: bytes) -> Schema | None:
-        """Return the schema whose id is in the first bytes of a value (`framing`), None if the registry does not know it."""
+        """Return the schema whose id is in the first bytes of a value (`framing`), or None if the registry does not know
+        the id.
+        """
         if len(key) == ID_BYTES:
             path = f"/schemas/ids/{int.from_bytes(key[1:], 'big')}"
         else:
@@ -152,7 +157,7 @@ class SchemaRegistry:
         return Schema(kind.upper(), text, tuple(found.items()))
 
     def _collect(self, answer: Mapping[str, Any], path: str, found: dict[str, str], visited: set[str]) -> None:
-        """Add the schemas that a schema refers to, the deepest first."""
+        """Add the schemas that a schema refers to, directly or indirectly, to `found`. The deepest come first."""
         for one in answer.get("references") or ():
             try:
                 name, subject, version = str(one["name"]), str(one["subject"]), int(one["version"])
@@ -166,7 +171,7 @@ class SchemaRegistry:
                 raise self._error(path, f"has a schema with more than {MAX_REFERENCES} references")
             referenced = self._answer(place)
             if referenced is None or not isinstance(referenced.get("schema"), str):
-                raise self._error(place, "lacks a schema that another one refers to")
+                raise self._error(place, "lacks a schema that another schema refers to")
             self._collect(referenced, place, found, visited)
             found[name] = referenced["schema"]
 
@@ -207,7 +212,7 @@ class SchemaRegistry:
             with error:
                 if error.code == _NOT_FOUND:
                     return None
-                what = "refuses the credentials" if error.code in (401, 403) else "answers with an error"
+                what = "refused the credentials" if error.code in (401, 403) else "returned an error"
                 raise self._error(place, what, found=f"HTTP status {error.code}") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             # Some of urllib's errors contain the whole request.
@@ -216,7 +221,7 @@ class SchemaRegistry:
                 reason = f"no answer within {TIMEOUT_S:.0f} seconds"
             raise self._error(place, f"cannot be reached: {reason}") from None
         if len(body) > MAX_ANSWER_BYTES:
-            raise self._error(place, f"answers with more than {MAX_ANSWER_BYTES >> 20} MiB")
+            raise self._error(place, f"returned more than {MAX_ANSWER_BYTES >> 20} MiB")
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):

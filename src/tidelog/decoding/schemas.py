@@ -3,7 +3,7 @@
 | file | format |
 |---|---|
 | `.avsc` | avro |
-| `.proto`; with any other extension, a set of descriptors: `protoc --descriptor_set_out --include_imports` | protobuf |
+| `.proto`; or, with any other extension, a descriptor set: `protoc --descriptor_set_out --include_imports` | protobuf |
 | a JSON Schema | json |
 
 `FILE#Message` names the Protobuf message. Without a name, the first message of the file is used.
@@ -38,7 +38,7 @@ def schema_file(text: str, name: str) -> Schema:
     path, _, message = text.partition("#") if name == "protobuf" else (text, "", "")
     try:
         if Path(path).stat().st_size > MAX_FILE_BYTES:
-            raise InvalidArgumentError("a schema of more than 16 MiB", path=path)
+            raise InvalidArgumentError("the schema is larger than 16 MiB", path=path)
         content = "" if name == "protobuf" else Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise InvalidArgumentError("the schema is not UTF-8", path=path) from None
@@ -48,8 +48,8 @@ def schema_file(text: str, name: str) -> Schema:
 
 
 def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema | None = None) -> tuple[Decoder, str | None]:
-    """Return a decoder, and the name of the record or message that it decodes. Values were written with a schema (for Protobuf,
-    with its message at `indexes`). They are read with the schema `reader`, if that is given.
+    """Return a decoder for values written with `schema`, and the name of the record or message that it decodes. For Protobuf,
+    `indexes` determine the message. If `reader` is given, values are converted to that schema.
 
     Raises InvalidArgumentError for a malformed schema.
     """

@@ -16,10 +16,10 @@ UNDECODED = "_undecoded"
 
 
 class TopicDecoding:
-    """The decoders of a topic's keys and values. They decode batches of a scan, with any columns in any order.
+    """Decodes a topic's keys and values in batches of a scan, which may have any columns in any order.
 
-    In decoded batches the decoded columns are replaced. After the other columns come `key_undecoded` if keys have a decoder, and
-    `value_undecoded` if values have one. Both are binary.
+    In decoded batches, the columns `key` and `value` are replaced with decoded columns. A column `key_undecoded` is appended if
+    keys have a decoder, and `value_undecoded` if values have a decoder. Both are binary.
     """
 
     def __init__(self, topic: str, decoders: Mapping[str, Decoder]) -> None:
@@ -34,20 +34,20 @@ class TopicDecoding:
         return any(one.reads_header_ids for one in self.decoders.values())
 
     def columns_to_read(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns `names`, and other columns that are needed to decode them."""
+        """Return the columns `names`, plus any other columns that are needed to decode them."""
         needs_keys = any(one.reads_keys for name, one in self.decoders.items() if name in names)
         needed = [*(["key"] if needs_keys else []), *(["headers"] if self.needs_headers else [])]
         return (*names, *(one for one in needed if one not in names))
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Infer the types from a sample, usually the first batch. Without this call, `decode` infers them from its first
+        """Infer the types from a sample, usually the first batch. Without this call, `decode` infers the types from its first
         batch.
         """
         for name, decoder in self._in(batch.schema):
             decoder.learn(self._column(batch, name))
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of decoded batches, for batches of a schema. Call `learn` first."""
+        """Return the schema of decoded batches, if the undecoded batches have the schema `schema`. Call `learn` first."""
         fields = []
         for field in schema:
             decoder = self.decoders.get(field.name)
@@ -70,7 +70,7 @@ class TopicDecoding:
         return map(self.decode, batches)
 
     def notices(self) -> list[str]:
-        """Return notices about values that could not be decoded and fields that the columns lack: one sentence each."""
+        """Return notices, one sentence each, about values that could not be decoded and fields that the columns lack."""
         lines = []
         for name, decoder in self.decoders.items():
             count = self.undecoded[name]

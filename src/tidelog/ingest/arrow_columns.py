@@ -1,11 +1,11 @@
-"""Arrow columns in the form from which batches are built, for imports, Spark's sink and rebuilt batches of copies.
+"""Converts Arrow columns to the form from which batches are built, for imports, Spark's sink and rebuilt batches of copies.
 
 | Arrow | becomes |
 |---|---|
-| binary column | `BinaryLayout`: offsets, data, validity, without a copy |
-| int32 or int64 column without nulls | a memoryview of its values |
-| a column with the target of each row | for each target the numbers of its rows, in order |
-| keys and values of headers, and their rows | a binary column in the encoding of v2 records (`records.builder.encode_headers`) |
+| a binary column | `BinaryLayout`: offsets, data and validity, not copied |
+| an int32 or int64 column without nulls | a memoryview of its values |
+| a column with each row's target partition | for each target, the numbers of its rows, in order |
+| header keys and values, and their rows | a binary column in the encoding of v2 records (`records.builder.encode_headers`) |
 
 No row becomes a Python object.
 """
@@ -31,14 +31,14 @@ def binary_layout(array: pa.BinaryArray) -> BinaryLayout:
 
 
 def int_view(array: pa.Array, code: Literal["i", "q"]) -> memoryview:
-    """Return the values of an int32 ("i") or int64 ("q") column; nulls have arbitrary values."""
+    """Return the values of an int32 ("i") or int64 ("q") column. Nulls become arbitrary values."""
     values = memoryview(array.buffers()[1]).cast("B").cast(code)
     return values[array.offset : array.offset + len(array)]
 
 
 def rows_by_place(places: pa.Array) -> Iterator[tuple[int, pa.Int32Array]]:
     """Yield each target that has rows, with the numbers of its rows in ascending order."""
-    order = pc.array_sort_indices(places).cast(pa.int32())  # a stable sort
+    order = pc.array_sort_indices(places).cast(pa.int32())  # This sort is stable.
     start = 0
     runs = pc.run_end_encode(places.take(order))
     for place, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
@@ -47,7 +47,8 @@ def rows_by_place(places: pa.Array) -> Iterator[tuple[int, pa.Int32Array]]:
 
 
 def encoded_headers(keys: pa.BinaryArray, values: pa.BinaryArray, offsets: pa.Int32Array) -> pa.BinaryArray:
-    """Return the headers of each row as binary: row n has those from `offsets[n]` to `offsets[n + 1]`; keys are not null.
+    """Return each row's headers as a binary column. Row n has the headers from `offsets[n]` to `offsets[n + 1]`. Keys must not be
+    null.
 
     The encoding is varint(count), then for each header varint(key bytes), key, varint(value bytes, -1 for null), value.
     """
@@ -63,7 +64,7 @@ def encoded_headers(keys: pa.BinaryArray, values: pa.BinaryArray, offsets: pa.In
 
 
 def _varints(numbers: pa.Array) -> pa.Array:
-    """Return numbers as zig-zag varints. Lengths repeat, so each distinct number is encoded once."""
+    """Return numbers as zig-zag varints. Lengths repeat often, so each distinct number is encoded only once."""
     coded = numbers.dictionary_encode()
     texts = pa.array([encode_varint(number) for number in coded.dictionary.to_pylist()], pa.binary())
     return texts.take(coded.indices)

@@ -1,7 +1,7 @@
-"""CSV files with a header line: typed columns without loss of information.
+"""Reads CSV files with a header line into typed columns, without loss of information.
 
-Arrow infers types from the first block only. Here the types are determined over the whole file before the first row is used, so
-that a later row can neither fail the import nor be converted to a wrong type::
+Arrow infers types from the first block only. This reader determines the types over the whole file before it yields the first row,
+so a later row can neither fail the import nor be converted to a wrong type::
 
     pass 1  read with inferred types; if a value does not fit, widen the column and start over:
             nothing → any type, integer → double, date or coarse timestamp → finer timestamp, anything else → text
@@ -9,8 +9,8 @@ that a later row can neither fail the import nor be converted to a wrong type::
             too long for 64 bits that Arrow would round to doubles, make the column text
     then    the rows
 
-Null texts (empty, ``NA``, ``null``, ...) are null in typed columns and stay text in text columns. ``nan`` is not one of them,
-unlike in Arrow: it is a floating-point value.
+Null texts (empty, ``NA``, ``null``, ...) are null in typed columns and stay text in text columns. Unlike in Arrow, ``nan`` is not
+a null text but a floating-point value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidelog.ingest.progress import Position, ProgressMaker, silent
 from tidelog.ingest.source import Rows, Wanted, arrow_errors, check_columns, slices
 
 _SHOWN_CHARACTERS = 60
-_BLOCK_BYTES = 1 << 20  # Arrow reads 32 of them ahead
+_BLOCK_BYTES = 1 << 20  # Arrow reads 32 blocks ahead.
 _MAX_BLOCK_BYTES = 1 << 30
 _NULLS = ["", "#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "n/a", "null"]
 _MISFIT = re.compile(r"In CSV column #(\d+):.*?CSV conversion error to [^:]*: invalid value '(.*)'$", re.DOTALL)
@@ -41,7 +41,7 @@ _LOSES_DIGITS = r"^[+-]?[0-9]{16,}$"
 
 
 class CsvSource:
-    """One CSV file. Raises InvalidArgumentError if a requested column is missing, CorruptDataError if it is not CSV."""
+    """A CSV file. Raises InvalidArgumentError if a requested column is missing, CorruptDataError if the file is not CSV."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class CsvSource:
     ) -> None:
         if delimiter is not None and not (len(delimiter) == 1 and delimiter.isascii() and delimiter not in '"\r\n'):
             raise InvalidArgumentError(
-                "a delimiter is one ASCII character, and neither a quote nor the end of a line", found=repr(delimiter)
+                "the delimiter must be one ASCII character other than a quote or a line break", found=repr(delimiter)
             )
         self._path = path
         self._delimiter = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
@@ -88,8 +88,8 @@ class CsvSource:
                 self._widen(error, {})
 
     def _settle_types(self) -> None:
-        """Read the file until every value of every column fits its type."""
-        # Text after an unclosed quote ends up in the last column, so that one is read too.
+        """Read the file again and again, widening types, until every value fits the type of its column."""
+        # Text after an unclosed quote ends up in the last column, so read the last column too.
         unread = [self._names[-1]] if self._names[-1] not in self._columns else []
         while True:
             types: dict[str, pa.DataType] = {}
@@ -113,10 +113,10 @@ class CsvSource:
             self._check_quotes(last.column(last.schema.get_all_field_indices(self._names[-1])[-1])[-1].as_py())
         for name, kind in self._types.items():
             if pt.is_binary(kind):
-                raise InvalidArgumentError(f"column {name!r} holds text that is not UTF-8", path=self._path)
+                raise InvalidArgumentError(f"column {name!r} has text that is not UTF-8", path=self._path)
 
     def _check_quotes(self, last_value: object) -> None:
-        """Raise CorruptDataError if the file's last value swallowed lines because its quote is never closed."""
+        """Raise CorruptDataError if the file's last value contains whole lines because its quote is never closed."""
         text = last_value.decode(errors="replace") if isinstance(last_value, bytes) else last_value
         if not isinstance(text, str) or not re.search("[\r\n]", text):
             return
@@ -130,8 +130,8 @@ class CsvSource:
             raise CorruptDataError("a quote is never closed", path=self._path, found=repr(f'"{start}'))
 
     def _widen(self, error: pa.ArrowInvalid, types: dict[str, pa.DataType]) -> None:
-        """Widen the column or increase the block size, depending on what `error` is about; raise `error` again if it is
-        about neither.
+        """Widen a column's type or increase the block size, depending on `error`. Raise `error` again if it has a different
+        cause.
         """
         text = str(error)
         long_row = "straddling object" in text
@@ -142,7 +142,7 @@ class CsvSource:
         column = _MISFIT_COLUMN.search(text)
         if not types or column is None or "conversion error" not in text:
             raise error
-        name = self._names[int(column[1])]  # The number counts the file's columns, not the columns read.
+        name = self._names[int(column[1])]  # The number counts the file's columns, not the columns that are read.
         before = types[name]
         if pt.is_string(before):
             raise error
@@ -150,7 +150,7 @@ class CsvSource:
         self._types = types | {name: pa.string() if misfit is None else _wider(before, _type_of(misfit[2]))}
 
     def _keep_digits(self) -> None:
-        """Make numeric columns text if their numbers would lose digits."""
+        """Turn numeric columns into text if their numbers would lose digits."""
         numeric = [name for name, kind in self._types.items() if pt.is_integer(kind) or pt.is_floating(kind)]
         suspects = set(numeric)
         if not numeric:
@@ -166,8 +166,8 @@ class CsvSource:
                         suspects.discard(name)
 
     def _file(self) -> pa.NativeFile:
-        # Arrow reads ahead in its own threads. A Python file would make them wait for the interpreter, and an interrupted run
-        # would abort, or never end.
+        # Arrow reads ahead on its own threads. With a Python file they would wait for the interpreter, and an interrupted run
+        # would abort or never end.
         return pa.OSFile(os.fsencode(self._path))
 
     def _stream(self, file: pa.NativeFile) -> pa.NativeFile:
@@ -196,7 +196,7 @@ def _type_of(value: str) -> pa.DataType:
 
 
 def _wider(before: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return a type that fits the values of both types; text if no other type does."""
+    """Return a type that fits the values of both types, or text if no other type does."""
     if pt.is_null(before):
         return other if not pt.is_null(other) else pa.string()
     if pt.is_integer(before) and pt.is_floating(other):

@@ -1,7 +1,7 @@
-"""The file formats that can be imported, by the file's extension or the caller's choice.
+"""The file formats that can be imported, determined by the file's extension or chosen by the caller.
 
 ===========  ==========================================  ==========================================================
-format       endings                                     reader
+format       extensions                                  reader
 ===========  ==========================================  ==========================================================
 parquet      .parquet .pq                                `parquet_source`: row groups, page by page
 csv          .csv .tsv, also with .gz .bz2 .zst .lz4     `csv_source`: types are determined over the whole file first
@@ -35,18 +35,19 @@ def open_source(
     delimiter: str | None = None,
     progress: ProgressMaker = silent,
 ) -> Source:
-    """Open `path` by its extension, or in `file_format`.
+    """Open the file at `path` for an import. Its format is `file_format`, or by default determined by the extension.
 
-    `as_text` and `delimiter` are for CSV: read every column as text; the character between fields. `progress` shows what a
-    source reads before the first row. Raises InvalidArgumentError for an unknown format, for a pipe that would have to be read
-    twice, and for a requested column that does not exist; CorruptDataError for a file in another format.
+    `as_text` and `delimiter` are for CSV: `as_text` reads every column as text, and `delimiter` is the character between fields.
+    `progress` shows how much a source reads before the first row. Raises InvalidArgumentError for an unknown format, for a pipe
+    that would have to be read twice, and for a requested column that does not exist; CorruptDataError for a file in a different
+    format.
     """
     kind = file_format or format_of(path)
     if kind != "csv" and (as_text or delimiter is not None):
-        raise InvalidArgumentError("text columns and a delimiter are for CSV only", path=path, found=kind)
+        raise InvalidArgumentError("text columns and a delimiter apply only to CSV", path=path, found=kind)
     if kind != "jsonl" and path.exists() and not (path.is_file() or path.is_dir()):
-        raise InvalidArgumentError(f"a pipe or device cannot be read as {kind}, which is read more than once", path=path)
-    # Each reader is imported when it is needed: Arrow's CSV, JSON and Parquet modules are separate and not small.
+        raise InvalidArgumentError(f"a pipe or device cannot be read as {kind}, because that takes more than one pass", path=path)
+    # Import each reader on use: Arrow's CSV, JSON and Parquet modules are separate and large.
     if kind == "parquet":
         from tidelog.ingest.parquet_source import ParquetSource
 
@@ -71,4 +72,4 @@ def format_of(path: Path) -> str:
         if name.endswith(endings):
             return kind
     known = " ".join(ending for endings in _FORMATS.values() for ending in endings)
-    raise InvalidArgumentError("the file name's extension does not say its format", path=path, expected=known)
+    raise InvalidArgumentError("the file's format cannot be determined from its extension", path=path, expected=known)

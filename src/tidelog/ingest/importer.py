@@ -1,4 +1,4 @@
-"""Writes a file's rows as a topic's batches, a chunk of columns at a time.
+"""Imports a file's rows as batches of a new topic, a chunk of rows at a time.
 
 ::
 
@@ -6,11 +6,11 @@
                                                           ▲                            │
                                                           └── rows of unfinished batches, in front of the next chunk
 
-A row with a key goes to the partition of Kafka's default partitioner: murmur2 of the key. Rows without a key go to the partitions
-in turn. Within a partition the order is the file's. A batch has as many rows as fit into `batch_bytes` before compression, at
-least one, like batches of a producer with that ``batch.size``.
+A row with a key goes to the partition that Kafka's default partitioner chooses: murmur2 of the key. Rows without a key go to the
+partitions in turn. Within a partition, rows keep the file's order. A batch has as many rows as fit into `batch_bytes` before
+compression, but at least one, like batches of a producer with that ``batch.size``.
 
-No row becomes a Python object; memory is limited by the chunk, not by the file. The import is atomic.
+No row becomes a Python object. Memory use depends on the size of a chunk, not on the size of the file. The import is atomic.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.topics.new_topic import LEADER_EPOCH, NewTopic
 
 DEFAULT_BATCH_BYTES = 16384
-"""A producer's `batch.size`."""
+"""The default of a producer's `batch.size`."""
 
 _MAX_OVERHEAD_BYTES = 128
-"""An upper bound of the size of a one-record batch beyond its key and value."""
+"""An upper bound of the size of a batch with one record, not counting the record's key and value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """How rows become records. Columns by name; `value_column` None means the whole row as JSON.
+    """How rows become records. Columns are given by name. If `value_column` is None, the value is the whole row as JSON.
 
-    `timestamp_unit` (`timestamps.UNITS`) is the unit of numbers in the timestamp column; None: milliseconds, if that is
-    plausible. `properties` are the topic's, as text under Kafka's names. By default retention.ms is -1: with Kafka's default, a
-    week, old rows would be deleted as soon as a log manager runs on the folder.
+    `timestamp_unit` (`timestamps.UNITS`) is the unit of numbers in the timestamp column. None means milliseconds, if that is
+    plausible. `properties` are the topic's properties, as text under Kafka's names. By default retention.ms is -1: with Kafka's
+    default, a week, a broker would delete old rows as soon as it runs on the folder.
     """
 
     timestamp_column: str
@@ -75,7 +75,7 @@ class ImportOptions:
 
 
 class PartitionSummary(NamedTuple):
-    """Records written to one partition."""
+    """The number of records written to a partition, and their range."""
 
     partition: int
     records: int
@@ -84,7 +84,7 @@ class PartitionSummary(NamedTuple):
 
 
 class ImportSummary(NamedTuple):
-    """The result of an import. Timestamps are in epoch ms, None if there were no rows."""
+    """The result of an import. Timestamps are in epoch ms; they are None if there were no rows."""
 
     topic: str
     partitions: list[PartitionSummary]
@@ -109,11 +109,13 @@ class ImportSummary(NamedTuple):
 def import_file(
     directory: Path, topic: str, path: Path, options: ImportOptions, clock: Clock, progress: ProgressMaker = silent
 ) -> ImportSummary:
-    """Write the rows of `path` as the new topic `topic` of the data folder `directory`, which is created if missing.
+    """Write the rows of the file `path` as the new topic `topic` of the data folder `directory`. The folder is created if it does
+    not exist.
 
-    Raises InvalidArgumentError for options, columns, a null or negative time (with the row), CorruptDataError for a file that is
-    damaged or was changed while it was read, TopicExistsError, RecordTooLargeError for a row beyond max.message.bytes or
-    segment.bytes, RecordValidationError for a row that the topic refuses, StorageError. After an error nothing is left.
+    Raises InvalidArgumentError for invalid options, missing columns, and a null or negative time (the error has the row);
+    CorruptDataError for a file that is damaged or was changed while it was being read; TopicExistsError; RecordTooLargeError for
+    a row that exceeds max.message.bytes or segment.bytes; RecordValidationError for a row that the topic refuses; StorageError.
+    After an error nothing is left behind.
     """
     properties = options.topic_properties()
     config = LogConfig.from_properties(properties)
@@ -140,7 +142,7 @@ def import_file(
 
 
 class _Columns(NamedTuple):
-    """Rows to be written: timestamps (int64 ms), keys and values (binary, nulls allowed), and the rows' numbers in the file."""
+    """Rows to be written: timestamps (int64 ms), keys and values (binary, may be null), and the rows' numbers in the file."""
 
     timestamps: pa.Int64Array
     keys: pa.BinaryArray
@@ -176,7 +178,7 @@ class _Batcher:
         self._waiting: tuple[_Columns, pa.Int32Array] | None = None
 
     def add(self, columns: _Columns) -> None:
-        """Write all full batches, and keep the remaining rows."""
+        """Add rows: write all full batches, and keep the remaining rows."""
         self._check_sizes(columns)
         span = pc.min_max(columns.timestamps).as_py()
         if span["min"] is not None:
@@ -185,7 +187,7 @@ class _Batcher:
         self._write(*self._behind_waiting(columns), is_last=False)
 
     def finish(self) -> None:
-        """Write the remaining rows."""
+        """Write the remaining rows as batches."""
         if self._waiting is not None:
             self._write(*self._waiting, is_last=True)
 
@@ -212,12 +214,12 @@ class _Batcher:
                 first += rows
         self._waiting = None
         if left:
-            # Copies: slices would keep the whole chunk in memory.
+            # Copy the rows, because slices would keep the whole chunk in memory.
             rows_left = pa.concat_arrays(left)
             self._waiting = _Columns(*(column.take(rows_left) for column in columns)), partitions.take(rows_left)
 
     def _behind_waiting(self, columns: _Columns) -> tuple[_Columns, pa.Int32Array]:
-        """Put the rows that wait for a full batch in front of the new rows."""
+        """Put the rows awaiting a full batch in front of the new rows. Return the rows and their partitions."""
         partitions = self._partitions(columns.keys)
         if self._waiting is None:
             return columns, partitions
@@ -238,7 +240,7 @@ class _Batcher:
         return pc.if_else(keys.is_null(), in_turn, chosen)
 
     def _check_sizes(self, columns: _Columns) -> None:
-        """Refuse a row that is too large for any batch or segment, with its number."""
+        """Raise RecordTooLargeError, with the row's number, if a row is too large for any batch or segment."""
         keys, values = (pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in (columns.keys, columns.values))
         suspects = pc.indices_nonzero(pc.greater(pc.add(keys, values), self._row_limit_bytes - _MAX_OVERHEAD_BYTES))
         if not len(suspects):
@@ -258,8 +260,8 @@ class _Batcher:
 
 
 def _before_compression(limit_bytes: int, codec: Codec) -> int:
-    """Return a limit for batches before compression, so that stored batches stay within a limit: an incompressible batch grows a
-    little.
+    """Return a limit for batches before compression with which stored batches stay within `limit_bytes`. Compression makes an
+    incompressible batch slightly larger.
     """
     return limit_bytes if codec is Codec.NONE else limit_bytes - 64 - limit_bytes // 128
 

@@ -1,11 +1,12 @@
-"""JSON Lines: one object per line. The line itself is the row's JSON text, so that an import keeps all of it.
+"""Reads JSON Lines files, which have one object per line. The line itself is the row's JSON text, so an import loses nothing.
 
-Arrow's JSON reader parses each line, which checks its syntax, and reads only the requested columns: other fields may change their
-type from row to row. A requested column is read as the first of these types that fits:
+Arrow's JSON reader parses each line, which checks the line's syntax, and reads only the requested columns. All other fields may
+change their type from row to row. A requested column is read as the first of these types that fits:
 
     integer (64 bits), unsigned integer (64 bits), text, true/false, fractional number
 
-It keeps that type until a block does not fit. Blank lines and a byte order mark are skipped. Rows are numbered without them.
+The column keeps that type until a block does not fit. Blank lines and a byte order mark are skipped, and blank lines do not count
+as rows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _KINDS = (pa.int64(), pa.uint64(), pa.string(), pa.bool_(), pa.float64())
 
 
 class JsonLinesSource:
-    """One file of JSON objects, one per line."""
+    """A file of JSON objects, one per line."""
 
     def __init__(self, path: Path, wanted: Wanted) -> None:
         self._path = path
@@ -40,9 +41,9 @@ class JsonLinesSource:
         self._kinds: dict[str, pa.DataType] = {}
 
     def rows(self) -> Iterator[Rows]:
-        """Yield the rows; raises CorruptDataError naming the row that is not a JSON object.
+        """Yield the rows. Raises CorruptDataError, with the row's number, for a row that is not a JSON object.
 
-        Raises InvalidArgumentError for a requested column that no row has, or with values of several kinds.
+        Raises InvalidArgumentError for a requested column that no row has, or that has values of several kinds.
         """
         row = 0
         seen: set[str] = set()
@@ -69,7 +70,7 @@ class JsonLinesSource:
         return stream
 
     def _lines(self, block: bytes, first_row: int) -> pa.StringArray:
-        """Return the lines of `block` that are not blank, without the space around them."""
+        """Return the lines of `block` that are not blank, without surrounding white space."""
         text = pa.array([block], pa.binary()).view(pa.string())
         try:
             text.validate(full=True)
@@ -106,13 +107,15 @@ class JsonLinesSource:
                 break
             return kind
         raise InvalidArgumentError(
-            f"column {name!r} holds values of mixed or unsupported types",
+            f"column {name!r} has values of mixed or unsupported types",
             path=self._path,
             expected="all text, all integers of 64 bits or all true/false",
         )
 
     def _check_syntax(self, lines: pa.StringArray, first_row: int) -> None:
-        """Raise CorruptDataError for the first line that is not exactly one object; bisects, so it is fast for long blocks."""
+        """Raise CorruptDataError for the first line that is not exactly one object. The line is found by bisection, which is fast
+        for long blocks.
+        """
         low, high = 0, len(lines)
         if _is_objects(lines):
             return
@@ -136,7 +139,9 @@ def _is_objects(lines: pa.StringArray) -> bool:
 
 
 def _look_like_objects(lines: pa.StringArray) -> bool:
-    """Whether the lines begin and end like objects: then no object spans two lines, and counting them is enough."""
+    """Whether each line begins and ends like an object. If so, no object spans two lines, and counting objects is a sufficient
+    check.
+    """
     return bool(pc.all(pc.and_(pc.starts_with(lines, "{"), pc.ends_with(lines, "}"))).as_py())
 
 

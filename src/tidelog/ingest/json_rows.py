@@ -1,4 +1,4 @@
-r"""Rows as JSON text, a column at a time.
+r"""Encodes rows as JSON text, a column at a time.
 
 Every column becomes an Arrow column of JSON texts, and the columns are joined into one object per row. No row becomes a Python
 object, except in binary columns, because Arrow has no base64.
@@ -17,14 +17,14 @@ date                            ``"2013-01-01"``
 timestamp without zone          ``"2013-01-01T10:00:00.123"``, as many digits as the unit has
 timestamp with zone             the same instant in UTC: ``"2013-01-01T10:00:00.123Z"``
 time                            ``"10:00:00.123"``
-duration                        the number of its units
+duration                        the number, in the type's unit
 list                            array
 struct                          object, fields in the order of the type
 map                             an object if the keys are text, otherwise an array of ``[key, value]``
-dictionary, run-end encoded     like the values that they encode
+dictionary, run-end encoded     like the encoded values
 ==============================  ==========================================================================
 
-Fields keep the file's order; there is no white space. Equal rows have equal bytes.
+Fields keep the file's order, and there is no white space. Equal rows have equal bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _ESCAPES = [(chr(code), json.dumps(chr(code))[1:-1]) for code in range(0x20)]
 def encode_rows(batch: pa.RecordBatch) -> pa.StringArray:
     """Return one JSON object per row of `batch`, as text, never null.
 
-    Raises InvalidArgumentError for two columns of one name, for text that is not UTF-8, and for a type without a JSON form.
+    Raises InvalidArgumentError for two columns with the same name, for text that is not UTF-8, and for a type without a JSON
+    form.
     """
     names = batch.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -57,13 +58,13 @@ def encode_rows(batch: pa.RecordBatch) -> pa.StringArray:
 
 
 def encode_column(array: pa.Array, name: str) -> pa.StringArray:
-    """Return each value of `array` as JSON text; a null is the text ``null``. `name` is for errors."""
+    """Return each value of `array` as JSON text. A null becomes the text ``null``. Errors show the column's `name`."""
     texts = _encode(array, name)
     return pc.fill_null(texts, "null") if texts.null_count else texts
 
 
 def plain_text(array: pa.Array, name: str) -> pa.Array:
-    """Return keys or raw values as bytes: binary unchanged, text as UTF-8, anything else as bare JSON text. Nulls stay."""
+    """Return keys or raw values as bytes: binary unchanged, text as UTF-8, anything else as bare JSON text. Nulls stay null."""
     array = _stored(array)
     if _is_binary(array.type):
         return array.cast(pa.binary())
@@ -86,7 +87,7 @@ def _objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> pa
 
 
 def _encode(array: pa.Array, name: str) -> pa.StringArray:
-    """Return JSON texts; if `array` is null the text may be null."""
+    """Return JSON texts. Where `array` is null, the text may be null."""
     array = _stored(array)
     kind = array.type
     if pt.is_null(kind):
@@ -104,12 +105,12 @@ def _encode(array: pa.Array, name: str) -> pa.StringArray:
         return texts if number else _quoted(texts)
     nested = next((encoder for test, encoder in _NESTED if test(kind)), None)
     if nested is None:
-        raise InvalidArgumentError(f"column {name!r} has a type without a JSON form", found=str(kind))
+        raise InvalidArgumentError(f"column {name!r} has a type that JSON cannot represent", found=str(kind))
     return nested(array, name)
 
 
 def _bare(array: pa.Array) -> pa.StringArray | None:
-    """Return the text of scalars that never need escaping, without quotes; None for other types."""
+    """Return scalars that never need escaping as text without quotes; None for all other types."""
     kind = array.type
     if pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_decimal(kind) or pt.is_time(kind) or pt.is_date(kind):
         return array.cast(pa.string())
@@ -118,7 +119,7 @@ def _bare(array: pa.Array) -> pa.StringArray | None:
     if pt.is_duration(kind):
         return array.cast(pa.int64()).cast(pa.string())
     if pt.is_timestamp(kind):
-        # A zoned timestamp stores the instant in UTC: dropping the zone keeps the number.
+        # A timestamp with a zone stores the instant in UTC, so dropping the zone keeps the number.
         naive = array.cast(pa.int64()).cast(pa.timestamp(kind.unit)).cast(pa.string())
         texts = pc.replace_substring(naive, " ", "T", max_replacements=1)
         return pc.binary_join_element_wise(texts, "Z", "") if kind.tz is not None else texts
@@ -138,7 +139,7 @@ def _float_text(array: pa.Array) -> pa.StringArray:
 
 
 def _escaped(texts: pa.StringArray) -> pa.StringArray:
-    """Escape as JSON requires; most columns need nothing, which one pass finds out."""
+    """Escape texts as JSON requires. Most columns need no escaping, which a single pass detects."""
     if not _any(texts, _NEEDS_ESCAPE):
         return texts
     texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
@@ -157,11 +158,11 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _text(array: pa.Array, name: str) -> pa.StringArray:
-    """Return text as plain Arrow strings, checked to be UTF-8 (which a Parquet file may wrongly claim)."""
+    """Return text as plain Arrow strings. Raises InvalidArgumentError if it is not UTF-8, as a Parquet file may wrongly claim."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
-        raise InvalidArgumentError(f"column {name!r} holds text that is not UTF-8") from None
+        raise InvalidArgumentError(f"column {name!r} has text that is not UTF-8") from None
     return array.cast(pa.string())
 
 
@@ -195,13 +196,13 @@ def _map(array: pa.MapArray, name: str) -> pa.StringArray:
 
 
 def _offsets_of(lengths: pa.Array) -> pa.Array:
-    """Return list offsets from zero for lists of these lengths (a null list is empty)."""
+    """Return the list offsets, starting at zero, of lists with these lengths. A null length counts as zero."""
     ends = pc.cumulative_sum(pc.fill_null(lengths, 0).cast(pa.int32()))
     return pa.concat_arrays([pa.array([0], pa.int32()), ends])
 
 
 def _stored(array: pa.Array) -> pa.Array:
-    """Return the values encoded by an extension, dictionary, run-end, list view or half float array."""
+    """Return the plain values of an extension, dictionary, run-end encoded, list view or half float array."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     kind = array.type

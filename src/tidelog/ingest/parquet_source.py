@@ -1,4 +1,4 @@
-"""Parquet files, read page by page: memory does not grow with the size of row groups."""
+"""Reads Parquet files page by page, so that memory use does not grow with the size of row groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tidelog.ingest.source import CHUNK_BYTES, CHUNK_ROWS, Rows, Wanted, arrow_e
 
 
 class ParquetSource:
-    """One Parquet file. Raises InvalidArgumentError if a requested column is missing, CorruptDataError if it is not Parquet."""
+    """A Parquet file. Raises InvalidArgumentError if a requested column is missing, CorruptDataError if the file is not
+    Parquet.
+    """
 
     def __init__(self, path: Path, wanted: Wanted) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Progress of work on a file: the command line shows a bar; the default is a no-op."""
+"""Reports progress of work on a file. The command line shows a progress bar; the default shows nothing."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called with the number of bytes of the file read since the last call."""
+    """Receives the number of bytes of the file that were read since the last call."""
 
     def advance(self, done_bytes: int) -> None:
-        """Add to the number of bytes that are done."""
+        """Add `done_bytes` to the number of bytes that are done."""
 
 
 class ProgressMaker(Protocol):
-    """Begins to show a phase of the work, with its total size in bytes."""
+    """Starts showing the progress of a phase of the work, given the phase's total size in bytes."""
 
     def __call__(self, what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
-        """Return a context manager for the phase, to which progress is reported."""
+        """Return a context manager for the phase, whose value receives the progress."""
 
 
 class _Silent:
@@ -31,7 +31,7 @@ def silent(what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
 
 
 class Position:
-    """Turns positions in a file into numbers of bytes read since the last position."""
+    """Converts positions in a file to numbers of bytes read since the last position, and reports these."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

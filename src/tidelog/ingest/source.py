@@ -1,7 +1,7 @@
-"""An imported file: a stream of Arrow record batches of bounded size.
+"""The interface of a file to import: a stream of Arrow record batches of bounded size.
 
-A source knows the requested columns (timestamp, key, value) and reads no more than it needs. Rows are in the order of the file.
-Arrow's errors about a damaged file become a CorruptDataError with the file's path. `formats` opens a source.
+A source knows the requested columns (timestamp, key, value) and reads no other columns unless it has to. Rows are in the order of
+the file. Arrow's errors about a damaged file become a CorruptDataError with the file's path. `formats` opens a source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from tidelog.errors import CorruptDataError, InvalidArgumentError, StorageError
 
 CHUNK_BYTES = 16 << 20
-"""The approximate number of bytes of a file in memory at a time, as columns."""
+"""The approximate number of bytes of a file that are in memory at a time, as columns."""
 
 CHUNK_ROWS = 1 << 16
 """The most rows of a chunk."""
@@ -26,7 +26,7 @@ CHUNK_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Wanted:
-    """The names of the columns that an import uses; `value` None means the whole row."""
+    """The names of the columns that an import uses. If `value` is None, the value is the whole row."""
 
     timestamp: str
     key: str | None = None
@@ -42,11 +42,11 @@ class Rows:
     """Consecutive rows of a file."""
 
     first_row: int
-    """Number of the first row, from 1; a header line does not count."""
+    """The number of the first row, counted from 1. A header line does not count."""
     columns: pa.RecordBatch
-    """The requested columns and perhaps others; all columns of the file if the value is the whole row."""
+    """The requested columns, possibly with others. If the value is the whole row, these are all columns of the file."""
     texts: pa.StringArray | None
-    """The rows as they are written in the file, if it is JSON; otherwise None."""
+    """The rows as they appear in the file, if the file is JSON; otherwise None."""
     bytes_done: int
     """How many bytes of the file have been read, for progress."""
 
@@ -58,7 +58,7 @@ class Source(Protocol):
     """The value of `bytes_done` at the end of the file."""
 
     def rows(self) -> Iterator[Rows]:
-        """Yield the rows in the file's order; raises CorruptDataError and StorageError."""
+        """Yield the rows in the file's order. Raises CorruptDataError and StorageError."""
 
 
 def check_columns(path: Path, wanted: Wanted, names: list[str]) -> None:
@@ -66,7 +66,7 @@ def check_columns(path: Path, wanted: Wanted, names: list[str]) -> None:
     for name in wanted.names():
         count = names.count(name)
         if count != 1:
-            what = f"there is no column {name!r}" if count == 0 else f"{count} columns are called {name!r}"
+            what = f"there is no column {name!r}" if count == 0 else f"{count} columns are named {name!r}"
             raise InvalidArgumentError(what, path=path, expected=f"one of {', '.join(names)}" if count == 0 else None)
 
 
@@ -80,7 +80,7 @@ class FileState(NamedTuple):
 
 
 def file_state(path: Path) -> FileState | None:
-    """Return the state of a file to be read; None if it is missing or not a regular file."""
+    """Return the state of a file to be read; None if the file does not exist or is not a regular file."""
     try:
         found = path.stat()
     except OSError:
@@ -89,24 +89,27 @@ def file_state(path: Path) -> FileState | None:
 
 
 def check_unchanged(path: Path, before: FileState | None) -> None:
-    """Raise CorruptDataError if the file has changed since `before`: the rows read may be a mixture of old and new."""
+    """Raise CorruptDataError if the file has changed since `before`, because the rows may then be a mixture of old and new."""
     after = file_state(path)
     if before is None or after == before:
         return
     if after is None:
-        raise CorruptDataError("the file vanished while it was read", path=path)
+        raise CorruptDataError("the file was deleted while it was being read", path=path)
     if (after.device, after.inode) != (before.device, before.inode):
-        raise CorruptDataError("the file was replaced while it was read", path=path)
+        raise CorruptDataError("the file was replaced while it was being read", path=path)
     if after.size_bytes != before.size_bytes:
         raise CorruptDataError(
-            "the file's size changed while it was read", path=path, found=f"{after.size_bytes} bytes", expected=before.size_bytes
+            "the file's size changed while it was being read",
+            path=path,
+            found=f"{after.size_bytes} bytes",
+            expected=before.size_bytes,
         )
-    raise CorruptDataError("the file was written to while it was read", path=path)
+    raise CorruptDataError("the file was written to while it was being read", path=path)
 
 
 @contextmanager
 def arrow_errors(path: Path, kind: str) -> Iterator[None]:
-    """Turn errors of Arrow and the file system into one line with the file's path."""
+    """Convert errors of Arrow and the file system to Tidelog's errors, with a message of one line and the file's path."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowSerializationError) as error:
@@ -116,20 +119,20 @@ def arrow_errors(path: Path, kind: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, StorageError):
             raise
-        # Decompressors report damage as an OSError without a number.
+        # Decompressors report damage as an OSError without an error number.
         if error.errno is None:
             raise CorruptDataError(f"cannot be read as {kind}: {first_line(error)}", path=path) from error
         raise StorageError(f"cannot read the file: {error.strerror or first_line(error)}", path=path) from error
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's text up to its first line break, without a closing full stop."""
+    """Return the first line of an error's text, without a full stop at its end."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def slices(batch: pa.RecordBatch, limit_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
-    """Cut a batch of more than `limit_bytes` into even slices."""
+    """Yield the batch, cut into slices of equal length if it has more than `limit_bytes`."""
     pieces = max(1, -(-batch.nbytes // limit_bytes), -(-batch.num_rows // CHUNK_ROWS))
     rows = max(1, -(-batch.num_rows // pieces))
     for start in range(0, batch.num_rows, rows):

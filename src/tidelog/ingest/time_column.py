@@ -1,18 +1,18 @@
-"""The timestamp column of an import: its numbers are taken as milliseconds only if that is plausible.
+"""The timestamp column of an import. Its numbers are interpreted as milliseconds only if that is plausible.
 
-A number does not show its unit, and the wrong one shifts a log by thousands of years without an error. Unless the unit is given,
-a number is judged by the time that it would be in milliseconds:
+A number does not show its unit, and the wrong unit shifts a log by thousands of years without an error. Unless the unit is given,
+a number is judged by the time that it would mean in milliseconds:
 
 | number (digits) | as milliseconds | result |
 |---|---|---|
-| below 10^8 (up to 8) | the first day of 1970 | accepted with a notice: it may be a test value, or count something else |
-| 10^8 to 10^11 (9 to 11) | January 1970 to March 1973 | refused: as seconds it is 1973 to 5138 |
+| below 10^8 (up to 8) | the first day of 1970 | accepted with a notice: it may be a test value, or may not be a time |
+| 10^8 to 10^11 (9 to 11) | January 1970 to March 1973 | refused: in seconds it would be 1973 to 5138 |
 | 10^11 to 10^14 (12 to 14) | 1973 to 5138 | accepted |
-| 10^14 to 10^17 (15 to 17) | beyond 5138 | refused: as microseconds it is 1973 to 5138 |
-| from 10^17 (18, 19) | beyond 5138 | refused: as nanoseconds it is from 1973 on |
-| 20130710, 201307100930, 20130710093000 | 1970, 1976, 2607 | refused: a calendar's digits |
+| 10^14 to 10^17 (15 to 17) | after 5138 | refused: in microseconds it would be 1973 to 5138 |
+| from 10^17 (18, 19) | after 5138 | refused: in nanoseconds it would be after 1973 |
+| 20130710, 201307100930, 20130710093000 | 1970, 1976, 2607 | refused: these are the digits of a date |
 
-Texts of only digits are judged like numbers. If the unit is given, all numbers are accepted.
+Text that consists of digits is judged like a number. If the unit is given, all numbers are accepted.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _MILLIS = 10**11
 _MICROS = 10**14
 _NANOS = 10**17
 _CALENDAR = (
-    r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])"  # a day
-    r"(([01][0-9]|2[0-3])[0-5][0-9]([0-5][0-9])?)?$"  # and perhaps minutes, and perhaps seconds
+    r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])"  # a date
+    r"(([01][0-9]|2[0-3])[0-5][0-9]([0-5][0-9])?)?$"  # with hours and minutes, and possibly seconds
 )
 _DIGITS = r"^[0-9]{1,18}$"
 _NANOS_DIGITS = r"^[0-9]{19}$"
 
 
 class TimeColumn:
-    """Converts a column, chunk by chunk, into epoch milliseconds, and collects notices."""
+    """Converts a column to epoch milliseconds, chunk by chunk, and collects notices."""
 
     def __init__(self, name: str, unit: str | None) -> None:
         if unit is not None and unit not in UNITS:
@@ -49,9 +49,10 @@ class TimeColumn:
         self._without_zone = False
 
     def epoch_ms(self, array: pa.Array, first_row: int) -> pa.Int64Array:
-        """Return a chunk in epoch ms; `first_row` is the number of its first row in the file.
+        """Return a chunk in epoch ms. `first_row` is the number in the file of the chunk's first row.
 
-        Raises InvalidArgumentError for what `timestamps.epoch_ms` refuses, and for a number that is probably in another unit.
+        Raises InvalidArgumentError for values that `timestamps.epoch_ms` refuses, and for a number that is probably in a
+        different unit.
         """
         if pt.is_dictionary(array.type):
             array = array.dictionary_decode()
@@ -61,19 +62,19 @@ class TimeColumn:
         return epoch_ms(array, self._name, first_row, self._unit)
 
     def notices(self) -> list[str]:
-        """Return the assumptions made, one line each."""
+        """Return the assumptions that were made, one line each."""
         notices = []
         if self._smallest is not None:
             notices.append(
-                f"column {self._name!r}: numbers are taken as epoch milliseconds, the smallest is "
-                f"{self._smallest} ({format_time(self._smallest)}); --timestamp-unit names another unit"
+                f"column {self._name!r}: numbers are interpreted as epoch milliseconds, of which the smallest is "
+                f"{self._smallest} ({format_time(self._smallest)}); for a different unit, use --timestamp-unit"
             )
         if self._without_zone:
-            notices.append(f"column {self._name!r}: times without a zone are taken as UTC")
+            notices.append(f"column {self._name!r}: times without a time zone are interpreted as UTC")
         return notices
 
     def _check_numbers(self, array: pa.Array, first_row: int) -> None:
-        """Refuse the first number that is not plausible as milliseconds."""
+        """Raise InvalidArgumentError for the first number that is not plausible as milliseconds."""
         if is_text(array.type):
             texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
             self._refuse(pc.match_substring_regex(texts, _NANOS_DIGITS), texts, "ns", first_row)
@@ -95,7 +96,9 @@ class TimeColumn:
             self._smallest = smallest if self._smallest is None else min(self._smallest, smallest)
 
     def _refuse(self, mask: pa.BooleanArray, array: pa.Array, unit: str, first_row: int) -> None:
-        """Raise InvalidArgumentError for the first row in `mask`; its number is probably in `unit`, or the digits of a date."""
+        """Raise InvalidArgumentError for the first row that is true in `mask`, if there is one. Its number is probably in `unit`,
+        or has the digits of a date.
+        """
         row = pc.index(mask, True).as_py()
         if row < 0:
             return
@@ -106,12 +109,12 @@ class TimeColumn:
         raise InvalidArgumentError(
             f"row {first_row + row}: column {self._name!r} does not look like epoch milliseconds",
             found=f"{number} (as ms {format_time(number)}{meant})",
-            expected=f"--timestamp-unit {unit}, or ms if that is meant"
+            expected=f"--timestamp-unit {unit}, or ms if the numbers are milliseconds"
             if unit
-            else "--timestamp-unit if it is a number, a text such as 2013-07-10T09:30:00Z if it is a date",
+            else "--timestamp-unit if it is a number, or text such as 2013-07-10T09:30:00Z if it is a date",
         )
 
 
 def _spans_calendar(smallest: int, largest: int) -> bool:
-    """Whether some number between the two could be the digits of a date from 1900 to 2099, in 12 or 14 digits."""
+    """Return whether a number between `smallest` and `largest` could be the 12 or 14 digits of a date from 1900 to 2099."""
     return any(smallest <= 2100 * scale and largest >= 1900 * scale for scale in (10**8, 10**10))

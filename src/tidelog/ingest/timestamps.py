@@ -1,18 +1,19 @@
-"""A column of times as epoch milliseconds, the unit of every Kafka timestamp.
+"""Converts a column of times to epoch milliseconds, the unit of every Kafka timestamp.
 
 =========================  ===================================================================
-column                     is taken as
+column                     interpretation
 =========================  ===================================================================
-timestamp s, ms, µs, ns    that instant; without a zone it is UTC; finer than ms is floored
+timestamp s, ms, µs, ns    that instant; without a zone UTC; floored to ms
 date                       midnight UTC
-integer                    that many units since 1970; milliseconds unless a unit is given
+integer                    units since 1970; milliseconds unless a unit is given
 float, decimal             the same, but only with a given unit: a fraction suggests seconds
-text                       ISO 8601, each value with or without a zone (without one it is UTC); or a number: where a unit is
-                           named in that unit, else of 12 digits and more in milliseconds
+text                       ISO 8601, each value with or without a zone (without a zone UTC); or a number: in the given
+                           unit; without a unit, in milliseconds if it has 12 digits or more
 =========================  ===================================================================
 
-Floored, not truncated: one nanosecond before 1970 is -1 ms, which is refused because Kafka's timestamps begin in 1970. A
-floating-point number is rounded to the nearest microsecond first: 1373414400.123 s as a double is 122.99999 ms after its second.
+Times are floored, not truncated: one nanosecond before 1970 is -1 ms, which is refused because Kafka's timestamps begin in 1970.
+A floating-point number is first rounded to the nearest microsecond, because 1373414400.123 s as a double is 122.99999 ms after
+the full second.
 
 `time_column` decides whether numbers without a unit are milliseconds.
 """
@@ -26,24 +27,24 @@ import pyarrow.types as pt
 from tidelog.errors import InvalidArgumentError
 
 UNITS = ("s", "ms", "us", "ns")
-"""Units of numbers."""
+"""The units that numbers may have."""
 
 _PER_MS = {"us": 1_000, "ns": 1_000_000}
 _MICROS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 _ZONE = r"(?i)[0-9](z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _FINER = r"(\.[0-9]{3})[0-9]+"
-_DIGITS = r"^[0-9]{12,}$"  # With fewer digits it is more likely a date such as 20130101 than a moment before March 1973.
+_DIGITS = r"^[0-9]{12,}$"  # A number with fewer digits is more likely a date such as 20130101 than a time before March 1973.
 _HAS_CLOCK = r"[0-9][T ][0-9]"
 _INTEGER = r"^[+-]?[0-9]+$"
 _FRACTION = r"^[+-]?[0-9]+\.[0-9]*$"
 
 
 def epoch_ms(array: pa.Array, name: str, first_row: int, unit: str | None = None) -> pa.Int64Array:
-    """Return `array` in epoch milliseconds: int64, no nulls, none negative.
+    """Return `array` in epoch milliseconds, as int64 without nulls or negative values.
 
-    `name` and `first_row` (1-based row of the file at which `array` starts) are for errors; `unit` is one of `UNITS`, the unit of
-    numbers, or None. Raises InvalidArgumentError with row and column for a null, negative or unreadable time, with the column for
-    a wrong type.
+    Errors show the column's `name` and the row; `first_row` is the number (from 1) in the file of the array's first row. `unit`
+    is the unit of numbers, one of `UNITS`, or None. Raises InvalidArgumentError, with row and column for a null, negative or
+    unreadable time, and with the column for a wrong type.
     """
     if pt.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -55,14 +56,14 @@ def epoch_ms(array: pa.Array, name: str, first_row: int, unit: str | None = None
     if pc.any(negative).as_py():
         row = pc.index(negative, True).as_py()
         raise InvalidArgumentError(
-            f"row {first_row + row}: column {name!r} is before 1970, which a Kafka timestamp cannot be",
+            f"row {first_row + row}: column {name!r} is before 1970, but Kafka timestamps begin in 1970",
             found=_shown(array[row], times[row].as_py()),
         )
     return times
 
 
 def has_no_zone(array: pa.Array) -> bool:
-    """Whether some value is a time without a zone, which is taken as UTC."""
+    """Return whether a value is a time without a zone, which is interpreted as UTC."""
     kind = array.type
     if pt.is_timestamp(kind):
         return kind.tz is None and len(array) > 0
@@ -94,7 +95,7 @@ def _int64_ms(array: pa.Array, name: str, first_row: int, unit: str | None) -> p
     raise InvalidArgumentError(
         f"column {name!r} cannot be a time" + (" without a unit" if is_number else ""),
         found=str(kind),
-        expected=f"--timestamp-unit {'|'.join(UNITS)}, which says what its numbers count"
+        expected=f"--timestamp-unit {'|'.join(UNITS)}, the unit of the column's numbers"
         if is_number
         else "a timestamp, a date, integer epoch milliseconds or ISO 8601 text",
     )
@@ -116,7 +117,7 @@ def _fractions(array: pa.Array, unit: str, name: str, first_row: int) -> pa.Int6
 
 
 def _floored(units: pa.Int64Array, per_ms: int) -> pa.Int64Array:
-    """Divide, rounding toward minus infinity (Arrow's own division truncates)."""
+    """Return the quotients, rounded toward minus infinity. Arrow's own division truncates."""
     cut = pc.divide(units, per_ms)
     return pc.subtract(cut, pc.less(units, pc.multiply(cut, per_ms)).cast(pa.int64()))
 
@@ -129,7 +130,7 @@ def _seconds(seconds: pa.Int64Array, name: str, first_row: int) -> pa.Int64Array
         far = pc.or_(pc.greater(seconds, limit), pc.less(seconds, -limit))
         row = pc.index(far, True).as_py()
         raise InvalidArgumentError(
-            f"row {first_row + row}: column {name!r} is beyond 64 bits of milliseconds", found=f"{seconds[row]} s"
+            f"row {first_row + row}: column {name!r} exceeds 64 bits in milliseconds", found=f"{seconds[row]} s"
         ) from None
 
 
@@ -138,11 +139,13 @@ def _integers(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
         return array.cast(pa.int64())
     except pa.ArrowInvalid:
         row = pc.index(pc.greater(array, pa.scalar(2**63 - 1, array.type)), True).as_py()
-        raise InvalidArgumentError(f"row {first_row + row}: column {name!r} is beyond 64 bits", found=array[row]) from None
+        raise InvalidArgumentError(f"row {first_row + row}: column {name!r} exceeds 64 bits", found=array[row]) from None
 
 
 def _texts(texts: pa.StringArray, name: str, first_row: int, unit: str | None) -> pa.Int64Array:
-    """Read ISO 8601 texts and numbers; one pass if all are of one kind, otherwise each kind separately."""
+    """Convert texts, which are ISO 8601 times or numbers. If all texts are of the same kind, this takes one pass; otherwise each
+    kind is converted separately.
+    """
     texts = pc.utf8_trim_whitespace(texts)
     nothing = pa.scalar(None, pa.string())
     digits = pc.match_substring_regex(texts, _DIGITS if unit is None else _INTEGER)
@@ -160,7 +163,8 @@ def _texts(texts: pa.StringArray, name: str, first_row: int, unit: str | None) -
             continue
         some = pc.if_else(mask, texts, nothing)
         if pt.is_timestamp(kind):
-            # Digits finer than a millisecond are removed first: that floors, before 1970 too; Arrow's ms cover every year.
+            # Remove digits after the milliseconds first. This floors, also before 1970, and Arrow's milliseconds cover every
+            # year.
             some = pc.replace_substring_regex(some, _FINER, r"\1")
         part = _parsed(some, kind, name, first_row)
         if pt.is_floating(kind):
@@ -198,5 +202,5 @@ def _readable(text: pa.StringArray, kind: pa.DataType) -> bool:
 def _shown(value: pa.Scalar, time_ms: int) -> str:
     try:
         return f"{value} ({time_ms} ms)"
-    except (OverflowError, ValueError):  # A year that Python's datetime does not have.
+    except (OverflowError, ValueError):  # The year is outside the range of `datetime`.
         return f"{time_ms} ms"

@@ -1,4 +1,4 @@
-"""Objects in a bucket, as paths and open files that readers use like those of a folder. They are only read.
+"""Presents objects in a bucket as read-only paths and open files, with the interfaces that readers use for folders.
 
 `address.py` an address and the options that it carries · `settings.py` configuration, from the options and the environment ·
 `object_path.py` paths · `listing.py` one listing of everything below an address · `object_file.py` reading an object, with few

@@ -1,13 +1,13 @@
-"""Parts of objects kept on this machine's disk: indexes, time maps, and the blocks of logs that searches read.
+"""Caches parts of objects on this machine's disk: indexes, time maps, and the blocks of logs that searches read.
 
-An entry's name is a digest of the object's address, size, time and ETag, and of the part. So an entry is never about another
-content, and nothing must be invalidated. An entry contains a digest of its bytes; a damaged one is ignored. The entries used
-longest ago are removed when the bound is reached. Every failure means "not cached".
+An entry's name is a digest of the object's address, size, time and ETag, and of the part's position. So an entry always belongs
+to the same content, and nothing needs to be invalidated. An entry contains a digest of its bytes; a damaged entry is ignored.
+When the cache is full, the least recently used entries are removed. Every failure means "not cached".
 
 | option | default |
 |---|---|
 | `cache_dir` | `$XDG_CACHE_HOME/tidelog`, else `~/.cache/tidelog` |
-| `cache_bytes` | 256 MiB; 0 switches the cache off |
+| `cache_bytes` | 256 MiB; 0 disables the cache |
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WRITES_BETWEEN_SWEEPS = 256
 
 
 class DiskCache:
-    """A folder of entries, at most `most_bytes` in all; 0 caches nothing. Several processes may share it."""
+    """A folder of entries with at most `most_bytes` in total; 0 disables the cache. Several processes may share the folder."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class DiskCache:
         self._writes = 0
 
     def get(self, key: str) -> bytes | None:
-        """Return an entry's bytes, None if it is not cached."""
+        """Return an entry's bytes, or None if there is no entry."""
         if not self._most_bytes:
             return None
         path = self._path(key)
@@ -50,7 +50,7 @@ class DiskCache:
         return data if content[:_DIGEST_BYTES] == _digest(data) else None
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        """Keep an entry."""
+        """Write an entry."""
         if not self._most_bytes:
             return
         path = self._path(key)
@@ -72,7 +72,7 @@ class DiskCache:
         return self._folder / name[:2] / name[2:]
 
     def _sweep(self) -> None:
-        """Remove the entries used longest ago, until a quarter of the bound is free."""
+        """Remove the least recently used entries until a quarter of `most_bytes` is free."""
         found: list[tuple[int, int, str]] = []
         for folder, _, names in os.walk(self._folder):
             for name in names:
@@ -96,9 +96,11 @@ def _digest(data: bytes | memoryview) -> bytes:
 
 
 def open_cache(options: Mapping[str, str]) -> DiskCache:
-    """Return the cache that options and environment ask for. Raises InvalidArgumentError."""
+    """Return the cache that the options and the environment configure. Raises InvalidArgumentError."""
     text = setting(options, "cache_bytes")
     if text is not None and not text.isdecimal():
-        raise InvalidArgumentError("the option cache_bytes", found=repr(text), expected="a number of bytes, 0 for no cache")
+        raise InvalidArgumentError(
+            "invalid value of the option cache_bytes", found=repr(text), expected="a number of bytes, 0 for no cache"
+        )
     folder = setting(options, "cache_dir") or cache_folder()
     return DiskCache(Path(folder) / "objects", DEFAULT_BYTES if text is None else int(text))

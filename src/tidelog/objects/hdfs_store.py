@@ -1,12 +1,12 @@
-"""The requests of HDFS, by `hdfs-native`, which speaks Hadoop's protocol without Java.
+"""Sends requests to HDFS with `hdfs-native`, which implements Hadoop's protocol without Java.
 
-HDFS has no ETags: a file is known by its size and time. Namenodes of a name service, and security, are those of Hadoop's own
-configuration files, in `HADOOP_CONF_DIR`.
+HDFS has no ETags, so a file version is identified by its size and modification time. The namenodes of a name service, and
+security settings, come from Hadoop's own configuration files in `HADOOP_CONF_DIR`.
 
 | failure | result |
 |---|---|
-| a refused or broken connection | tried again with growing pauses, for about ten seconds a namenode, then StorageError |
-| the file is gone, or has another size or time | SegmentChangedError |
+| a refused or broken connection | retried with growing pauses for about ten seconds per namenode, then StorageError |
+| the file is gone, or its size or time has changed | SegmentChangedError |
 | HDFS denies access | AuthenticationError |
 """
 
@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 
 def open_hdfs_store(place: Place, options: Mapping[str, str]) -> HdfsStore:
-    """Return the requests of a HDFS. Raises MissingPackageError, StorageError."""
+    """Return a client for an HDFS. Raises MissingPackageError, StorageError."""
     with imported_from("hdfs", "hdfs_native"):
         from hdfs_native import Client
     own = {name: value for name, value in options.items() if not name.startswith("cache_")}
@@ -36,7 +36,7 @@ def open_hdfs_store(place: Place, options: Mapping[str, str]) -> HdfsStore:
 
 
 class HdfsStore:
-    """One HDFS. `address` is its text, for errors."""
+    """A client for one HDFS. Errors show `address`."""
 
     def __init__(self, client: Any, address: str) -> None:
         self._client = client
@@ -56,15 +56,15 @@ class HdfsStore:
         path, at = f"/{key}", f"{self._address}/{key}"
 
         def get() -> bytes:
-            with self._client.read(path) as file:  # Its blocks are known from here on; the check follows.
+            with self._client.read(path) as file:  # Opening fixes the file's blocks, so check the file's state only now.
                 if _facts(self._client.get_file_info(path)) != facts or len(file) != facts.size_bytes:
-                    raise SegmentChangedError("an object was replaced by another", path=at)
+                    raise SegmentChangedError("an object was overwritten while it was being read", path=at)
                 data: bytes = file.read_range(start, end - start)
                 return data
 
         data = _tried(get, at)
         if len(data) != end - start:
-            raise StorageError("an answer of another length", path=at, position=start, found=len(data), expected=end - start)
+            raise StorageError("a response has the wrong length", path=at, position=start, found=len(data), expected=end - start)
         return memoryview(data)
 
 
@@ -74,11 +74,11 @@ def _tried(ask: Callable[[], _Result], at: str) -> _Result:
     except TidelogError:
         raise
     except FileNotFoundError:
-        raise SegmentChangedError("an object is gone", path=at) from None
+        raise SegmentChangedError("an object has been deleted", path=at) from None
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         if isinstance(error, PermissionError) or any(word in str(error) for word in _DENIED):
-            raise AuthenticationError(f"HDFS refuses access: {reason}", path=at) from None
+            raise AuthenticationError(f"HDFS denied access: {reason}", path=at) from None
         raise StorageError(f"HDFS failed: {reason}", path=at) from None
 
 

@@ -1,11 +1,11 @@
-"""The objects below an address, by folder, as one listing found them.
+"""The objects below an address, by folder, as of one listing.
 
 | listed | when |
 |---|---|
-| everything below the address, by pages | a data folder is opened, or looked at again |
-| one folder | a process was given a single path, for example Spark's executor |
+| everything below the address, page by page | a data folder is opened or refreshed |
+| one folder | a process, such as a Spark executor, gets a single path |
 
-Memory is about 100 bytes an object: a folder's names are one text, and become a dictionary only while the folder is used.
+Memory use is about 100 bytes per object: a folder's names are one text, which becomes a dictionary only while the folder is used.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 _OPEN_FOLDERS = 64
-"""The folders whose dictionaries are kept."""
+"""The maximum number of folders whose dictionaries are kept."""
 
 
 class ObjectFacts(NamedTuple):
-    """What a listing says about an object."""
+    """The facts about an object in a listing."""
 
     size_bytes: int
     modified_ns: int
@@ -29,20 +29,20 @@ class ObjectFacts(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """The requests of one bucket. Keys have no slash at their ends. For any thread."""
+    """The interface of a client for one bucket. Keys have no slash at either end. Thread-safe."""
 
     def list(self, prefix: str) -> Iterable[tuple[str, ObjectFacts]]:
-        """Yield the objects below a folder, at any depth, with their keys. Raises StorageError, AuthenticationError."""
+        """Yield the key and the facts of each object below a folder, at any depth. Raises StorageError, AuthenticationError."""
 
     def read(self, key: str, facts: ObjectFacts, start: int, end: int) -> memoryview:
-        """Return the bytes [start, end), all of them, of the object that was listed.
+        """Return all bytes in [start, end) of the object, which must still be the one that was listed.
 
-        Raises SegmentChangedError if the object was removed or replaced, StorageError, AuthenticationError.
+        Raises SegmentChangedError if the object was deleted or overwritten, StorageError, AuthenticationError.
         """
 
 
 class _Folder:
-    """A folder's objects and the names of its folders."""
+    """A folder's objects, and the names of its subfolders."""
 
     __slots__ = ("folders", "modified", "names", "sizes", "tags")
 
@@ -54,7 +54,7 @@ class _Folder:
         self.folders: dict[str, None] = {}
 
     def pack(self) -> None:
-        """Join the texts; more may follow."""
+        """Join the collected texts into one. More texts may follow."""
         self.names, self.tags = ["\n".join(self.names)] if self.names else [], ["\n".join(self.tags)] if self.tags else []
 
     def objects(self) -> dict[str, ObjectFacts]:
@@ -67,7 +67,7 @@ class _Folder:
 
 
 class Listing:
-    """The objects below `root`, a key; `""` is the whole bucket."""
+    """The objects below the key `root`; `""` means the whole bucket."""
 
     def __init__(self, store: ObjectStore, root: str) -> None:
         self._folders: dict[str, _Folder] = {}
@@ -97,11 +97,11 @@ class Listing:
         return folder
 
     def is_folder(self, key: str) -> bool:
-        """Return whether objects lie below a key."""
+        """Return whether there are objects below a key."""
         return key in self._folders
 
     def names(self, key: str) -> list[str]:
-        """Return the names in a folder, of objects and folders. Raises KeyError."""
+        """Return the names of the objects and subfolders in a folder. Raises KeyError if there is no such folder."""
         folder = self._folders[key]
         return [*(name for name in self.objects(key) if name not in folder.folders), *folder.folders]
 
@@ -115,7 +115,7 @@ class Listing:
         }
 
     def objects(self, key: str) -> dict[str, ObjectFacts]:
-        """Return a folder's objects by name; none if there is no such folder."""
+        """Return a folder's objects by name. The result is empty if there is no such folder."""
         opened = self._opened.get(key)
         if opened is None:
             folder = self._folders.get(key)

@@ -1,15 +1,15 @@
-"""An object as an open file. Opening it costs no request; its size and identity are those that were listed.
+"""An object as an open file. Opening it costs no request, because its size and identity come from the listing.
 
-| read | how |
+| a read of | is made |
 |---|---|
 | an index, a time map, a checkpoint, a log up to WHOLE_BYTES | whole, once |
-| a few bytes of a larger log | a block at least (HEAD_BYTES, BLOCK_BYTES, FAR_BYTES); twice as many after each read in order |
-| a few bytes of its last two blocks | both of them |
+| a few bytes of a larger log | at least one block (HEAD_BYTES, BLOCK_BYTES, FAR_BYTES); twice as much after a sequential read |
+| a few bytes of its last two blocks | by reading both |
 | a large part | in one request |
-| what `will_read` announced, or what follows many reads in order | ahead, several requests at a time (`read_ahead`) |
+| ranges announced by `will_read`, or what follows many sequential reads | ahead, several requests at once (`read_ahead`) |
 
-Wholes and the first parts are also kept on the disk (`disk_cache`). The content of a handle never changes: reading an object that
-was replaced raises SegmentChangedError.
+Whole objects and the first parts of logs are also cached on disk (`disk_cache`). The content of a handle never changes: reading
+an object that has been overwritten raises SegmentChangedError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidelog.objects.read_ahead import ReadAhead, Window
 
 
 class Source(Protocol):
-    """What a file needs from its bucket (`object_path.ObjectSource`)."""
+    """The interface that a file needs of its bucket (`object_path.ObjectSource`)."""
 
     @property
     def store(self) -> ObjectStore: ...
@@ -42,31 +42,31 @@ class Source(Protocol):
 
 
 HEAD_BYTES = 4 * 1024
-"""How much of a log's head is read at first: its first header is looked at in many segments of which no more is needed."""
+"""How many bytes of a log's head are read first. Of many segments, only the first header is needed."""
 BLOCK_BYTES = 16 * 1024
 FAR_BYTES = 64 * 1024
-"""The block of a log of at least BIG_BYTES, and a gap that reads in order may have."""
+"""The block size for a log of at least BIG_BYTES, and the largest gap between reads that still count as sequential."""
 BIG_BYTES = 16 * 1024 * 1024
 LARGE_BYTES = 256 * 1024
-"""Reads of this size are made as they are."""
+"""A read of at least this size becomes a single request for exactly these bytes."""
 WHOLE_BYTES = 64 * 1024
 """The size up to which any object is read whole."""
 SMALL_BYTES = 4 * 1024
 _MOST_SMALL = 256
-"""The number of small objects kept in memory, because several callers read the same checkpoints."""
+"""The maximum number of small objects kept in memory. Several callers read the same checkpoints."""
 WHOLE_INDEX_BYTES = 16 * 1024 * 1024
 """The size up to which anything but a log is read whole."""
 _NEAR_TAIL = 4
-"""A read within this many blocks of the last two reads up to the end."""
+"""A read that is at most this many blocks before the last two blocks reads up to the end."""
 _KEPT_PARTS = 8
 _DOUBLINGS = 6
-"""After this many sequential reads, each twice as large as the previous one, the rest is read ahead."""
+"""After this many sequential reads, each twice as large as the read before it, the rest of the object is read ahead."""
 _SEQUENTIAL_PIECES = 8
-"""How many pieces are then fetched ahead. Those that are not needed after all are wasted."""
+"""How many pieces are then fetched ahead. Pieces that are not needed after all are wasted."""
 
 
 class ObjectFile:
-    """A handle (`formats/paths/file_path.py`). For one thread at a time."""
+    """A handle for an object (`formats/paths/file_path.py`). Not thread-safe."""
 
     fd = -1
     is_constant = True
@@ -80,13 +80,13 @@ class ObjectFile:
         self._store = source.store
         self._is_whole = self._size <= (WHOLE_BYTES if key.endswith(".log") else WHOLE_INDEX_BYTES)
         self._parts: deque[tuple[int, memoryview]] = deque(maxlen=_KEPT_PARTS)
-        """The parts read last, the newest first: position and bytes."""
+        """The most recently read parts, newest first: position and bytes."""
         self._ahead: ReadAhead | None = None
         self._told: Sequence[tuple[int, int]] = ()
         self._block = FAR_BYTES if self._size >= BIG_BYTES else BLOCK_BYTES
         self._tail = max(0, (self._size - 1) // self._block - 1) * self._block
         self._start, self._next, self._in_order = 0, -1, 0
-        """Where the last request began and ended, and how many were in order until then."""
+        """The start and end of the last request, and how many sequential requests preceded it."""
 
     def stat(self) -> os.stat_result:
         return self._stat
@@ -110,7 +110,7 @@ class ObjectFile:
         return max(count, 0)
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Begin to fetch ranges that are about to be read, in order. A repetition has no effect."""
+        """Begin to fetch ranges that are about to be read, in this order. Repeating the call has no effect."""
         if self._is_whole:
             self.prefetch()
         elif ranges != self._told:
@@ -124,7 +124,9 @@ class ObjectFile:
         self._parts.clear()
 
     def _some(self, position: int, buffer: memoryview) -> int:
-        """Read at least one byte, as many as are at hand; return the number."""
+        """Read at least one byte, and as many as are available without another request, into `buffer`. Return the number of
+        bytes.
+        """
         for start, part in self._parts:
             if start <= position < start + len(part):
                 return _copy(part[position - start :], buffer)
@@ -153,14 +155,14 @@ class ObjectFile:
         if start >= self._tail:
             start, end = self._tail, self._size
         elif start >= self._tail - _NEAR_TAIL * self._block:
-            end = self._size  # Probably the last batch: its end is read next.
+            end = self._size  # This is probably the last batch, whose end is read next.
         self._start = start
         part = self._kept(start, min(end, self._size), position)
         self._next = start + len(part)
         return _copy(part[position - start :], buffer)
 
     def prefetch(self) -> None:
-        """Begin to fetch what a search will need: all of an index, the head and the last blocks of a log."""
+        """Begin to fetch the parts that a search will need: a whole index, or the head and the last blocks of a log."""
         if self._is_whole:
             self._source.prefetch(self._key(0), partial(self._cached, 0, self._size), self._size)
             return
@@ -176,7 +178,7 @@ class ObjectFile:
         return self._store.read(self._object, self._facts, start, end)
 
     def _kept(self, start: int, end: int, position: int) -> memoryview:
-        """Return the bytes from `start` on, past `position`, from the disk if they are kept there."""
+        """Return the bytes from `start`, to beyond `position`: from the disk cache if they are there, otherwise by a request."""
         pending = self._source.fetched(self._key(start))
         part = None if pending is None else pending.result()
         if part is None or len(part) <= position - start:

@@ -1,7 +1,7 @@
-"""Paths of objects. They do for readers what `pathlib.Path` does for files (`formats/paths/file_path.py`).
+"""Paths of objects. For readers they are what `pathlib.Path` is for files (`formats/paths/file_path.py`).
 
-Nothing but the listing is asked: existence, size and time of an object cost no request. All paths of one source share its
-listing, its requests and its configuration.
+Existence, size and time of an object come from the listing, so they cost no request. All paths of a source share the source's
+listing, client and configuration.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ if TYPE_CHECKING:
     from tidelog.objects.object_file import ObjectFile
 
 MOST_PREFETCHED_BYTES = 32 * 1024 * 1024
-"""The most bytes that are fetched before a reader asks for them."""
+"""The most bytes that are prefetched and not yet read."""
 
 _DEVICE = 1 << 40
-"""The device number of all objects; no disk has it."""
+"""The device number of all objects. No disk has this number."""
 
 
 class ObjectSource:
-    """A bucket, with the listing of what lies below `root`."""
+    """A bucket, with a listing of the objects below `root`."""
 
     def __init__(self, place: Place, options: Mapping[str, str], store: ObjectStore | None = None) -> None:
-        from tidelog.objects.read_ahead import Window  # As all that only objects need: readers of local folders load this module.
+        # Import on use, like everything that only objects need, because readers of local folders load this module too.
+        from tidelog.objects.read_ahead import Window
 
         self.place = place
         self.options = dict(options)
         self.root: str | None = None
-        """The folder of which everything was listed. None: folders are listed one by one."""
+        """The folder below which everything is listed. None: folders are listed one by one."""
         self.window = Window()
         self.small: dict[str, memoryview] = {}
-        """Small objects that were read, by address, facts and position."""
+        """Small objects that have been read, by address, facts and position."""
         self._store = store
         self._listings: dict[str, Listing] = {}
         self._waiting: dict[str, tuple[Future[memoryview] | None, int]] = {}
         self._waiting_bytes = 0
         self._lock = threading.Lock()
-        """Held while the parts that wait are changed: several segments may be looked at at a time."""
+        """Protects the prefetched parts, because several segments may be examined in parallel."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle no listing: a process that is given a path rarely needs more than that object."""
+        """Pickle without the listing: a process that gets a path rarely needs more than that object."""
         return (ObjectSource, (self.place, self.options))
 
     def __str__(self) -> str:
@@ -61,7 +62,7 @@ class ObjectSource:
 
     @property
     def store(self) -> ObjectStore:
-        """The bucket's requests."""
+        """The client for the bucket."""
         if self._store is None:
             from tidelog.objects.stores import open_store
 
@@ -70,13 +71,13 @@ class ObjectSource:
 
     @cached_property
     def cache(self) -> DiskCache:
-        """The parts of objects on this machine's disk."""
+        """The disk cache for parts of objects."""
         from tidelog.objects.disk_cache import open_cache
 
         return open_cache(self.options)
 
     def prefetch(self, key: str, fetch: Callable[[], memoryview], size_bytes: int) -> None:
-        """Begin to fetch a part of an object, unless too much is waiting for its reader."""
+        """Begin to fetch a part of an object, unless too many prefetched bytes are still unread."""
         from tidelog.objects.read_ahead import executor
 
         with self._lock:
@@ -85,14 +86,14 @@ class ObjectSource:
                 self._waiting_bytes += size_bytes
 
     def fetched(self, key: str) -> Future[memoryview] | None:
-        """Take a part that was prefetched, None if it was not."""
+        """Take a prefetched part. Return None if the part was not prefetched."""
         with self._lock:
             future, size_bytes = self._waiting.pop(key, (None, 0))
             self._waiting_bytes -= size_bytes
         return future
 
     def listing(self, folder: str) -> Listing:
-        """Return a listing that has a folder."""
+        """Return a listing that includes a folder."""
         root = folder if self.root is None or not _is_below(folder, self.root) else self.root
         found = self._listings.get(root)
         if found is None:
@@ -100,13 +101,15 @@ class ObjectSource:
         return found
 
     def forget(self) -> None:
-        """Forget the listing, so that the next look-up lists again."""
+        """Drop the listing, so that the next look-up lists again."""
         self._listings = {}
         self._waiting, self._waiting_bytes = {}, 0
 
 
 class ObjectPath(NamedPath):
-    """An object, or a folder: a key before which others lie. `facts` are those of the object if they are known already."""
+    """The path of an object, or of a folder, which is a prefix of objects' keys. `facts` are the object's facts if they are known
+    already.
+    """
 
     __slots__ = ("_facts", "key", "source")
 
@@ -123,7 +126,7 @@ class ObjectPath(NamedPath):
 
     @property
     def address(self) -> str:
-        """The text of the path, which carries the options."""
+        """The path as an address, which carries the options."""
         return ObjectAddress(str(self), self.source.options)
 
     @property
@@ -160,13 +163,13 @@ class ObjectPath(NamedPath):
         return _stat(stat.S_IFREG, self.identity(facts), facts)
 
     def facts(self) -> ObjectFacts | None:
-        """Return what the listing says about the object, None if there is none."""
+        """Return the object's facts from the listing; None if there is no such object."""
         if self._facts is None:
             self._facts = self._listed()
         return self._facts
 
     def identity(self, facts: ObjectFacts) -> int:
-        """Return a number that another object, or another content under this key, does not have."""
+        """Return a number that identifies the object's key and content: any other key or content has a different number."""
         from hashlib import blake2b
 
         digest = blake2b(f"{self}\n{facts}".encode(), digest_size=8).digest()
@@ -187,7 +190,7 @@ class ObjectPath(NamedPath):
         return ObjectFile(self.source, self.key, facts, _stat(stat.S_IFREG, self.identity(facts), facts))
 
     def refresh(self) -> None:
-        """Look at the bucket again at the next question."""
+        """List the bucket again at the next look-up."""
         self.source.forget()
 
     def _listed(self) -> ObjectFacts | None:
@@ -199,9 +202,9 @@ class ObjectPath(NamedPath):
 
 
 def object_folder(address: str | os.PathLike[str], store: ObjectStore | None = None) -> ObjectPath:
-    """Return the path of a data folder in object storage; everything below it is listed when it is first asked.
+    """Return the path of a data folder in object storage. Everything below it is listed at the first look-up.
 
-    Raises InvalidArgumentError for an address that is none.
+    Raises InvalidArgumentError for a malformed address.
     """
     place = parse(address)
     source = ObjectSource(place, options_of(address), store)
@@ -210,7 +213,7 @@ def object_folder(address: str | os.PathLike[str], store: ObjectStore | None = N
 
 
 def prefetch(paths: Iterable[FilePath]) -> None:
-    """Begin to fetch what a search will need of some files. Does nothing about local ones."""
+    """Begin to fetch the parts of these files that a search will need. Local files are ignored."""
     for path in paths:
         if isinstance(path, ObjectPath) and path.is_file():
             path.open_handle().prefetch()

@@ -1,13 +1,14 @@
-"""The requests of S3, Google Cloud Storage and Azure, by `obstore`.
+"""Sends requests to S3, Google Cloud Storage and Azure with `obstore`.
 
-Every read carries the ETag that was listed (`If-Match`), and the answer's ETag and length are checked, so that an object that
-was replaced is never mixed with its successor. `docs/decisions` says why this is not `pyarrow.fs`, which knows no ETag.
+Every read has the ETag from the listing (`If-Match`), and the response's ETag and length are checked. So the bytes of an
+overwritten object are never mixed with the bytes of its successor. `docs/decisions` says why this does not use `pyarrow.fs`,
+which does not support ETags.
 
 | failure | result |
 |---|---|
-| 500, 503, time-out, refused or broken connection | tried again, with growing pauses, for RETRY_S |
-| a body that breaks off or has another length | read again, ATTEMPTS times, then StorageError |
-| 404, 412, another ETag | SegmentChangedError: the object is gone, or is another one |
+| 500, 503, time-out, refused or broken connection | retried with growing pauses for RETRY_S |
+| a body that is incomplete or has the wrong length | read again, ATTEMPTS times in all, then StorageError |
+| 404, 412, a different ETag | SegmentChangedError: the object is gone, or has been overwritten |
 | 401, 403, 400 with ExpiredToken | AuthenticationError |
 """
 
@@ -39,14 +40,14 @@ ATTEMPTS = 5
 RETRY_S = 60
 CONNECT_S = 10
 READ_S = 30
-"""How long a connection may send nothing."""
+"""How long (s) a connection may send nothing."""
 REQUEST_S = 300
 
 _Result = TypeVar("_Result")
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
-_MESSAGE = re.compile(r"<Message>([^<\n]+)")  # Azure adds lines with the request's identifiers.
+_MESSAGE = re.compile(r"<Message>([^<\n]+)")  # Azure appends lines with the request's identifiers.
 _USER = re.compile(r"://[^/@\s]*@")
-"""A name and a password in the address of an endpoint."""
+"""Matches a user name and a password in the URL of an endpoint."""
 _STATUS = re.compile(r"\b(?:status|HTTP)[^0-9]{0,24}([45]\d\d [A-Z][A-Za-z ]+)")
 _CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "InvalidAccessKeyId", "AccessDenied",
                 "SignatureDoesNotMatch", "AuthFailure", "AuthorizationFailure", "AuthenticationFailed",
@@ -54,7 +55,7 @@ _CREDENTIALS = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "Request
 
 
 def open_object_store(place: Place, options: Mapping[str, str], on_refused: Callable[[], None] = lambda: None) -> ObstoreStore:
-    """Return the requests of one bucket. `on_refused` is called when access is refused.
+    """Return a client for one bucket. `on_refused` is called when access is denied.
 
     Raises AuthenticationError, InvalidArgumentError, MissingPackageError.
     """
@@ -71,7 +72,7 @@ def open_object_store(place: Place, options: Mapping[str, str], on_refused: Call
             found["credential_provider"] = _of_profile(profile)
         return ObstoreStore(_made(stores.S3Store, place.bucket, address, common | found), address, on_refused)
     own = {name: checked(name, value) for name, value in options.items() if not name.startswith("cache_")}
-    client["allow_http"] = True  # Emulators; the services themselves have addresses with https.
+    client["allow_http"] = True  # For emulators: the services themselves have https URLs.
     if place.service == "gs":
         return ObstoreStore(_made(stores.GCSStore, place.bucket, address, common | own), address, on_refused)
     container, _, host = place.bucket.partition("@")
@@ -87,7 +88,7 @@ def _made(kind: Any, bucket: str, address: str, options: Mapping[str, Any]) -> A
 
 
 def _of_profile(profile: str) -> Any:
-    """Return a provider of the credentials of an AWS profile that refers to a role, a login or a program."""
+    """Return a credential provider for an AWS profile that refers to a role, a login or a program."""
     with imported_from("objects", "boto3"):
         import boto3
         from obstore.auth.boto3 import Boto3CredentialProvider
@@ -98,7 +99,7 @@ def _of_profile(profile: str) -> Any:
 
 
 class ObstoreStore:
-    """One bucket. `address` is its text, for errors."""
+    """A client for one bucket. Errors show `address`."""
 
     def __init__(
         self,
@@ -121,12 +122,12 @@ class ObstoreStore:
 
         def page() -> Any:
             nonlocal pages
-            if pages is None:  # After an error the listing would seem to end here: it goes on behind the last key in a new one.
+            if pages is None:  # After an error the iterator would just end. So start a new listing after the last key.
                 pages = iter(self._store.list(f"{prefix}/" if prefix else None, offset=last, chunk_size=1000))
             try:
                 return next(pages, None)
             except (exceptions.NotFoundError, FileNotFoundError):
-                raise StorageError("no such bucket", path=self._address) from None
+                raise StorageError("the bucket does not exist", path=self._address) from None
             except BaseException:
                 pages = None
                 raise
@@ -134,7 +135,9 @@ class ObstoreStore:
         ends: tuple[str, str] | None = None
         while (found := self._tried(page, at)) is not None:
             if found and ends == (ends := (found[0]["path"], found[-1]["path"])):
-                raise StorageError("the listing repeats itself: the server ignores where it is to go on", path=at)
+                raise StorageError(
+                    "the listing repeats itself: the server ignores the key after which it should continue", path=at
+                )
             for one in found:
                 modified: datetime = one["last_modified"]
                 last = one["path"]
@@ -152,7 +155,7 @@ class ObstoreStore:
                 self._pause(0.1 * 2**attempt)
             meta, data = self._tried(lambda: _got(self._store.get(key, options=options)), at)
             if meta["size"] != facts.size_bytes or (tag and (meta["e_tag"] or "").strip('"') not in ("", tag)):
-                raise SegmentChangedError("an object was replaced by another", path=at)
+                raise SegmentChangedError("an object was overwritten while it was being read", path=at)
             found = len(data)
             if found == end - start:
                 return data
@@ -188,9 +191,9 @@ class ObstoreStore:
             try:
                 return ask()
             except (exceptions.NotFoundError, FileNotFoundError):
-                raise SegmentChangedError("an object is gone", path=at) from None
+                raise SegmentChangedError("an object has been deleted", path=at) from None
             except exceptions.PreconditionError:
-                raise SegmentChangedError("an object was replaced by another", path=at) from None
+                raise SegmentChangedError("an object was overwritten while it was being read", path=at) from None
             except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
                 raise self._refused(_reason(error), at) from None
             except TidelogError:
@@ -206,7 +209,7 @@ class ObstoreStore:
 
     def _refused(self, reason: str, at: str) -> AuthenticationError:
         self._on_refused()
-        return AuthenticationError(f"object storage refuses access: {reason}", path=at)
+        return AuthenticationError(f"object storage denied access: {reason}", path=at)
 
 
 def _got(result: Any) -> tuple[Any, memoryview]:
@@ -214,12 +217,12 @@ def _got(result: Any) -> tuple[Any, memoryview]:
 
 
 def _is_broken_body(error: Exception) -> bool:
-    """Return whether an answer broke off. Requests that fail before have been tried again already."""
+    """Return whether a response's body was incomplete. Requests that failed earlier have already been retried by the library."""
     return "error decoding response body" in repr(error) or "Wrapped" in repr(error) or "body" in str(error)
 
 
 def _reason(error: Exception) -> str:
-    """Return an error's cause in one line. The error's text is long, and has the request's address and identifiers."""
+    """Return an error's cause in one line. The error's full text is long, and has the request's URL and identifiers."""
     text = str(error)
     code, message, status = _CODE.search(text), _MESSAGE.search(text), _STATUS.search(text)
     parts = [one[1] for one in (code, message) if one is not None] or ([status[1]] if status else [])

@@ -19,16 +19,16 @@ from tidelog.objects.object_path import ObjectPath, object_folder
 
 
 def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
-    """Return the folder that an address names, local or in object storage; it need not exist.
+    """Return the path of the folder that an address names, local or in object storage. The folder need not exist.
 
-    Raises InvalidArgumentError for a mangled address, an unknown scheme, and several folders.
+    Raises InvalidArgumentError for a malformed address, an unknown scheme, and several folders.
     """
     if hasattr(address, "iterdir") and not isinstance(address, Path):
         return cast("FilePath", address)
     if is_object_address(address):
         return object_folder(address)
     if isinstance(address, str) and (are_several_objects(address) or are_several(address)):
-        raise InvalidArgumentError("this needs one data folder, not several", found=str(address))
+        raise InvalidArgumentError("this needs a single data folder, not several", found=str(address))
     return local_folder(address)
 
 
@@ -38,8 +38,8 @@ def local_folder(address: str | os.PathLike[str]) -> FilePath:
 
 
 def folders_at(address: Folders) -> list[FilePath]:
-    """Return the folders that an address, or a list of them, names, without duplicates. Raises as `folder_at` and
-    `list_folders`.
+    """Return the folders that an address, or a list of addresses, names, without duplicates. Raises what `folder_at` and
+    `list_folders` raise.
     """
     if not isinstance(address, str | os.PathLike):
         return list(dict.fromkeys(folder for one in each_address(address) for folder in folders_at(one)))
@@ -51,7 +51,9 @@ def folders_at(address: Folders) -> list[FilePath]:
 
 
 def _matching(address: str | os.PathLike[str]) -> Iterator[FilePath]:
-    """Yield the folders that an address in object storage names; its last part may be a pattern. They share one listing."""
+    """Yield the folders that an address in object storage names. The last part of the address may be a pattern. The folders share
+    one listing.
+    """
     folder = object_folder(address)
     if set("*?") & set(folder.parent.key):
         raise InvalidArgumentError("only the last part of an address may be a pattern", found=str(folder))
@@ -69,7 +71,7 @@ def _matching(address: str | os.PathLike[str]) -> Iterator[FilePath]:
 
 
 def address_of(*folders: FilePath) -> str:
-    """Return the text by which another process can open folders. For object storage it carries the options."""
+    """Return an address with which another process can open these folders. For object storage it carries the options."""
     text = os.pathsep.join(map(str, folders))
     options = [one.source.options for one in folders if isinstance(one, ObjectPath)]
     if not options:
@@ -80,18 +82,20 @@ def address_of(*folders: FilePath) -> str:
 
 
 def absolute_address(address: Folders) -> str:
-    """Return an address of the same folders for a process with another working folder. Raises as `folders_at`."""
+    """Return an address of the same folders for a process with a different working directory. Raises what `folders_at` raises."""
     return address_of(*(folder.absolute() for folder in folders_at(address)))
 
 
 def log_sizes(folder: FilePath) -> dict[str, int]:
-    """Return the listed sizes of the logs below a folder in object storage, by address; nothing for a local folder."""
+    """Return the listed sizes of the logs below a folder in object storage, by address. For a local folder the result is
+    empty.
+    """
     if not isinstance(folder, ObjectPath):
         return {}
     return {f"{folder.source}/{key}": size for key, size in folder.source.listing(folder.key).log_sizes().items()}
 
 
 def refresh(folder: FilePath) -> None:
-    """Forget what was listed of a folder in object storage, so that it is listed again."""
+    """Drop the listing of a folder in object storage, so that the folder is listed again."""
     if isinstance(folder, ObjectPath):
         folder.refresh()

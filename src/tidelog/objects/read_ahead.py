@@ -1,8 +1,9 @@
-"""Fetches ranges of an object before they are needed, several at a time, and delivers them in order.
+"""Fetches ranges of an object before they are needed, several in parallel, and delivers them in order.
 
-Ranges are cut into pieces of PIECE_BYTES. Ranges that are close to each other are joined: a request takes longer than the bytes
-between them. All files of a source share a `Window`: at most IN_FLIGHT pieces are fetched or kept, so memory is bounded by their
-product. While the end of one file is fetched, the next one that was announced already gets the rest of the window.
+Ranges are cut into pieces of PIECE_BYTES. Ranges that are close to each other are joined, because a request takes longer than
+transferring the bytes between them. All files of a source share a `Window`. At most IN_FLIGHT pieces are being fetched or kept,
+so memory is bounded by IN_FLIGHT * PIECE_BYTES. While the end of a file is being fetched, the next announced file already uses
+the rest of the window.
 """
 
 from __future__ import annotations
@@ -23,25 +24,27 @@ _executors: list[ThreadPoolExecutor] = []
 
 
 def executor() -> ThreadPoolExecutor:
-    """Return the threads that fetch, shared by all objects of this process."""
+    """Return the thread pool that fetches, which all objects of this process share."""
     if not _executors:
         _executors.append(ThreadPoolExecutor(THREADS, "tidelog-objects"))
     return _executors[0]
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_executors.clear)  # A child has none of the threads.
+    os.register_at_fork(after_in_child=_executors.clear)  # A forked child has none of the threads.
 
 
 class Window:
-    """How many pieces may be fetched or kept, shared by the files that are read; those that were announced first come first."""
+    """Limits how many pieces are being fetched or kept, over all files that are read. Files that were announced first come
+    first.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._readers: list[ReadAhead] = []
 
     def fill(self, reader: ReadAhead, *, is_new: bool = False, is_done: bool = False) -> None:
-        """Begin to fetch as many pieces as have room, and at least one of `reader`, which is read now."""
+        """Begin to fetch as many pieces as the window has room for, and at least one piece for `reader`, which is being read."""
         with self._lock:
             if is_new:
                 self._readers.append(reader)
@@ -55,7 +58,7 @@ class Window:
 
 
 class ReadAhead:
-    """Fetches ranges, ascending and disjoint, with `fetch(start, end)`, at most `in_flight` pieces at a time."""
+    """Fetches ascending, disjoint ranges with `fetch(start, end)`, as many pieces in parallel as the window allows."""
 
     def __init__(
         self,
@@ -72,9 +75,9 @@ class ReadAhead:
         self._window.fill(self, is_new=True)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Copy what is fetched from `position` on; return the number of bytes, 0 if the position is in no range.
+        """Copy the fetched bytes at `position` into `buffer`. Return the number of bytes, 0 if the position is in no range.
 
-        Raises the errors of `fetch`. Bytes before `position` are then forgotten.
+        Bytes before `position` are dropped. Raises the errors of `fetch`.
         """
         while not self._pieces or self._pieces[0][1] <= position:
             if self._pieces:
@@ -83,7 +86,7 @@ class ReadAhead:
             if not self._pieces:
                 return 0
         count = index = 0
-        while count < len(buffer) and index < len(self._pieces):  # By index: another thread may begin pieces meanwhile.
+        while count < len(buffer) and index < len(self._pieces):  # Use an index: another thread may append pieces meanwhile.
             start, end, future = self._pieces[index]
             if not start <= position + count < end:
                 break
@@ -94,7 +97,7 @@ class ReadAhead:
         return count
 
     def close(self) -> None:
-        """Fetch nothing more. Does not wait for what is being fetched."""
+        """Stop fetching. Do not wait for pieces that are being fetched."""
         self._todo = iter(())
         for _, _, future in self._pieces:
             future.cancel()
@@ -103,11 +106,13 @@ class ReadAhead:
 
     @property
     def pieces(self) -> int:
-        """The number of pieces that are fetched or kept."""
+        """The number of pieces that are being fetched or kept."""
         return len(self._pieces)
 
     def begin(self, room: int) -> int:
-        """Begin to fetch up to `room` pieces more; return how many. Called by the window, one thread at a time."""
+        """Begin to fetch up to `room` more pieces. Return how many were begun. Only the window calls this, from one thread at a
+        time.
+        """
         count = 0
         while count < room and len(self._pieces) < self._in_flight and (piece := next(self._todo, None)) is not None:
             self._pieces.append((*piece, executor().submit(self._fetch, *piece)))

@@ -1,4 +1,4 @@
-"""How object storage is reached: from an address's options, then from the environment, as the providers' own tools do.
+"""The configuration of object storage: an address's options first, then the environment, as in the providers' own tools.
 
 | option | Hadoop's name | environment |
 |---|---|---|
@@ -12,9 +12,10 @@
 | `path_style` | `fs.s3a.path.style.access` | |
 | `cache_dir`, `cache_bytes` | | `TIDELOG_CACHE_DIR`, `TIDELOG_CACHE_BYTES` |
 
-Options may have the prefix `aws_`, and any case. Keys in the options or the environment take precedence over a profile. Without
-either, roles are used: of an instance, a container, or a web identity. For Google and Azure the names are those of
-`obstore.store.GCSConfig` and `AzureConfig`, for example `service_account_path` and `account_key`; their environment is read too.
+Options may have the prefix `aws_`, and are case-insensitive. Access keys in the options or the environment take precedence over a
+profile. Without access keys and a profile, the role of an instance, a container, or a web identity is used. For Google and Azure
+the names are those of `obstore.store.GCSConfig` and `AzureConfig`, for example `service_account_path` and `account_key`; their
+environment variables are read too.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _S3 = {
     "anonymous": ("AWS_SKIP_SIGNATURE",),
     "path_style": (),
 }
-"""The options for S3, with the other places where their values may be set."""
+"""The options for S3, with the environment variables and Hadoop's names for each."""
 
 _HADOOP = {
     "fs.s3a.endpoint.region": "region",
@@ -63,14 +64,14 @@ _OTHERS = {
     "hdfs": ("config_dir", "kerberos_principal", "kerberos_keytab", "kerberos_cache"),
 }  # fmt: skip
 _DOCUMENTS = ("service_account_key",)
-"""Options whose values may have several lines."""
+"""Options whose values may span several lines."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 _PREFIX = re.compile("^(aws|google|azure)_")
 _SECRET = ("access_key_id", "secret_access_key", "session_token")
 
 
 def option_name(given: str, service: str) -> str | None:
-    """Return an option's name in this module, None if no service has such an option."""
+    """Return the name that this module uses for an option, or None if no service has such an option."""
     name = (_HADOOP if service == "s3" else {}).get(given.lower(), given.lower().replace("-", "_"))
     if name == "endpoint" and service == "s3":
         name = "endpoint_url"
@@ -82,11 +83,13 @@ def _known(service: str) -> list[str]:
 
 
 def named_options(options: Mapping[str, object], service: str) -> dict[str, str]:
-    """Return options under the names of this module. Raises InvalidArgumentError for an unknown name; no value is shown."""
+    """Return options under the names of this module. Raises InvalidArgumentError for an unknown name. The error shows no
+    value.
+    """
     found = {}
     for given, value in options.items():
         name = option_name(given, service)
-        if name == "anonymous" and "." in given:  # A list of Hadoop's classes.
+        if name == "anonymous" and "." in given:  # The value is a list of Hadoop's classes.
             value = "Anonymous" in str(value)
         if name is None:
             known = _known(service)
@@ -101,32 +104,33 @@ def named_options(options: Mapping[str, object], service: str) -> dict[str, str]
 
 
 def setting(options: Mapping[str, str], name: str) -> str | None:
-    """Return an option's value, from the options or the environment; None if it is not set."""
+    """Return an option's value from the options or the environment, or None if the option is not set."""
     if name in options:
         return checked(name, options[name])
     return next((checked(one, value) for one in (_S3 | _CACHE)[name] if (value := os.environ.get(one))), None)
 
 
 def checked(name: str, value: str) -> str:
-    """Return a value without the space around it, as the line end that a mounted secret has. Raises InvalidArgumentError for
-    characters that no request can have, without showing the value.
+    """Return a value without surrounding white space, such as the line end of a mounted secret. Raises InvalidArgumentError for
+    characters that a request cannot contain. The error does not show the value.
     """
     value = value.strip()
     if not value.isprintable() and name not in _DOCUMENTS:
-        raise InvalidArgumentError(f"{name} has characters that cannot be printed, such as a line end")
+        raise InvalidArgumentError(f"{name} has unprintable characters, such as a line end")
     return value
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """Return an option that is true or false. Raises InvalidArgumentError."""
+    """Return the value of a boolean option. Raises InvalidArgumentError for any other value."""
     text = setting(options, name)
     if text is not None and text.lower() not in (*_TRUE, *_FALSE):
-        raise InvalidArgumentError(f"the option {name}", found=repr(text), expected="true or false")
+        raise InvalidArgumentError(f"invalid value of the option {name}", found=repr(text), expected="true or false")
     return default if text is None else text.lower() in _TRUE
 
 
 def s3_settings(options: Mapping[str, str], bucket: str) -> tuple[dict[str, Any], str | None]:
-    """Return the arguments of an S3 store (`obstore.store.S3Store`), and the profile that has the credentials, if one has.
+    """Return the arguments for an S3 store (`obstore.store.S3Store`), and the name of the profile that has the credentials, or
+    None.
 
     Raises InvalidArgumentError, AuthenticationError for a profile that does not exist.
     """
@@ -154,11 +158,11 @@ def s3_settings(options: Mapping[str, str], bucket: str) -> tuple[dict[str, Any]
 
 
 _NEEDS_BOTO = {"role_arn", "sso_session", "sso_start_url", "credential_process", "web_identity_token_file", "login_session"}
-"""A profile with one of these gets its credentials from elsewhere; boto3 knows how."""
+"""If a profile has one of these settings, its credentials come from elsewhere, and boto3 resolves them."""
 
 
 def _profile(name: str | None) -> dict[str, str]:
-    """Return what the AWS files say about a profile; nothing for the default one if there are no files."""
+    """Return a profile's settings in the AWS files. For the default profile the result is empty if there are no files."""
     found: dict[str, str] = {}
     is_there = False
     files = (("AWS_CONFIG_FILE", "~/.aws/config", "profile "), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", ""))
@@ -167,7 +171,7 @@ def _profile(name: str | None) -> dict[str, str]:
         path = Path(os.environ.get(variable, default)).expanduser()
         try:
             parser.read(path, encoding="utf-8")
-        except (ConfigError, UnicodeDecodeError) as error:  # Their texts have the line, which may be a key.
+        except (ConfigError, UnicodeDecodeError) as error:  # The error's text contains the line, which may be a secret.
             line = getattr(error, "lineno", None) or next((number for number, _ in getattr(error, "errors", ())), None)
             raise AuthenticationError(
                 "not a file of AWS profiles", path=path, found=None if line is None else f"line {line}"
@@ -181,7 +185,7 @@ def _profile(name: str | None) -> dict[str, str]:
         if services and parser.has_section(f"services {services}"):
             found |= _nested(parser.get(f"services {services}", "s3", fallback=""))
     if name is not None and not is_there:
-        raise AuthenticationError("no such AWS profile", found=repr(name))
+        raise AuthenticationError("the AWS profile does not exist", found=repr(name))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Opens the bucket of an address, by the library for its service."""
+"""Opens the bucket of an address with the library for its service."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_")
 
 
 def open_store(place: Place, options: _Pairs) -> ObjectStore:
-    """Return a bucket's requests, shared by all sources with the same options and the same environment. Once access was refused
-    they are opened again: the keys in a file may have been replaced.
+    """Return a client for a bucket. All sources with the same options and the same environment share the client. After access has
+    been denied, a new client is opened, because the keys in a file may have been replaced.
 
     Raises InvalidArgumentError, AuthenticationError, MissingPackageError.
     """

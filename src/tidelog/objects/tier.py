@@ -1,8 +1,8 @@
-"""Where a tier is, and how its address is written into that of a data folder.
+"""The location of remote storage (a tier), and the address that combines a data folder with its tier.
 
 ``tiered:/data?tier=/mnt/remote`` is the data folder ``/data`` with the remote storage ``/mnt/remote``. `%`, `&`, `#` and `+` in
-either are written with `%`, as in any URL. ``key=[ID=]FILE``, which may be repeated, names the private keys of a layout that
-encrypts. Commands, scans and Spark write this address from their option ``tier``; another process can open it.
+either part are percent-encoded, as in any URL. ``key=[ID=]FILE``, which may be repeated, names the private keys for a layout that
+encrypts. Commands, scans and Spark build this address from their option ``tier``, and another process can open it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _SAFE = "/:,@=*?[]~ "
 
 
 class Tier(NamedTuple):
-    """The address of remote storage, and the files of private keys, ``FILE`` or ``ID=FILE``."""
+    """The address of remote storage, and the files with private keys, as ``FILE`` or ``ID=FILE``."""
 
     address: str
     key_files: tuple[str, ...] = ()
 
 
 class TieredAddress(NamedTuple):
-    """A data folder, or several, with their remote storage."""
+    """One or more data folders with their remote storage."""
 
     folders: str
     tier: Tier
 
     def __str__(self) -> str:
-        from urllib.parse import quote  # Imported on use: it takes a few milliseconds.
+        from urllib.parse import quote  # Import on use, because the import takes a few milliseconds.
 
         keys = "".join(f"&key={quote(key, _SAFE)}" for key in self.tier.key_files)
         return f"{SCHEME}{quote(str(self.folders), _SAFE.replace('?', ''))}?tier={quote(str(self.tier.address), _SAFE)}{keys}"
 
     def with_options(self) -> str:
-        """Return the address. It carries the options for object storage that its parts carry."""
+        """Return the address as text that carries the options that its parts have for object storage."""
         options = options_of(self.folders) or options_of(self.tier.address)
         return ObjectAddress(str(self), options) if options else str(self)
 
     def in_storage(self) -> str | None:
-        """Return the first part that is in object storage; None if there is none."""
+        """Return the first part that is in object storage, or None if no part is."""
         return next((one for one in (self.folders, self.tier.address) if is_in_storage(one)), None)
 
 
@@ -54,7 +54,7 @@ def is_tiered(address: object) -> TypeGuard[str]:
 
 
 def parse_tiered(address: str) -> TieredAddress:
-    """Return the parts of an address; those in object storage carry its options. Raises InvalidArgumentError."""
+    """Return the parts of an address. Parts in object storage carry the address's options. Raises InvalidArgumentError."""
     from urllib.parse import parse_qsl, unquote
 
     folders, _, query = address.removeprefix(SCHEME).partition("?")
@@ -70,7 +70,9 @@ def parse_tiered(address: str) -> TieredAddress:
 
 
 def absolute_tiered(address: str, absolute: Callable[[str], str]) -> str:
-    """Return an address with absolute paths, for a process with another working folder. `absolute` is that of its folders."""
+    """Return an address with absolute paths, for a process with a different working directory. `absolute` does this for the
+    folders' address.
+    """
     folders, tier = parse_tiered(address)
     place = tier.address if URL.match(tier.address) else str(Path(tier.address).absolute())
     keys = []

@@ -1,8 +1,8 @@
-"""Explains a search by time: one line per step in the trace.
+"""Explains a search by time, with one line per step in the trace.
 
-Lines are in the order of the search. Segments come first, from the oldest on, each with its largest timestamp and where that is
-stored. For a searched segment there are the time index entry, the offset index entry, the walked batches and the record. The last
-lines are the answer, and Apache Kafka's answer if it differs.
+Lines are in the order of the search. Each segment, from the oldest to the newest, has a line with its largest timestamp and the
+source of that timestamp. If the segment is searched, further lines have the time index entry, the offset index entry, the walked
+batches and the record. The last lines are Apache Kafka's answer and the answer of this search.
 """
 
 from __future__ import annotations
@@ -45,13 +45,17 @@ def explain(log: Log, timestamp: int, trace: Trace, found: FoundOffset) -> Itera
 
 
 def explained(trace: Trace, found: FoundOffset) -> Iterator[tuple[Step, str]]:
-    """Yield the steps, each with a sentence; a step within a segment follows the segment's, and is indented."""
+    """Yield each step with a sentence about it. A step within a segment follows the segment's step, and its sentence is
+    indented.
+    """
     for step in _in_order(trace.steps):
         yield step, _kafka(step, found) if isinstance(step, KafkaStep) else _sentence(step)
 
 
 def _in_order(steps: list[Step]) -> Iterator[Step]:
-    """Yield the steps, with each segment's step moved before the steps within the segment: it is recorded after them."""
+    """Yield the steps, with each segment's step moved before the steps within that segment. A search records the segment's step
+    last.
+    """
     inside: list[Step] = []
     for step in steps:
         if isinstance(step, SegmentStep | KafkaStep):

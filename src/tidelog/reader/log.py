@@ -3,14 +3,14 @@
 ===================  ======================================================================================================
 log_start_offset     the larger of the log-start-offset checkpoint and the first segment's base
 last_stable_offset   the end for read_committed: the start of the first open transaction, or the high watermark
-high_watermark       from the replication checkpoint, None if there is none; records at or above it may not have been
+high_watermark       from the replication checkpoint, None without a checkpoint; records at or above it may not have been
                      replicated when the checkpoint was written (Kafka writes it every few seconds and when it stops)
 log_end_offset       after the last complete batch with a valid checksum
 ===================  ======================================================================================================
 
 A `Log` shows the folder as of its opening; open it again to see later appends, rolls and compactions. A removed segment remains
-readable as long as possible; after that, reads raise SegmentChangedError. Opening lists the folder and reads no segment; each
-property reads what it needs, once. One thread at a time.
+readable while its file can still be found; after that, reads raise SegmentChangedError. Opening lists the folder and reads no
+segment. Each property reads what it needs, once. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from tidelog.records.batch import BatchHeader
 
 NEWEST_MESSAGE_FORMAT = 2
 ELSEWHERE_BYTES = 1024 * 1024
-"""How much of a log that is not on this machine is read to verify time indexes: every header means every byte there,
+"""How many bytes of a log in remote storage are read to verify time indexes. Reading every header means reading every byte there,
 because requests for single headers take longer.
 """
 ELSEWHERE_MAP_BYTES = 64 * 1024
-ELSEWHERE = "checking every batch's time would fetch the log from its storage"
+ELSEWHERE = "checking every batch's timestamp would fetch the whole log from remote storage"
 
 
 class Log(LogSegments):
     """One partition of a data folder, read-only: its segments, offsets, batches and transactions. Create it with `open`."""
 
     tiered: TieredOffsets | None = None
-    """Set if a part of the log is in remote storage."""
+    """The offsets of the log's local and remote parts; None if no part is in remote storage."""
     _given_message_format: int | None = None
     _names_are_checked = False
 
@@ -72,10 +72,11 @@ class Log(LogSegments):
     ) -> Log:
         """Open a partition's folder, named ``<topic>-<partition>``.
 
-        `log_start_offset` and `high_watermark` come from the checkpoints. `LogDir` passes them, and other facts as `claims`.
-        `message_format` is the topic's format, 0, 1 or 2. By default it is that of the last batch.
+        `log_start_offset` and `high_watermark` come from the checkpoints. `LogDir` passes both, and other facts about the
+        partition as `claims`. `message_format` is the topic's message format: 0, 1 or 2. The default is the format of the last
+        batch.
 
-        With `skip_damaged` damaged batches are skipped; `left_out` lists them.
+        With `skip_damaged`, damaged batches are skipped; `left_out` lists the skipped parts.
 
         Raises NotFoundError, InvalidArgumentError, SegmentChangedError if the folder keeps changing, StorageError.
         """
@@ -86,7 +87,8 @@ class Log(LogSegments):
         notices = Notices()
         prefetch((path / names.LEADER_EPOCH_CHECKPOINT, path / names.SEGMENT_SUMMARY))
         claims = claims or Claims(high_watermark=high_watermark, log_start_offset=log_start_offset)
-        claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: the log's end at that time.
+        # Read this before listing the folder, so that it is not newer than the listing.
+        claims = claims._replace(newest_epoch=newest_epoch(path))
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
         far = WalkBudget(ELSEWHERE_BYTES, why=ELSEWHERE, map_bytes=ELSEWHERE_MAP_BYTES)
@@ -99,7 +101,8 @@ class Log(LogSegments):
         segments: list[Segment] = []
         budget, begin = WalkBudget(), 0
         for file, after in zip(listing.segments, [*bases, None], strict=False):
-            if not isinstance(path, Path):  # A budget for each segment, so that several can be looked at at a time.
+            # Each segment gets a budget of its own, so that several segments can be examined in parallel.
+            if not isinstance(path, Path):
                 budget = far.share(max(0, ELSEWHERE_BYTES - begin))
                 begin += file.stat.st_size
             segments.append(make(file, after, notices, budget))
@@ -135,7 +138,7 @@ class Log(LogSegments):
 
     @cached_property
     def message_format(self) -> int:
-        """The topic's message format: the given one, else that of the last batch, else 2 (empty log)."""
+        """The topic's message format: the one passed to `open`, else the format of the last batch, else 2 (empty log)."""
         if self._given_message_format is not None:
             return self._given_message_format
         for segment in reversed(self.segments):
@@ -147,10 +150,11 @@ class Log(LogSegments):
         return NEWEST_MESSAGE_FORMAT
 
     def go_on_from(self, before: Log) -> None:
-        """Reuse the transactions found by `before`, an earlier opening of the same folder, if this log continues it.
+        """Reuse the transactions found by `before`, an earlier opening of the same folder, if this log is a continuation of
+        `before`.
 
-        A reader that follows a log opens it often; this saves the replay of its last segment. Raises CorruptBatchError,
-        SegmentChangedError.
+        A reader that follows a log opens the log often; this saves replaying the last segment each time. Raises
+        CorruptBatchError, SegmentChangedError.
         """
         if not before.segments or not self.segments or "_transactions" not in before.__dict__:
             return
@@ -164,10 +168,11 @@ class Log(LogSegments):
     # --- reading
 
     def check_names(self) -> None:
-        """Check that no record is hidden by a segment's name: batches and names must agree.
+        """Check that each segment's name agrees with its batches. Otherwise look-ups by name would miss records.
 
         Reads each segment's first header and, if the segment is empty or follows a gap, the end of the previous segment. Then
-        compares the log start with the leader epochs; `missing` reports the records that it hides. Raises CorruptBatchError.
+        compares the log start with the leader epochs; `missing` reports records that the log start hides. Raises
+        CorruptBatchError.
         """
         if self._names_are_checked:
             return
@@ -177,9 +182,9 @@ class Log(LogSegments):
             try:
                 begins_there = segment.size_bytes and segment.check_name()
                 if not begins_there and before is not None and before.facts is None:
-                    before.valid_end()  # raises if it extends beyond this one's base
+                    before.valid_end()  # raises if the previous segment extends beyond this segment's base
             except SegmentChangedError:
-                pass  # Reading it will raise the error.
+                pass  # Reading that segment will raise the error.
             segment.close()
             if before is not None:
                 before.close()
@@ -191,7 +196,7 @@ class Log(LogSegments):
     def _check_start(self) -> None:
         """Log a notice about records that are read although the leader epochs say that they were deleted.
 
-        Deleting records moves both the log start and the first epoch's start, so each confirms the other.
+        Deleting records moves both the log start and the start of the first epoch, so the two should agree.
         """
         start, earliest = self.log_start_offset, self.leader_epochs.earliest
         if earliest is None or earliest.start_offset <= start:
@@ -203,14 +208,16 @@ class Log(LogSegments):
             self.notices.note(self.directory, text)
 
     def expect_search(self, *, by_time: bool = True) -> None:
-        """Tell that all segments' ends, and `by_time` their largest timestamps, are about to be looked up, one by one."""
+        """Prefetch what a look-up in every segment will read: its end and, with `by_time`, its largest timestamp. In remote
+        storage, this saves waiting for one segment after the other.
+        """
         suffixes = (names.TIME_INDEX_SUFFIX, names.INDEX_SUFFIX) if by_time else (names.INDEX_SUFFIX,)
         prefetch(segment.index_path(suffix) for segment in self.segments if segment.facts is None for suffix in suffixes)
 
     def headers(
         self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False
     ) -> Iterator[BatchHeader]:
-        """Yield the batches with offsets in [offset, end_offset), by default all of the log."""
+        """Yield the batches with offsets in [offset, end_offset), by default all batches of the log."""
         for _, header in self.segment_headers(offset, end_offset, check_crc=check_crc):
             yield header
 
@@ -233,16 +240,17 @@ class Log(LogSegments):
             segment.close()  # A log may have more segments than a process may open files.
 
     def missing(self, start_offset: int = 0, end_offset: int | None = None) -> list[MissingOffsets]:
-        """Return the missing parts of `[start_offset, end_offset)`; None as an end means the offset at which the log should end.
+        """Return the missing parts of `[start_offset, end_offset)`. An end of None stands for the offset at which the log should
+        end.
 
         Reads the end of each segment. Raises CorruptBatchError, SegmentChangedError, StorageError.
         """
         return list(missing_offsets(self, self._claims, start_offset, end_offset))
 
     def left_out(self, start_offset: int, end_offset: int) -> list[LeftOut]:
-        """Return the damage that was skipped in `[start_offset, end_offset)`, nothing without `skip_damaged`.
+        """Return the damage that was skipped in `[start_offset, end_offset)`. The list is empty without `skip_damaged`.
 
-        A range that ends with the log includes damage after the last sound batch.
+        If the range ends at the log's end, damage after the last sound batch is included.
         """
         if end_offset == self.log_end_offset:
             end_offset = MAX_OFFSET
@@ -276,7 +284,7 @@ class Log(LogSegments):
 
     @cached_property
     def leader_epochs(self) -> LeaderEpochs:
-        """The leader epochs; none, with a notice, if the checkpoint is damaged."""
+        """The leader epochs. If the checkpoint is damaged, there are none, and a notice says so."""
         path = self.directory / names.LEADER_EPOCH_CHECKPOINT
         try:
             return LeaderEpochs.read(path)
@@ -286,14 +294,14 @@ class Log(LogSegments):
 
     @cached_property
     def topic_id(self) -> uuid.UUID | None:
-        """The topic's id, None if the folder has none (Kafka before 2.8)."""
+        """The topic id, or None if the folder has none (Kafka before 2.8)."""
         return read_topic_id(self.directory / names.PARTITION_METADATA)
 
 
 def _swap_end(file: SegmentFile, notices: Notices) -> int:
     """Return the offset after the last record of a ``.log.swap``, which replaces the segments below that offset."""
     if not file.stat.st_size:
-        notices.note(file.path, "it is empty, and replaces the segment with its base offset, which is not read")
+        notices.note(file.path, "this file is empty and replaces the segment with the same base offset, which is not read")
     segment = Segment(file, MAX_OFFSET, notices)
     try:
         return segment.next_offset

@@ -1,15 +1,15 @@
 """A data folder (one entry of Kafka's ``log.dirs``): its partitions and their checkpoints (spec §1, §7).
 
-Not treated as partitions: folders named ``-delete``, ``-stray`` or ``-future``, the remote index cache, and folders without a
-file of a log. The metadata log is read by its name, but not listed. A damaged checkpoint counts as empty, as in Kafka, with a
-notice. Listing reads only names; partitions are opened on request.
+These are not partitions: folders whose names end in ``-delete``, ``-stray`` or ``-future``, the remote index cache, and folders
+without a log's files. The metadata log can be read by its name, but is not listed. A damaged checkpoint counts as empty, as in
+Kafka, and a notice says so. Listing reads only names; partitions are opened on request.
 
-`missing_partitions` are those that a checkpoint lists and that have no folder:
+`missing_partitions` returns the partitions that a checkpoint lists and that have no folder:
 
-| listed in | reported because |
+| listed in | reported |
 |---|---|
-| recovery-point, log-start-offset, cleaner | Kafka rewrites them when it deletes a partition |
-| replication only | only if it is newer than the recovery points: a deletion does not rewrite it at once |
+| recovery-point, log-start-offset, cleaner | always, because Kafka rewrites these checkpoints when it deletes a partition |
+| replication only | if this checkpoint is newer than the recovery points: a deletion does not rewrite it at once |
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 _SHOWN_PARTITIONS = 5
 _OF_A_LOOK = ("_partitions", "log_start_offsets", "high_watermarks", "recovery_points", "cleaner_offsets")
-"""The cached properties that follow from the folder's state at a look."""
+"""The cached properties that depend on the folder's state as of the last `look`."""
 _MOST_LISTED = 200
-"""The most folders that are searched for the one that was probably meant."""
+"""At most this many folders are searched for the data folder that the user probably meant."""
 
 
 class LogDir:
-    """The data folder at `path` (or `file:` URL); with `skip_damaged` its logs skip damage.
+    """The data folder at `path`, a path or a `file:` URL. With `skip_damaged`, its logs skip damage.
 
     Raises DataDirNotFoundError if `path` is not a folder or, unless it `may_be_empty`, holds no partition, and
     InvalidArgumentError for an address with another scheme.
@@ -72,12 +72,12 @@ class LogDir:
 
     @property
     def address(self) -> str:
-        """The text by which another process can open the folder."""
+        """An address with which another process can open the folder."""
         return address_of(self.path)
 
     @property
     def metadata_path(self) -> FilePath:
-        """The folder that contains the metadata of topics and their settings."""
+        """The data folder that contains the cluster metadata: topics and their settings."""
         return self.path
 
     def home(self, key: TopicPartition) -> LogDir:
@@ -88,28 +88,28 @@ class LogDir:
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the folder holds a metadata log."""
+        """Whether the data folder contains a metadata log."""
         return f"{METADATA_TOPIC}-0" in self._names
 
     @property
     def entries(self) -> list[str]:
-        """The names in the folder, as listed last."""
+        """The names in the folder as of the last listing."""
         return self._names
 
     @property
     def partition_keys(self) -> set[TopicPartition]:
-        """The folder's partitions, as listed last."""
+        """The folder's partitions as of the last listing."""
         return self._partitions
 
     def look(self) -> None:
-        """Update to the folder's current state, if anything is kept between calls."""
+        """Update to the folder's current state. A folder that caches nothing between calls is always current."""
         refresh(self.path)
 
     def look_again(self) -> bool:
         """Update to the folder's current state after a file changed, and open every log again.
 
-        Returns False if a log in object storage is gone or shorter. A broker that removes segments does so in a local folder; a
-        bucket in which they vanish is being emptied or overwritten.
+        Returns False if a log in object storage is gone or shorter. In a local folder a broker may remove segments; if segments
+        vanish from a bucket, the bucket is being emptied or overwritten.
         """
         before = self.log_sizes()
         self.release(0)
@@ -118,24 +118,24 @@ class LogDir:
         return all(now.get(address, -1) >= size for address, size in before.items())
 
     def log_sizes(self) -> dict[str, int]:
-        """The sizes of the logs in object storage, by address, as listed last."""
+        """The sizes of the logs in object storage, by address, as of the last listing."""
         return log_sizes(self.path)
 
     def _forget(self, *more: str) -> None:
-        """Read the partitions and the checkpoints again when they are needed, and the properties `more`."""
+        """Drop the cached partitions, checkpoints and properties named in `more`, so that they are read again when needed."""
         for cached in (*_OF_A_LOOK, *more):
             self.__dict__.pop(cached, None)
 
     def release(self, most: int) -> None:
-        """Close all files that are kept open; keep at most that many logs."""
+        """Close all open files. If more than `most` logs are cached, drop them."""
         self.close()
 
     def close(self) -> None:
         """Close all files that are kept open."""
 
     def _hint(self) -> str:
-        """Return the end of an error's sentence: what the folder is, or which folder was probably meant."""
-        from tidelog.reader.metadata_log import metadata_dir  # Takes a while.
+        """Return a hint that completes an error message: what the folder is, or which folder was probably meant."""
+        from tidelog.reader.metadata_log import metadata_dir  # The import takes a while.
 
         if not self._names:
             return ", it is empty"
@@ -157,14 +157,14 @@ class LogDir:
         return ""
 
     def topics(self) -> dict[str, list[int]]:
-        """Return the partitions of each topic, both in order."""
+        """Return the partitions of each topic; topics and partitions are in ascending order."""
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(self._partitions):
             topics.setdefault(topic, []).append(partition)
         return topics
 
     def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions in order. Raises UnknownTopicOrPartitionError."""
+        """Return a topic's partitions in ascending order. Raises UnknownTopicOrPartitionError."""
         among = self._metadata_partitions if topic == METADATA_TOPIC else self._partitions
         found = sorted(key.partition for key in among if key.topic == topic)
         if not found:
@@ -182,7 +182,7 @@ class LogDir:
             known = ", ".join(str(number) for number in self.partitions(topic))
             if any(lost.partition == partition for lost in self.missing_partitions(topic)):
                 known += "; a checkpoint names it: it is missing"
-            raise UnknownTopicOrPartitionError(f"no partition {partition} of topic {topic!r}, only {known}", path=self.path)
+            raise UnknownTopicOrPartitionError(f"topic {topic!r} has no partition {partition}, only {known}", path=self.path)
         return self.path / names.log_dir_name(topic, partition)
 
     def log(self, topic: str, partition: int, message_format: int | None = None) -> Log:
@@ -191,7 +191,7 @@ class LogDir:
         Raises UnknownTopicOrPartitionError, and what `Log.open` raises.
         """
         directory = self.directory(topic, partition)
-        # Read before the folder is listed: the partitions in the checkpoints existed then.
+        # Read the checkpoints before listing the folder, so that the partitions in them existed before the listing.
         claims = self.claims(TopicPartition(topic, partition))
         try:
             return Log.open(
@@ -223,18 +223,20 @@ class LogDir:
         )
 
     def _is_set_compacted(self, topic: str) -> bool:
-        """Return whether the cluster metadata in the folder, if any, say that a topic is compacted."""
+        """Return whether the cluster metadata in the folder, if any, have cleanup.policy=compact for a topic."""
         return self.image is not None and "compact" in self.image.topic_config(topic).get("cleanup.policy", "")
 
     def _is_tiered(self, topic: str) -> bool:
-        """Return whether the cluster metadata in the folder say that a topic is tiered; without any, whether any topic may be."""
+        """Return whether a topic may be tiered: according to the cluster metadata in the folder, or else because the folder lists
+        remote segments.
+        """
         if self.image is not None and topic in self.image.topics:
             return self.image.topic_config(topic).get("remote.storage.enable") == "true"
         return any(key.topic == REMOTE_LOG_METADATA_TOPIC for key in self._partitions)
 
     @cached_property
     def image(self) -> MetadataImage | None:
-        """The cluster metadata in the folder, None if there are none that can be read."""
+        """The cluster metadata in the folder, None if there are none or they cannot be read."""
         # Read on demand, because it takes time.
         from tidelog.reader.metadata_log import read_metadata_log
 
@@ -246,7 +248,7 @@ class LogDir:
 
     def missing(self, topic: str | None = None, partitions: Iterable[int] | None = None) -> list[MissingOffsets]:
         """Return missing partitions (unless `partitions` is given) and missing offsets of existing partitions, for one topic or
-        all topics.
+        for all topics (`topic` is None).
 
         Reads the end of each segment. A notice reports logs with a damaged end. Raises UnknownTopicOrPartitionError for a given
         partition, SegmentChangedError, StorageError.
@@ -260,15 +262,19 @@ class LogDir:
         return found
 
     def missing_of(self, log: Log, start_offset: int = 0) -> list[MissingOffsets]:
-        """Return `Log.missing` from an offset on; nothing, with a notice, if the log's end is damaged."""
+        """Return `Log.missing` for offsets at or after `start_offset`. If the log's end is damaged, return an empty list and note
+        the damage.
+        """
         try:
             return log.missing(start_offset)
         except CorruptBatchError as error:
-            self.notices.note(log.directory, f"cannot tell what is missing: {error}")
+            self.notices.note(log.directory, f"cannot determine what is missing: {error}")
             return []
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
-        """Return, in order, the partitions that a checkpoint lists and that have no folder, for one topic or all topics."""
+        """Return, in ascending order, the partitions that a checkpoint lists and that have no folder, for one topic or for all
+        topics.
+        """
         named = {
             names.RECOVERY_POINT_CHECKPOINT: self.recovery_points,
             names.LOG_START_OFFSET_CHECKPOINT: self.log_start_offsets,
@@ -280,7 +286,7 @@ class LogDir:
         keys -= self._partitions
         if not keys:
             return []
-        # Folders may have appeared since the listing. One that is deleted or moved has a suffix for a while.
+        # Folders may have appeared since the listing. The folder of a partition that is being deleted or moved has a suffix.
         there = self._list()
         found = []
         for key in sorted(keys):
@@ -301,21 +307,23 @@ class LogDir:
 
     @cached_property
     def cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """The end of what was compacted, per log; logs that were never compacted are absent."""
+        """For each log, the offset up to which it was compacted. Logs that were never compacted are absent."""
         return self.checkpoint(names.CLEANER_CHECKPOINT)
 
     @cached_property
     def log_start_offsets(self) -> dict[TopicPartition, int]:
-        """Log start offsets that differ from the first segment's base."""
+        """The log start offset of each log in which it differs from the first segment's base."""
         return self.checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
 
     @cached_property
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """High watermarks as of the last checkpoint."""
+        """The high watermark of each log as of the last checkpoint."""
         return self.checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
 
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """Return the offsets in one of the folder's checkpoints; none, with a notice, if it is damaged."""
+        """Return the offsets in one of the folder's checkpoints. If the checkpoint is damaged, return an empty dict and note the
+        damage.
+        """
         path = self.path / name
         try:
             return read_offset_checkpoint(path)
@@ -324,7 +332,7 @@ class LogDir:
             return {}
 
     def _is_written_later(self, name: str, than: str) -> bool:
-        """Return whether a checkpoint is newer than another one, or the other one does not exist."""
+        """Return whether checkpoint `name` is newer than checkpoint `than`, or `than` does not exist."""
         try:
             other = (self.path / than).stat()
         except OSError:
@@ -349,7 +357,7 @@ class LogDir:
                 hint = " but a segment's file: the data folder is the one above its folder, and tidelog dump shows a single file"
             raise DataDirNotFoundError(f"not a folder{hint}", path=self.path) from None
         except StorageError:
-            raise  # Object storage says what is wrong by itself.
+            raise  # Object storage raises an error of its own that says what is wrong.
         except OSError as error:
             raise StorageError(f"cannot list a folder: {error.strerror}", path=self.path) from error
 
@@ -366,10 +374,11 @@ class LogDir:
         return _holds_a_log(self.path / name)
 
     def _is_moving(self, name: str, there: list[str]) -> bool:
-        """Return whether a partition has a ``-delete``, ``-stray`` or ``-future`` folder. Kafka shortens topics with very long
-        names.
+        """Return whether a partition has a ``-delete``, ``-stray`` or ``-future`` folder. In these folders' names Kafka shortens
+        very long topic names.
 
-        An empty folder is a leftover of an earlier topic with that name, unless its owner is about to remove it.
+        An empty folder does not count unless a running broker may be about to remove it: it is left over from an earlier topic
+        with that name.
         """
         for other in there:
             if names.is_suffixed_dir(other):
@@ -412,7 +421,8 @@ def _holds_a_log(folder: FilePath) -> bool:
     try:
         return any(file.name == names.PARTITION_METADATA or names.is_log_file(file.name) for file in folder.iterdir())
     except FileNotFoundError:
-        return isinstance(folder, Path) and folder.is_symlink()  # A disk that is not mounted, or it is gone since it was listed.
+        # The disk is not mounted, or the folder was removed after it was listed.
+        return isinstance(folder, Path) and folder.is_symlink()
     except NotADirectoryError:
         return False
     except OSError:

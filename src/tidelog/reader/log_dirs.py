@@ -1,12 +1,14 @@
-"""Reads several data folders as one: the `log.dirs` of a broker (JBOD), the folders of several brokers, or several backups.
+"""Reads several data folders as if they were one: the `log.dirs` of a broker (JBOD), the folders of several brokers, or several
+backups.
 
-A partition is read from one folder. If several folders have it, these are replicas, and the most complete one is read:
+A partition is read from one folder. If several folders have the partition, they have replicas of it, and the most complete
+replica is read:
 
-1. the one with the highest last leader epoch: later records of an older epoch were never committed;
-2. of these, the one with the highest log end, counted up to the highest high watermark in any of the folders;
-3. of these, the one with the lowest log start, then the one with the highest log end, then the first in the list.
+1. the replica with the highest last leader epoch: later records of an older epoch were never committed;
+2. among equals, the replica with the highest log end, counted up to the highest high watermark in any of the folders;
+3. among equals, the replica with the lowest log start, then the highest log end, then the first in the list.
 
-A notice names the folder that is read, and shows how the others differ. `tidelog verify --replicas` compares their bytes.
+A notice names the folder that is read, and shows how the other replicas differ. `tidelog verify --replicas` compares their bytes.
 
 A broker that moves a partition between its folders (KIP-113) copies it to a folder whose name ends in ``-future``. Such a copy is
 not read, and a notice names it.
@@ -37,11 +39,11 @@ FUTURE_SUFFIX = "-future"
 
 
 class Replica(NamedTuple):
-    """A replica of a partition, with the properties that decide which one is read."""
+    """A replica of a partition, with the properties that decide which replica is read."""
 
     folder: LogDir
     epoch: int
-    """The last leader epoch, -1 if the folder has none."""
+    """The last leader epoch, -1 if the folder has no leader epochs."""
     log_start_offset: int
     log_end_offset: int
     high_watermark: int | None
@@ -59,11 +61,11 @@ class Replica(NamedTuple):
 def most_complete(replicas: Sequence[Replica]) -> Replica:
     """Return the replica to read, by the rules of this module."""
     known = [one.high_watermark for one in replicas if one.high_watermark is not None]
-    return max(replicas, key=lambda one: one.completeness(max(known, default=None)))  # The first of equal ones.
+    return max(replicas, key=lambda one: one.completeness(max(known, default=None)))  # max() returns the first of equal replicas.
 
 
 class LogDirs(LogDir):
-    """The folders at `paths`. `opened` opens one of them. A folder may have no partitions, as on a new disk.
+    """The data folders at `paths`; `opened` opens a folder. A folder may have no partitions, as on a new disk.
 
     Raises the same errors as `LogDir`, and DataDirNotFoundError if no folder has a partition.
     """
@@ -82,7 +84,7 @@ class LogDirs(LogDir):
 
     @property
     def address(self) -> str:
-        """The folders' paths, separated by colons. Another process can open the folders with this address."""
+        """The folders' paths, separated by colons. With this address another process can open the folders."""
         return address_of(*(folder.path for folder in self.folders))
 
     def directory(self, topic: str, partition: int) -> FilePath:
@@ -127,7 +129,7 @@ class LogDirs(LogDir):
 
     @cached_property
     def image(self) -> MetadataImage | None:
-        """The cluster metadata in the first folder that has any. A broker keeps its metadata in one of its folders."""
+        """The cluster metadata in the first folder that has any. A broker keeps its metadata in only one of its folders."""
         return next((found for folder in self.folders if (found := folder.image) is not None), None)
 
     @cached_property
@@ -145,14 +147,15 @@ class LogDirs(LogDir):
         """Return the folder from which a partition is read. Raises UnknownTopicOrPartitionError."""
         home = self._homes.get(key)
         if home is None:
-            if key.topic == METADATA_TOPIC:  # Only one folder of a broker has it (`image`); it is not among the partitions.
+            # Only one folder of a broker has the metadata log (`image`), which is not listed as a partition.
+            if key.topic == METADATA_TOPIC:
                 holders = [folder for folder in self.folders if folder.has_metadata][:1]
             else:
                 holders = [folder for folder in self.folders if key in folder.partition_keys]
             if not holders:
                 known = ", ".join(map(str, self.partitions(key.topic)))
                 raise UnknownTopicOrPartitionError(
-                    f"no partition {key.partition} of topic {key.topic!r}, only {known}", path=self.address
+                    f"topic {key.topic!r} has no partition {key.partition}, only {known}", path=self.address
                 )
             self._note_moves(key, holders)
             home = self._homes[key] = holders[0] if len(holders) == 1 else self._chosen(key, holders)

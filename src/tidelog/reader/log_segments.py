@@ -1,6 +1,6 @@
 """A log's segments in order, as of the folder's listing, and the log's start and end.
 
-This is `Log` without transactions, which `missing` and `Transactions` work on.
+This is the base of `Log`, without transactions. `missing` and `Transactions` work on it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tidelog.reader.segment import Segment
 
 
 class LogSegments:
-    """One partition's segments, the offsets of its producer snapshots, and what the data folder's checkpoints and settings
-    say about it.
+    """One partition's segments and the offsets of its producer snapshots, and what the data folder's checkpoints and settings say
+    about the partition.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LogSegments:
         self._claims = claims or Claims()
 
     def close(self) -> None:
-        """Close the files; they are reopened when needed."""
+        """Close the segments' files. They are reopened when needed."""
         for segment in self.segments:
             segment.close()
 
@@ -68,7 +68,7 @@ class LogSegments:
 
     @cached_property
     def high_watermark(self) -> int | None:
-        """The checkpointed high watermark, clamped to the log; None if there is none."""
+        """The high watermark in the checkpoint, clamped to the log's offsets; None without a checkpoint."""
         if self._given_high_watermark is None:
             return None
         return max(self.log_start_offset, min(self._given_high_watermark, self.log_end_offset))
@@ -76,7 +76,9 @@ class LogSegments:
     # --- segments
 
     def segment_for(self, offset: int) -> Segment | None:
-        """Return the segment that contains `offset`, the last one for anything above; None below the first."""
+        """Return the segment that contains `offset`: the last segment if `offset` is above the log, None if it is below the first
+        segment.
+        """
         above = bisect.bisect_right(self._bases, offset)
         return self.segments[above - 1] if above else None
 
@@ -86,7 +88,9 @@ class LogSegments:
 
     @cached_property
     def is_compacted(self) -> bool:
-        """Whether a cleaner may have removed records. Walks the batches if no setting or checkpoint shows it."""
+        """Whether a cleaner may have removed records. Walks the batches if neither the settings nor a checkpoint show that the
+        log is compacted.
+        """
         return self._claims.is_compacted(self.topic) or any(_was_cleaned(segment) for segment in self.segments)
 
 
@@ -102,7 +106,7 @@ def _was_cleaned(segment: Segment) -> bool:
                     return True
             elif not header.is_compressed and next_offset is not None and header.last_offset > next_offset:
                 return True
-            # The header of a compressed message does not contain the first offset.
+            # The header of a compressed v0 or v1 message does not contain the first offset.
             next_offset = header.next_offset
     except (CorruptBatchError, SegmentChangedError):
         return False

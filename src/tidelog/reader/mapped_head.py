@@ -1,7 +1,8 @@
-"""The largest timestamp before a position, from the segment's time map instead of a walk, if the map is bound to the log.
+"""Finds the largest timestamp before a position from the segment's time map instead of by a walk, if the map is bound to the log.
 
-A map contains the largest timestamp of each block's records, but not of control batches. So it is used only if the blocks before
-the position's block contain as many records as offsets, and so no control batches. Within that block the headers are read.
+A map contains the largest timestamp of each block's records, but leaves out control batches. So a map is used only if the blocks
+before the position's block contain as many records as offsets, which means no control batches. Within the position's block, the
+headers are read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _WALKED_BYTES = 128 * 1024
 
 
 def bound_time_map(segment: Segment) -> TimeMap | None:
-    """Return the map beside a segment's log, None if there is none that is bound to the log. It is looked for once."""
+    """Return the time map beside a segment's log, or None if there is no map that is bound to the log. Looks for the map only
+    once.
+    """
     if not segment.head.is_map_known:
         segment.head.time_map, segment.head.is_map_known = _bound_time_map(segment), True
     return segment.head.time_map
@@ -37,11 +40,11 @@ def _bound_time_map(segment: Segment) -> TimeMap | None:
         check_agrees(found, segment.file, segment.base_offset, segment.end_position, path)
         return found
     except (CorruptIndexError, StorageError):
-        return None  # The headers give the same answer.
+        return None  # Without a map, the headers give the same answer.
 
 
 def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | None:
-    """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if the map cannot answer.
+    """Return the largest timestamp (ms; -1 for none) before the batch at `position`; None if the map cannot answer.
 
     Raises CorruptBatchError if no batch begins there, SegmentChangedError.
     """
@@ -53,8 +56,8 @@ def largest_by_map(segment: Segment, time_map: TimeMap, position: int) -> int | 
 
 
 def start_by_map(segment: Segment, time_map: TimeMap, timestamp: int) -> int | None:
-    """Return the position of the first block that reaches `timestamp` (ms), or of what the map does not cover; None if the map
-    cannot answer. The block is about to be read.
+    """Return the position of the first block with a record at or after `timestamp` (ms). If no block has such a record, return
+    the end of the part that the map covers. Return None if the map cannot answer. Prefetches the block.
     """
     reaching = (block for block, largest in enumerate(time_map.max_timestamps) if largest >= timestamp)
     block = next(reaching, time_map.blocks)
@@ -63,13 +66,13 @@ def start_by_map(segment: Segment, time_map: TimeMap, timestamp: int) -> int | N
     if block == time_map.blocks:
         return time_map.covered_bytes
     start = time_map.positions[block]
-    # With the header behind it, which confirms the offset of its last batch; a walk reads on in growing steps.
+    # Include the header after the block, which confirms the offset of the block's last batch. A walk reads on in growing steps.
     end = max(time_map.end_position(block) + HEADER_BYTES, start + _WALKED_BYTES)
     segment.file.will_read([(start, min(end, segment.size_bytes))])
     return start
 
 
 def _has_every_record(time_map: TimeMap, block: int) -> bool:
-    """Return whether the blocks before `block` have as many records as offsets, and so no control batches."""
+    """Return whether the blocks before `block` have as many records as offsets, and therefore no control batches."""
     end = time_map.next_offset if block == time_map.blocks else time_map.first_offsets[block]
     return sum(time_map.records[:block]) == end - time_map.first_offsets[0]

@@ -1,18 +1,19 @@
-"""A folder's ``__cluster_metadata-0``, read-only: the newest complete snapshot and the log after it, as one image (KIP-630,
+"""Reads a data folder's ``__cluster_metadata-0``: the newest complete snapshot and the log after it, as one image (KIP-630,
 KIP-631).
 
 | in ``__cluster_metadata-0`` | |
 |---|---|
 | ``<base offset>.log`` | segments, without gaps |
 | ``<end offset>-<epoch>.checkpoint`` | a snapshot of everything below its end offset; ignored if incomplete |
-| ``quorum-state`` | the last vote: not needed |
+| ``quorum-state`` | the last vote; not read |
 
 Beside the folder, ``bootstrap.checkpoint`` contains the initial records of a formatted node; it is used while the log is empty.
 
 The quorum's high watermark is not stored on disk. The whole log counts as committed, as for a node that is the only voter.
-`segment_end` decides about the end of the last segment: a torn tail is skipped, with a notice. Damage followed by sound batches
-is an error that names the offset, where Kafka would truncate the log and lose the topics after it. A tail may also be torn within
-its base offset, which no checksum covers: a last batch whose offset has leading bytes replaced by zeros is torn.
+`segment_end` determines the end of the last segment. A torn tail is skipped, with a notice. Damage followed by sound batches is
+an error that names the offset; Kafka would truncate the log there and lose the topics after it. A tail may also be torn within
+its base offset, which no checksum covers. So a last batch also counts as torn if leading bytes of its base offset are replaced by
+zeros.
 """
 
 from __future__ import annotations
@@ -53,19 +54,20 @@ from tidelog.wire.codec import Message
 
 METADATA_DIR = f"{METADATA_TOPIC}-0"
 ASIDE_DIR = f"{METADATA_TOPIC}-1"
-"""The folder that Tidelog writes if the data folder belongs to a Kafka that keeps its metadata elsewhere. Kafka refuses to start
-with an unexpected METADATA_DIR, but ignores other partitions of the metadata topic."""
+"""The folder that Tidelog writes if the data folder belongs to a Kafka broker that keeps its metadata elsewhere. Kafka refuses to
+start if it finds an unexpected METADATA_DIR, but ignores other partitions of the metadata topic.
+"""
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"
 
 MAX_READS = 5
-"""How often reading is attempted while the owner changes the log."""
+"""The maximum number of attempts to read the log while its owner changes it."""
 
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class SnapshotFile(NamedTuple):
-    """A snapshot's name: it replaces all records below `end_offset`, the newest of which has `epoch`."""
+    """A snapshot's file name. The snapshot replaces all records below `end_offset`; the newest of these records has `epoch`."""
 
     end_offset: int
     epoch: int
@@ -82,11 +84,12 @@ class SnapshotContent(NamedTuple):
 
 @dataclass
 class MetadataLog:
-    """A metadata log's image, and its end: after the snapshot, or the last segment (`log_end_offset`).
+    """The image that a metadata log results in, and the log's end: the end of the snapshot or of the last segment
+    (`log_end_offset`).
 
-    `leader_id` is -1 without a LeaderChange; `voters` come from the newest one, or from the newest VotersRecord
-    (`dynamic_voters`); `snapshot` is the one that was read; `torn_bytes` follow the last complete batch; `log_bytes` were
-    replayed.
+    `leader_id` is -1 if the log has no LeaderChange record. `voters` come from the newest LeaderChange, or from the newest
+    VotersRecord (`dynamic_voters`). `snapshot` is the snapshot that was read. `torn_bytes` is the number of bytes after the last
+    complete batch, and `log_bytes` the number of bytes replayed.
     """
 
     directory: FilePath
@@ -108,15 +111,16 @@ class MetadataLog:
 
 
 def metadata_dir(data_dir: FilePath) -> FilePath:
-    """Return the folder of a data folder's metadata log: METADATA_DIR, unless only ASIDE_DIR exists."""
+    """Return the path of a data folder's metadata log: METADATA_DIR, or ASIDE_DIR if only that exists."""
     own, aside = data_dir / METADATA_DIR, data_dir / ASIDE_DIR
     return aside if aside.exists() and not own.exists() else own
 
 
 def read_metadata_log(data_dir: FilePath, notices: Notices | None = None, *, end_offset: int | None = None) -> MetadataLog | None:
-    """Read the metadata log in a data folder, None if there is none. `end_offset` excludes segments that begin there or after.
+    """Read the metadata log in a data folder; return None if there is none. Segments that begin at or after `end_offset` are
+    ignored.
 
-    Raises CorruptDataError if it is damaged, refers to something that does not exist, or lacks its beginning;
+    Raises CorruptDataError if the log is damaged, lacks its beginning, or has a record about something that does not exist;
     UnsupportedVersionError for a newer Kafka's records about topics; StorageError.
     """
     directory = metadata_dir(data_dir)
@@ -214,11 +218,15 @@ def _has_lost_bytes(offset: int, right: int) -> bool:
 
 
 def _check_headless(header: BatchHeader, at: int, notices: Notices, path: FilePath) -> None:
-    """Note that the last batch is torn. Raises CorruptBatchError unless its offset can be `at` with leading bytes lost."""
+    """Note that the last batch is torn. Raises CorruptBatchError unless the batch's offset can be `at` with leading bytes
+    lost.
+    """
     if not _has_lost_bytes(header.base_offset, at):
         found = f"offset {header.base_offset}"
-        raise CorruptBatchError("a batch's offset does not fit", position=header.position, found=found, expected=f"offset {at}")
-    notices.note(path, f"torn tail: the batch at byte {header.position} has lost the beginning of its offset, skipped")
+        raise CorruptBatchError(
+            "a batch has an unexpected offset", position=header.position, found=found, expected=f"offset {at}"
+        )
+    notices.note(path, f"torn tail: skipped the batch at byte {header.position}, which has lost the first bytes of its offset")
 
 
 def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: ReadOnlyFile, header: BatchHeader) -> None:
@@ -235,12 +243,13 @@ def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: Rea
         log.log_bytes += header.size
     buffer = file.read(header.position, header.size)
     if len(buffer) < header.size:
-        raise SegmentChangedError("a segment became shorter while it was read", path=file.path, position=header.position)
+        raise SegmentChangedError("a segment was truncated while it was being read", path=file.path, position=header.position)
     if header.is_control:
         _, message = control_message(header, buffer)
         _take_control(log, message)
     elif header.last_offset >= log.end_offset:
-        skipped = log.end_offset - header.base_offset  # Snapshots end between batches, and batches are sound by themselves.
+        # A snapshot ends between two batches, so reading can start at a batch boundary.
+        skipped = log.end_offset - header.base_offset
         for value in reader.values(header, buffer)[max(skipped, 0) :]:
             replay.add(decode_record(value))
 
@@ -257,7 +266,9 @@ def _take_control(log: MetadataLog, message: Message | None) -> None:
 
 
 def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Notices) -> None:
-    """Load the newest complete snapshot. A damaged snapshot does not matter if the log has all records since an older one."""
+    """Load the newest complete snapshot. If it is damaged, load an older snapshot, provided that the log has all records since
+    then.
+    """
     damage: TidelogError | None = None
     for snapshot in snapshots:
         image = MetadataImage()
@@ -289,7 +300,7 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
 def read_snapshot(path: FilePath) -> SnapshotContent:
     """Read a snapshot.
 
-    Raises CorruptDataError if it is incomplete, SegmentChangedError if it is gone, StorageError.
+    Raises CorruptDataError if the snapshot is incomplete, SegmentChangedError if it is gone, StorageError.
     """
     records: list[Message | UnknownRecord] = []
     control: list[Message] = []

@@ -4,14 +4,14 @@
 target            value  answer
 ================  =====  =================================================================================
 EARLIEST           -2    the log start offset
-LATEST             -1    the end for this reader: the log end offset, the last stable offset ...
+LATEST             -1    the end for this reader, e.g. the log end offset or the last stable offset
 MAX_TIMESTAMP      -3    the first record with the largest timestamp: needs a search
-EARLIEST_LOCAL     -4    the first offset in the local log; as EARLIEST without tiered storage
+EARLIEST_LOCAL     -4    the first offset in the local log; without tiered storage the same as EARLIEST
 LATEST_TIERED      -5    the last offset in remote storage; -1 if there is none
-a time (ms)       >= 0   the first record, by offset, whose timestamp is at least that: needs a search
+a time (ms)       >= 0   the first record, by offset, with a timestamp at or after it: needs a search
 ================  =====  =================================================================================
 
-Used by `time_search` (any folder) and `storage.partition.offset_lookup` (a log that this process writes).
+`time_search` (for any folder) and `storage.partition.offset_lookup` (for a log that this process writes) use this module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Epochs(Protocol):
 
 
 class Searched(Protocol):
-    """A log, opened for reading or by its owner."""
+    """The interface of a log that can be searched, whether it was opened for reading or by its owner."""
 
     @property
     def directory(self) -> FilePath: ...
@@ -54,27 +54,29 @@ class Searched(Protocol):
 
 
 class Place(NamedTuple):
-    """A target's offset and leader epoch; -1 if there is none."""
+    """A target's offset and leader epoch. An offset of -1 means that the target does not exist."""
 
     offset: int
     leader_epoch: int
 
 
 class TieredOffsets(NamedTuple):
-    """Where the local part of a tiered log begins, and the last offset that is in remote storage, -1 if none is (KIP-405)."""
+    """The first offset of the local part of a tiered log, and the last offset in remote storage, -1 if none is there
+    (KIP-405).
+    """
 
     local_start: int
     last_tiered: int
 
 
 def check_target(target: int) -> None:
-    """Raise UnsupportedVersionError for an unknown negative value."""
+    """Raise UnsupportedVersionError if `target` is an unknown negative value."""
     if target < LATEST_TIERED:
         raise UnsupportedVersionError("unknown special timestamp", found=target, expected="-5..-1 or a time")
 
 
 def place_of(target: int, log: Searched, end_offset: Callable[[], int], tiered: TieredOffsets | None = None) -> Place | None:
-    """Return a target's offset, None if it needs a search. `end_offset` is called for LATEST.
+    """Return a target's offset, or None if the target needs a search. `end_offset` is called only for LATEST.
 
     Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST.
     """

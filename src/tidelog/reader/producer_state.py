@@ -1,10 +1,11 @@
 """Derives the state of a log's producers from its batches: open and aborted transactions (spec §9; KIP-98).
 
-A snapshot contains the state at an offset; replaying the batches after it gives the state at any later one. A transaction begins
-with its producer's first transactional batch and ends with the coordinator's marker, a control batch with the same producer id.
-Records are stable up to the start of the earliest transaction that is open or whose marker is not yet below the high watermark.
+A snapshot contains the state at an offset. Replaying the batches after the snapshot gives the state at any later offset. A
+transaction begins with its producer's first transactional batch and ends with the coordinator's marker, a control batch with the
+same producer id. Records are stable up to the start of the earliest transaction that is open or whose marker is not below the
+high watermark.
 
-This module reads nothing: the caller walks the log and passes headers (v2 only; older formats have no producers).
+This module does not read the log. The caller walks the log and passes headers (v2 only; older formats have no producer ids).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidelog.records.control import ControlType, EndTxnMarker
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction that its marker, at `last_offset`, has ended."""
+    """A transaction that was ended by the marker at `last_offset`."""
 
     producer_id: int
     first_offset: int
@@ -28,7 +29,9 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerState:
-    """Producers by id, as of `map_end_offset`, the next offset. Completed transactions are known from `start_offset` on."""
+    """The state of producers, by producer id, as of `map_end_offset`, the offset after the last applied batch. Transactions that
+    completed before `start_offset` are unknown.
+    """
 
     def __init__(self, entries: Iterable[ProducerEntry] = (), map_end_offset: int = 0) -> None:
         self.producers: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
@@ -47,9 +50,10 @@ class ProducerState:
         }
 
     def first_unstable_offset(self, high_watermark: int | None = None) -> int | None:
-        """Return the first undecided offset, None if everything is decided.
+        """Return the start of the first undecided transaction, or None if every transaction is decided.
 
-        A completed transaction is undecided until its marker is below `high_watermark`; None means that all markers are below it.
+        A completed transaction is undecided until its marker is below `high_watermark`. None means that all markers are below the
+        high watermark.
         """
         firsts = list(self.open_transactions.values())
         if high_watermark is not None:
@@ -57,14 +61,16 @@ class ProducerState:
         return min(firsts, default=None)
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """Return the last stable offset after a marker: the start of another producer's open transaction, or the next offset."""
+        """Return the last stable offset after `completed` has ended: the start of the first open transaction of a different
+        producer, or else the offset after the marker.
+        """
         others = [first for producer_id, first in self.open_transactions.items() if producer_id != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
     def apply(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> CompletedTxn | None:
-        """Advance by one batch; `marker` is the type of a producer's control batch, None if it ends no transaction.
+        """Advance the state by one batch. `marker` is the type of a transaction marker, or None for any other batch.
 
-        Returns the transaction that it completes, if any.
+        Returns the transaction that the batch completes, if any.
         """
         self.map_end_offset = header.next_offset
         if header.producer_id < 0:
@@ -101,7 +107,7 @@ class ProducerState:
             -1,
         )
         if before is None or before.current_txn_first_offset < 0:
-            return None  # A transaction without records, or whose records are gone.
+            return None  # The transaction has no records, or its records are gone.
         completed = CompletedTxn(
             header.producer_id, before.current_txn_first_offset, header.last_offset, marker.type is ControlType.ABORT
         )
@@ -111,5 +117,5 @@ class ProducerState:
         return completed
 
     def entries(self) -> list[ProducerEntry]:
-        """Return the entries of a snapshot."""
+        """Return the producers as entries of a producer snapshot."""
         return list(self.producers.values())

@@ -1,14 +1,14 @@
-"""The largest timestamps of the first part of a segment, from its batch headers. Each header is read once, within a budget.
+"""Finds the largest timestamp before each batch of a segment, from the batch headers. Each header is read once, within a budget.
 
-A time index entry claims that no earlier batch reaches its timestamp. No checksum covers that, and its own batch does not show
-it; only the headers of all earlier batches do. A log has one budget for all its segments. The budget is large: in a log of a
-gigabyte it costs a search less than the start of a process. In larger logs the remaining entries are trusted if their neighbours
-agree, and `WalkBudget.note_end` reports that.
+A time index entry claims that every earlier batch is before its timestamp. No checksum covers this claim, and the entry's own
+batch does not prove it; only the headers of all earlier batches do. A log has one budget for all its segments. The budget is
+large: in a log of one gigabyte, reading all headers takes less time than starting a process. In larger logs the remaining entries
+are trusted if their neighbours agree, and `WalkBudget.note_end` reports that.
 
 The walk kernel reads headers, one `pread` each, with two threads if there are many (`formats.walk_ahead`). If they are not
 cached, the kernel is asked to read ahead: single headers from a disk would take longer than the whole log.
 
-Each walk's result is kept: for each batch's position, the largest timestamp before it.
+The results are kept: for each batch's position, the largest timestamp before it.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 MAX_BYTES = 4 * 1024 * 1024 * 1024
 MAX_BATCHES = 256 * 1024
 MAPPED_BYTES = 16 * 1024 * 1024
-TOO_LARGE = "the log is too large to check every batch's time"
+TOO_LARGE = "the log is too large to check every batch's timestamp"
 
 _CHUNK = 512
 """Batches per kernel call."""
 _PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _SLOW_S = 20e-6
-"""If headers take longer on average, they were not cached."""
+"""If reading a header takes longer than this on average (s), the headers were not in the page cache."""
 _AHEAD_BYTES = 16 * 1024 * 1024
 _SHARED_BYTES = 64 * 1024 * 1024
-"""The length from which a walk is worth a second thread."""
+"""A walk over at least this many bytes is worth a second thread."""
 
 
 class WalkBudget:
-    """How much of a log may still be walked to verify its time indexes. `why` tells the note why the rest is not walked. A time
-    map is cheaper than walking `map_bytes`.
+    """How much of a log may still be walked to verify its time indexes. `why` is the reason in the note that the rest is not
+    walked. From `map_bytes` on, using a time map is cheaper than a walk.
     """
 
     def __init__(
@@ -68,13 +68,15 @@ class WalkBudget:
         self._is_noted = False
 
     def share(self, max_bytes: int) -> WalkBudget:
-        """Return the budget of a part of the log. Its end is noted with that of the whole log, once."""
+        """Return a budget for a part of the log. If the part's budget or the log's budget is used up, that is noted only once for
+        the whole log.
+        """
         part = WalkBudget(max_bytes, self.batches, self.why, self.map_bytes)
         part._root = self._root
         return part
 
     def suffices(self, size_bytes: int) -> bool:
-        """Return whether this number of bytes may be walked. The batches in them may still be too many."""
+        """Return whether this number of bytes may be walked. They may still have too many batches for the budget."""
         return size_bytes <= self.bytes and self.batches > 0
 
     def note_end(self, path: FilePath, notices: Notices) -> None:
@@ -89,7 +91,7 @@ class WalkBudget:
 
 
 class ProvenHead:
-    """The batches of one segment that were walked so far, from its start."""
+    """The batches of one segment that have been walked so far, from the segment's start."""
 
     def __init__(
         self,
@@ -98,7 +100,9 @@ class ProvenHead:
         budget: WalkBudget,
         claimed_after: Callable[[int], int | None] = lambda position: None,
     ) -> None:
-        """`claimed_after` returns where a batch probably begins at or after a byte position, None if unknown. It may be wrong."""
+        """`claimed_after` returns a position at or after the given one at which a batch probably begins, None if unknown. The
+        position may be wrong.
+        """
         self.budget = budget
         self._claimed_after = claimed_after
         self._file = file
@@ -118,10 +122,10 @@ class ProvenHead:
         return self._positions[-1]
 
     def largest_before(self, position: int) -> int | None:
-        """Return the largest timestamp (ms, -1 none) before the batch at `position`; None if the budget does not suffice for the
-        walk.
+        """Return the largest timestamp (ms; -1 for none) before the batch at `position`; None if the budget does not suffice for
+        the walk.
 
-        Raises CorruptBatchError if no batch begins there or an earlier one is impossible; SegmentChangedError.
+        Raises CorruptBatchError if no batch begins there or an earlier header is invalid; SegmentChangedError.
         """
         positions = self._positions
         if position > positions[-1] and not self._walk(position):
@@ -132,7 +136,7 @@ class ProvenHead:
         return self._largest[slot]
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return the position of the first walked batch with this timestamp (ms) or a later one, None if there is none."""
+        """Return the position of the first walked batch with a timestamp (ms) at or after `timestamp`, None if there is none."""
         slot = bisect_left(self._largest, timestamp, 1)
         return self._positions[slot - 1] if slot < len(self._largest) else None
 
@@ -167,7 +171,9 @@ class ProvenHead:
                 ahead.stop()
 
     def _shared(self, position: int) -> WalkAhead | None:
-        """Start a second walk up to `position` if it is far and the first batches were cached."""
+        """Start a second walk, on its own thread, up to `position` if that is far away and the first batches were in the page
+        cache.
+        """
         start = self._positions[-1]
         if position - start < _SHARED_BYTES or not COMPILED or _PROCESSORS < 2 or not self._has_descriptor():
             return None
@@ -178,7 +184,7 @@ class ProvenHead:
         return WalkAhead(self._file.descriptor(), middle, position, self.budget.batches)
 
     def _take(self, ahead: WalkAhead) -> None:
-        """Use the second walk's result, up to the limit of the budget."""
+        """Append the second walk's result, unless it exceeds the budget."""
         found = ahead.take(self._positions[-1], self._next_offset, self._largest[-1])
         if found is None or len(found[0]) > self.budget.batches:
             return
@@ -194,9 +200,9 @@ class ProvenHead:
         return isinstance(self._file, ReadOnlyFile) and self._file.descriptor() >= 0
 
     def _follow(self, position: int, room: int) -> int:
-        """Let the kernel walk up to `room` batches up to `position`; return the number."""
+        """Let the kernel walk up to `room` batches up to `position`. Return the number of batches walked."""
         if not COMPILED or not self._has_descriptor():
-            return 0  # The kernel's report may be about another file's reads.
+            return 0  # Without a descriptor, the kernel cannot read the file.
         assert isinstance(self._file, ReadOnlyFile)
         ends, times = array("q", bytes(8 * room)), array("q", bytes(8 * room))
         fd, start = self._file.descriptor(), self._positions[-1]
@@ -211,7 +217,7 @@ class ProvenHead:
         return count
 
     def _step(self, position: int, room: int) -> None:
-        """Walk up to `room` batches of any kind, one by one."""
+        """Walk up to `room` batches of any message format, one by one."""
         latest = self._largest[-1]
         for end, next_offset, timestamp in islice(iter_times(self._file, self._positions[-1], position, self._next_offset), room):
             latest = max(latest, timestamp)

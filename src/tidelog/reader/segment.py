@@ -1,15 +1,15 @@
-"""A segment, read-only: the ``.log`` and the indexes beside it (spec §2-§4).
+"""Reads a segment: the ``.log`` and the indexes beside it (spec §2-§4).
 
 Invariants
     * Nothing is read before it is needed; an unused object has no open file.
-    * The ``.log`` is always the same inode. If the owner deletes or replaces it, it is still read under its new name, or
-      SegmentChangedError is raised.
-    * An index is a hint. Each entry is checked against its batch before it is used. A wrong, missing or broken index costs a
-      notice and a walk through the log, but never changes an answer.
-    * `segment_end` determines the end of the last segment. Any other ends with its file, and a torn batch there is an error.
-      Later appends are not seen, and index entries about them are skipped silently.
+    * The ``.log`` is always the same inode. If the owner renames the file, it is read under its new name. If the file cannot be
+      found, SegmentChangedError is raised.
+    * An index is a hint. Each entry is checked against its batch before it is used. A wrong, missing or damaged index causes a
+      notice and a walk through the log; it never changes an answer.
+    * `segment_end` determines the end of the last segment. Any other segment ends with its file, and a torn batch there is an
+      error. Later appends are not seen; index entries for them are skipped silently.
 
-One thread at a time.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from tidelog.formats.summary.segment_summary import SegmentFacts
 
 SILENT_WITHOUT_INDEX_BYTES = 2 * 1024 * 1024
-"""The size up to which a last segment may lack an index, because Kafka creates a live segment's index with its first entry."""
+"""Up to this size, a last segment may lack an index: Kafka creates a live segment's index with the first entry."""
 
 _Index = TypeVar("_Index", bound=IndexEntries)
 
 
 class LargestTimestamp(NamedTuple):
-    """A segment's largest timestamp (ms, -1 for none), an offset of the first batch with it, and where it was found."""
+    """A segment's largest timestamp (ms, -1 for none), an offset of the first batch with it, and the timestamp's source."""
 
     timestamp: int
     offset: int
@@ -55,10 +55,10 @@ class LargestTimestamp(NamedTuple):
 
 
 class Segment:
-    """One segment. `next_base_offset` is the next segment's base, None for the last one; `budget` is shared by the whole log."""
+    """`next_base_offset` is the base of the next segment, None in the last segment. The whole log shares `budget`."""
 
     facts: SegmentFacts | None = None
-    """What is known without reading it, only in a `KnownSegment`."""
+    """Facts that are known without reading the segment. Only a `KnownSegment` has any."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Segment:
         return f"Segment({str(self.log_path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle only the listing, not what was read."""
+        """Pickle only the listing, not what has been read."""
         return (_listed_elsewhere, (self._listed, self.next_base_offset))
 
     @property
@@ -118,7 +118,7 @@ class Segment:
         return self._file.bytes_read + self._bytes_of_distrusted + sum(indexes)
 
     def close(self) -> None:
-        """Close the files; they are reopened when needed."""
+        """Close the segment's files. They are reopened when needed."""
         self._file.close()
         for index in self._indexes.values():
             if index is not None:
@@ -128,12 +128,12 @@ class Segment:
 
     @property
     def end_position(self) -> int:
-        """The position after the last batch: by `segment_end` in the last segment, the file's size in others."""
+        """The position after the last batch: from `segment_end` in the last segment, the file's size in all other segments."""
         return self.valid_end().position if self.is_last else self.size_bytes
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last record; the base of an empty segment."""
+        """The offset after the last record. In an empty segment it is the base offset."""
         return self.valid_end().next_offset
 
     def valid_end(self) -> SegmentEnd:
@@ -157,18 +157,18 @@ class Segment:
 
     @property
     def may_have_grown(self) -> bool:
-        """Whether index entries at or after the end may refer to batches that were appended after the listing.
+        """Whether index entries that point past the end may refer to batches appended after the listing.
 
         That is the case if the file has grown, or was longer than its batches (preallocated, or in the middle of an append).
         """
         return self.is_last and (self.size_bytes > self.end_position or self._file.size_bytes() > self.size_bytes)
 
     def check_name(self) -> bool:
-        """Return whether the first batch begins at the base offset. False if it begins higher (a gap), or the segment is empty.
+        """Return whether the first batch begins at the base offset. False if it begins higher (a gap) or there is no batch.
 
-        Reads one header, or a whole compressed v0 or v1 message. Does not report a damaged header; reading does. Raises
-        CorruptBatchError if the first batch is below the base or extends beyond the next segment's base, because look-ups by name
-        would miss records; SegmentChangedError.
+        Reads one header, or a whole compressed v0 or v1 message. A damaged header is not reported here. Raises CorruptBatchError
+        if the first batch is below the base or extends beyond the next segment's base, because look-ups by name would miss
+        records; SegmentChangedError.
         """
         try:
             header = read_header(self._file.read(0, min(HEADER_BYTES, self.size_bytes)), 0, 0, self.log_path)
@@ -182,12 +182,12 @@ class Segment:
             found, expected = header.last_offset, f"< {next_base_offset}, where the next segment begins"
         else:
             if first != self.base_offset and header.magic == 2:
-                self.check_follower(header)  # An offset with a flipped bit looks like a gap.
+                self.check_follower(header)  # A flipped bit in the offset would look like a gap.
             return first == self.base_offset
-        raise CorruptBatchError("a segment's name does not fit its batches", path=self.log_path, found=found, expected=expected)
+        raise CorruptBatchError("a segment's name does not match its batches", path=self.log_path, found=found, expected=expected)
 
     def headers(self, position: int = 0, end_position: int | None = None, *, check_crc: bool = False) -> Iterator[BatchHeader]:
-        """Yield the batches from `position`, where one must start, up to `end_position` or the segment's end.
+        """Yield the batches from `position`, which must be the start of a batch, up to `end_position` or the segment's end.
 
         Raises CorruptBatchError, SegmentChangedError.
         """
@@ -198,10 +198,7 @@ class Segment:
             yield from self._walk(position, end_position, crc=check_crc, stop_at_partial=True)
 
     def check_follower(self, header: BatchHeader) -> None:
-        """Check a batch's offset against the next batch, because no checksum covers it.
-
-        Raises CorruptBatchError, SegmentChangedError.
-        """
+        """Check a batch's offset against the next batch: no checksum covers it. Raises CorruptBatchError, SegmentChangedError."""
         next(self._walk(header.end_position, self.end_position, crc=False, min_offset=header.next_offset), None)
 
     def times(self, position: int, end_position: int) -> Iterator[int]:
@@ -215,7 +212,9 @@ class Segment:
         """Return the batch's bytes. The checksum is not verified."""
         data = self._file.read(header.position, header.size)
         if len(data) < header.size:
-            raise SegmentChangedError("a segment became shorter while it was read", path=self.log_path, position=header.position)
+            raise SegmentChangedError(
+                "a segment was truncated while it was being read", path=self.log_path, position=header.position
+            )
         return memoryview(data)
 
     def translate_offset(self, offset: int, trace: Trace | None = None) -> BatchHeader | None:
@@ -224,12 +223,12 @@ class Segment:
         for header in headers:
             if header.last_offset >= offset:
                 if header.base_offset > offset:
-                    next(headers, None)  # No checksum covers an offset: the next batch reveals that this one is too high.
+                    next(headers, None)  # No checksum covers an offset; the next batch shows whether this offset is too high.
                 return header
         return None
 
     def floor_position(self, offset: int, trace: Trace | None = None) -> int:
-        """Return the position of a batch at or before the one with `offset`: from the index, or 0."""
+        """Return the position of a batch at or before the batch with `offset`: the position in the index, or 0."""
         index = self.offset_index
         if index is None:
             return 0
@@ -240,7 +239,7 @@ class Segment:
             if slot >= 0 and entry.position >= end_position and self.may_have_grown:
                 slot = index.entries_before(end_position) - 1
                 entry = OffsetPosition(self.base_offset, 0) if slot < 0 else index.entry(slot)
-                if entry.offset > offset:  # Positions that do not increase with the offsets.
+                if entry.offset > offset:  # The index's positions do not increase with the offsets.
                     slot, entry = -1, OffsetPosition(self.base_offset, 0)
         except SegmentChangedError as error:
             self._distrust(names.INDEX_SUFFIX, error.message)
@@ -253,7 +252,7 @@ class Segment:
         return entry.position
 
     def end_txn_marker(self, header: BatchHeader) -> EndTxnMarker | None:
-        """Return a control batch's marker, None if it is not a transaction marker or was emptied by compaction.
+        """Return a control batch's transaction marker, None if the batch has no such marker or was emptied by compaction.
 
         Raises CorruptBatchError, also for an invalid checksum.
         """
@@ -282,7 +281,7 @@ class Segment:
         return self._index(names.INDEX_SUFFIX, OffsetIndex)
 
     def _claimed_after(self, position: int) -> int | None:
-        """Return where a batch begins at or after a byte position according to the offset index, None if unknown."""
+        """Return a position at or after `position` at which a batch begins according to the offset index, None if unknown."""
         index = self.offset_index
         try:
             slot = 0 if index is None else index.entries_before(position)
@@ -301,7 +300,7 @@ class Segment:
 
     @cached_property
     def unchecked_last_time_entry(self) -> TimestampOffset:
-        """The time index's last entry, unchecked; (-1, base) without one. For explaining what Kafka would do."""
+        """The time index's last entry, unchecked; (-1, base) if there is none. Used to explain what Kafka would do."""
         file = self._open_beside(names.TIME_INDEX_SUFFIX)
         if file is None:
             return TimestampOffset(-1, self.base_offset)
@@ -309,7 +308,7 @@ class Segment:
             return TimeIndex.open(file, self.base_offset).last_entry
 
     def open_txn_index(self) -> TxnIndex | None:
-        """Read the transaction index, None if there is none. Raises CorruptIndexError."""
+        """Read the transaction index and return it; return None if there is none. Raises CorruptIndexError."""
         file = self._open_beside(names.TXN_INDEX_SUFFIX)
         if file is None:
             return None
@@ -346,14 +345,14 @@ class Segment:
         return index
 
     def _open_beside(self, suffix: str) -> ReadOnlyFile | None:
-        """Open an index file that belongs to this inode of the ``.log``, None if there is none.
+        """Open the index file that belongs to this inode of the ``.log``; return None if there is none.
 
-        The index has the same suffix as the ``.log``, whose name must be unchanged after the index was opened.
+        The index must have the same suffix as the ``.log``, whose name must not change while the index is being opened.
         """
         for _ in range(3):
             log_path = self._file.locate()
             if log_path is None:
-                return None  # Unlinked: the log is read through its descriptor, its indexes are gone.
+                return None  # The log has been unlinked. It is still read through its descriptor, but its indexes are gone.
             ending = log_path.name.removeprefix(self._plain.name)
             # A crash may leave the log renamed and an index of the same swap not yet renamed.
             endings = [ending] if ending else ["", names.SWAP_SUFFIX]
@@ -368,7 +367,7 @@ class Segment:
                 break
             if self._file.locate() == log_path:
                 if file is not None:
-                    file.fallbacks = partial(_other_names, self.index_path(suffix))  # From here on it is identified by its inode.
+                    file.fallbacks = partial(_other_names, self.index_path(suffix))  # From here on, its inode identifies it.
                 return file
             if file is not None:
                 file.close()
@@ -384,11 +383,11 @@ class Segment:
         self._indexes[suffix] = None
 
     def _batch_of(self, index: OffsetIndex, slot: int, entry: OffsetPosition, end_position: int) -> BatchHeader | None:
-        """Return the batch that an offset index entry points to, if it is valid and may have that entry.
+        """Return the batch at an offset index entry's position, if the batch is valid and fits the entry; else None.
 
-        Look-ups need every batch before the position to be below the entry's offset, so the batch must not start above it. It
-        need not end at the offset: older releases wrote other offsets of the batch, or of several. A batch within a record's
-        value would pass, but the headers from the previous entry on do not lead to it.
+        Look-ups need every batch before the position to be below the entry's offset, so this batch must not start above that
+        offset. It need not end there: older releases wrote the offset of a different record, or one entry for several batches. A
+        batch inside a record's value does not pass, because the walk from the previous entry does not lead to it.
         """
         try:
             before = 0 if slot == 0 else index.entry(slot - 1).position
@@ -408,7 +407,7 @@ class Segment:
         return header if first <= entry.offset else None
 
     def _last_true_entry(self) -> tuple[BatchHeader | None, list[tuple[int, OffsetPosition]]]:
-        """Return the batch of the last valid offset index entry, and the entries after it, which are not (yet) valid."""
+        """Return the batch of the last valid offset index entry, and the entries after that entry, which are not (yet) valid."""
         index = self.offset_index
         lies: list[tuple[int, OffsetPosition]] = []
         step, slot = 1, 0 if index is None else index.entries - 1
@@ -437,14 +436,14 @@ def _listed_elsewhere(file: SegmentFile, next_base_offset: int | None) -> Segmen
     """Return a segment that another process has listed, perhaps on another machine with the same folder."""
     segment = Segment(file, next_base_offset)
     try:
-        # Device numbers belong to the machine, inodes to the file system.
+        # Device numbers differ between machines; inode numbers belong to the file system.
         device = file.path.parent.stat().st_dev
     except OSError:
-        return segment  # Reading reports it.
+        return segment  # Reading reports the error.
     segment.file.identity = FileIdentity(device, file.identity.inode)
     return segment
 
 
 def _other_names(path: FilePath) -> list[FilePath]:
-    """Return the names that a segment's file may have had before or get later."""
+    """Return the names that a segment's file may have had before or may get later."""
     return [path, with_ending(path, names.DELETED_SUFFIX), with_ending(path, names.SWAP_SUFFIX)]

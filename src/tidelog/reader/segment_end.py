@@ -8,16 +8,17 @@ zeros to the end of the file            the end (a preallocated file; nothing wa
 a batch with a valid checksum, whose    CorruptBatchError: no crash writes that
 offset cannot follow
 a part of a batch, up to the file's     the end, with a notice (an append that a crash tore) unless the file is growing
-end; or one of which a block is zeros
+end; or a batch of which a block is zeros
 any other unsound batch                 CorruptBatchError: no crash writes that
 an unsound batch followed by a sound    CorruptBatchError: records were damaged, and others follow them
 one
 ======================================  =================================================================================
 
 A killed process leaves the beginning of what it wrote. A power failure leaves a shorter file, or some blocks in their state
-before the append: zeros. So a batch that is complete by its size and has no block of zeros was complete once, and is damaged. A
-batch is damaged, too, if its checksum is valid once one bit of its length is flipped, or once it is taken to end with the file.
-Bytes that cannot be distinguished from a torn append are skipped, and checked against the checkpoints (`missing`).
+before the append: zeros. So a batch that has its full size and no block of zeros was complete at some time, and is now damaged. A
+batch also counts as damaged if its checksum becomes valid when one bit of its length is flipped, or when the batch is taken to
+end with the file. Bytes that cannot be distinguished from a torn append are skipped. `missing` compares the resulting end with
+the checkpoints.
 
 A sound batch has a valid checksum and an offset that may follow, so that a torn batch with another log's bytes in its value is
 not mistaken for damage.
@@ -55,31 +56,32 @@ class SegmentEnd(NamedTuple):
 
 
 class TornTail(NamedTuple):
-    """Bytes that a crash may have left after the last complete batch."""
+    """An incomplete append that a crash may have left after the last complete batch."""
 
     position: int
     end_position: int
     first_offset: int
     end_offset: int | None
-    """The offset after the torn batch's last record, from its header; None if the header is torn."""
+    """The offset after the torn batch's last record, according to its header; None if the header is torn too."""
 
     def __str__(self) -> str:
-        said = "" if self.end_offset is None else f", to {self.end_offset - 1} by a batch's header"
+        said = "" if self.end_offset is None else f", to {self.end_offset - 1} according to its header"
         return (
-            f"torn tail: {self.end_position - self.position} bytes after byte {self.position} are not a whole batch, skipped: "
-            f"offsets from {self.first_offset}{said}"
+            f"torn tail: {self.end_position - self.position} bytes after byte {self.position} are no complete batch, "
+            f"and were skipped: offsets from {self.first_offset}{said}"
         )
 
 
 def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int, notices: Notices) -> SegmentEnd:
-    """Walk from `position`, where a batch starts or the segment is empty, to the end, verifying checksums.
+    """Return the segment's end: walk the batches from `position`, verifying checksums. A batch must start at `position`, unless
+    the segment is empty.
 
     Raises CorruptBatchError for a damaged batch that no crash explains, SegmentChangedError.
     """
     try:
         return _find_end(file, size_bytes, position, min_offset, notices)
     except SegmentChangedError:
-        # At a roll the owner truncates the preallocated part: then the file ends with its last batch.
+        # At a roll the owner truncates the preallocated part, so the file then ends with its last batch.
         size_bytes = file.size_bytes()
         end = _find_end(file, size_bytes, position, min_offset, notices)
         if end.position != size_bytes:
@@ -117,14 +119,14 @@ def _damage(error: CorruptBatchError, why: str, file: ReadOnlyFile, position: in
 
 
 def torn_tail(file: ReadOnlyFile, position: int, size_bytes: int, next_offset: int) -> TornTail:
-    """Describe the bytes after the last complete batch."""
+    """Return a description of the bytes after the last complete batch."""
     header = _header_at(file, position, size_bytes)
     fits = header is not None and next_offset <= header.base_offset <= header.last_offset <= next_offset + MAX_RELATIVE_OFFSET
     return TornTail(position, size_bytes, next_offset, header.next_offset if header is not None and fits else None)
 
 
 def may_be_torn(file: ReadOnlyFile, position: int, size_bytes: int, next_offset: int) -> bool:
-    """Return whether the bytes from `position` on, which are not a sound batch, may be an append torn by a crash."""
+    """Return whether the bytes at and after `position`, which are not a sound batch, may be an append torn by a crash."""
     head = file.read(position, min(HEADER_BYTES, size_bytes - position))
     if len(head) < MIN_HEADER_BYTES:
         return True
@@ -161,7 +163,7 @@ def last_nonzero(file: ReadOnlyFile, start: int, end: int) -> int | None:
     while end > start:
         window_start = max(start, end - WINDOW_BYTES)
         window = file.read(window_start, end - window_start)
-        if window != bytes(len(window)):  # Compared in large pieces: a preallocated file may contain gigabytes of zeros.
+        if window != bytes(len(window)):  # Compare in large pieces, because a preallocated file may contain gigabytes of zeros.
             return window_start + len(window.rstrip(b"\0")) - 1
         end = window_start
     return None
@@ -175,9 +177,9 @@ def _header_at(file: ReadOnlyFile, position: int, size_bytes: int) -> BatchHeade
 
 
 def _has_other_length(file: ReadOnlyFile, position: int, size_bytes: int, head: bytes) -> bool:
-    """Return whether the checksum fits a batch that ends with the file, or a batch whose length differs in one bit.
+    """Return whether the checksum would be valid if the batch ended with the file, or if one bit of its length were different.
 
-    A batch may end with zeros, and then looks like a shorter one in a preallocated file.
+    In a preallocated file, a batch that ends with zeros looks like a shorter batch.
     """
     magic = head[_MAGIC_AT]
     first = position + MIN_HEADER_BYTES if magic < 2 else position + HEADER_BYTES
@@ -215,7 +217,9 @@ def _sound_batch(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, nex
 
 
 def candidates(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, next_offset: int) -> Iterator[int]:
-    """Yield the positions in [start, stop) that may hold a header: a near offset, a length above 13, a known magic."""
+    """Yield the positions in [start, stop) at which a header may begin: an offset near `next_offset`, a length above 13, a known
+    magic.
+    """
     high = next_offset >> 32
     highs = b"|".join(re.escape(value.to_bytes(4, "big")) for value in (high, high + 1))
     pattern = re.compile(rb"(?=(?:%b).{4}(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0-\x02])" % highs, re.DOTALL)

@@ -1,11 +1,11 @@
 """Lists a consistent set of a partition's files while its owner may be renaming them.
 
-The folder is listed until two consecutive listings agree. Each segment is then identified by its inode (see `files`), so that the
-files of one listing are read together. The names mean:
+The folder is listed until two consecutive listings agree. From then on each segment is identified by its inode (see `files`), so
+that the files of one listing are read together. The meaning of the names:
 
 =========================  ======================================================================================
 ``N.log``                  a segment; N has 20 digits, any other name with this ending is an error
-``….deleted``              being deleted: not listed (but a segment that was listed before is still found there)
+``….deleted``              being deleted: not listed (but a segment that was listed before is still found by this name)
 ``N.log.cleaned``          the cleaner's unfinished work: ignored, and every ``.swap`` at or above it with it
 ``N.log.swap``             finished work about to be renamed: replaces every segment whose base is in
                            [its base, its next offset), as in Kafka's loader after a crash (spec §6.2)
@@ -24,7 +24,7 @@ from tidelog.formats.files import FileIdentity
 from tidelog.formats.paths.file_path import FilePath, list_names
 
 MAX_LISTINGS = 32
-"""The number of listings before giving up on two that agree."""
+"""The maximum number of listings before giving up on finding two that agree."""
 
 _LOG_SWAP_SUFFIX = names.LOG_SUFFIX + names.SWAP_SUFFIX
 
@@ -42,7 +42,7 @@ class SegmentFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The files of a partition's folder that readers need."""
+    """The files in a partition's folder that readers need."""
 
     segments: list[SegmentFile]
     snapshots: list[int]
@@ -50,15 +50,15 @@ class Listing(NamedTuple):
 
 
 def list_partition(directory: FilePath, next_offset: Callable[[SegmentFile], int]) -> Listing:
-    """List a partition's folder. `next_offset` returns the end of a ``.log.swap``; called only if there is one.
+    """List a partition's folder. `next_offset` returns the end of a ``.log.swap``; it is called only if there is such a file.
 
-    Raises NotFoundError if there is no such folder, SegmentChangedError if it keeps changing, StorageError (also for a dangling
+    Raises NotFoundError if the folder does not exist, SegmentChangedError if it keeps changing, StorageError (also for a dangling
     link), CorruptDataError for a ``.log`` whose name is not a segment's.
     """
     previous = None
     for _ in range(MAX_LISTINGS):
         found = _scan(directory)
-        # A live segment's size and time change between listings: only names and inodes must agree.
+        # A live segment's size and time change between listings, so compare only names and inodes.
         current = {name: file and file.identity for name, file in found.items()}
         if current == previous:
             return _resolve(found, next_offset)
@@ -67,7 +67,7 @@ def list_partition(directory: FilePath, next_offset: Callable[[SegmentFile], int
 
 
 def _scan(directory: FilePath) -> dict[str, SegmentFile | None]:
-    """Return the relevant names: segments with their listing, others with None."""
+    """Return the relevant names in the folder. Segments map to their state, other files to None."""
     found: dict[str, SegmentFile | None] = {}
     try:
         for name in list_names(directory):
@@ -78,10 +78,10 @@ def _scan(directory: FilePath) -> dict[str, SegmentFile | None]:
                     found[name] = _listed(directory / name)
                 except NotFoundError:
                     if (directory / name).is_symlink():
-                        raise StorageError("a link to a segment that is not there", path=directory / name) from None
-                    found[name] = None  # Renamed meanwhile: the next listing will differ.
+                        raise StorageError("the link to a segment is dangling", path=directory / name) from None
+                    found[name] = None  # Renamed in the meantime: the next listing will differ.
     except StorageError:
-        raise  # This is an OSError, too; it names the file.
+        raise  # StorageError is an OSError too, and already names the file.
     except FileNotFoundError:
         raise NotFoundError("no such folder", path=directory) from None
     except NotADirectoryError:
@@ -92,7 +92,7 @@ def _scan(directory: FilePath) -> dict[str, SegmentFile | None]:
 
 
 def segment_file(path: FilePath) -> SegmentFile:
-    """Return the listing of one ``.log``, given its path. Raises NotFoundError, InvalidArgumentError for a name that is not an
+    """Return the state of one ``.log``, given its path. Raises NotFoundError, InvalidArgumentError for a name that is not an
     offset, StorageError.
     """
     return _look_at(path, names.offset_from_file_name(path.name))

@@ -1,22 +1,22 @@
-"""Time look-ups in one segment: its largest timestamp, and the first record that reaches a timestamp (spec §3, §4.9).
+"""Time look-ups in one segment: its largest timestamp, and the first record at or after a timestamp (spec §3, §4.9).
 
-An entry (T, o) of the time index claims that o's batch is the first to reach T. Before it is used,
+An entry (T, o) of the time index claims that o's batch is the first with a timestamp at or after T. Before the entry is used,
 
 * the batch that contains o must have T as its largest timestamp, and a valid checksum;
-* no earlier batch may reach T. All earlier headers are checked, within the budget of `proven_head`. Beyond the budget, only those
-  since the previous entry's batch are checked, however many, so that a single wrong entry is always detected. If these are many
-  and a time map is bound to the log, the map is used instead (`mapped_head`).
+* every earlier batch must be before T. All earlier headers are checked, within the budget of `proven_head`. Beyond the budget,
+  only the headers since the previous entry's batch are checked, however many, so that a single wrong entry is always detected. If
+  there are many headers to check and a time map is bound to the log, the map is used instead (`mapped_head`).
 
 The log after the last entry is walked batch by batch. So a missing, short or scrambled index only costs time.
 docs/spec/what-is-believed.md lists what is still trusted, and what the checks cost.
 
-In Kafka's entries T belongs to o's batch. KIP-33's text describes another rule, which no release used but which is supported: o
-is the next offset at the time of the entry (after a roll, the next segment's base), and T was reached before it. Then the batch
-is the first that reaches T, found by a walk from the previous entry. KIP-33 also gives a segment without timestamps one entry,
-the file's time with the first message's offset or the next segment's base. It leads to no record, and is skipped.
+In Kafka's entries T belongs to o's batch. KIP-33's text describes a different rule, which no release used but which is supported
+here: o is the next offset at the time of the entry (after a roll, the next segment's base), and a batch before o has T. That
+batch, the first with T, is found by a walk. KIP-33 also gives a segment without timestamps one entry: the file's modification
+time with the first message's offset or the next segment's base. Such an entry leads to no record, and is skipped.
 
-A topic of format v0 with LogAppendTime has entries, too: Kafka indexed append times that v0 cannot store. They lead to no record,
-and are skipped without a notice.
+A topic of format v0 with LogAppendTime also has entries, because Kafka indexed append times, which v0 cannot store. These entries
+lead to no record, and are skipped without a notice.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ class FoundRecord(NamedTuple):
 
 
 def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestTimestamp:
-    """Return the largest timestamp of all batches; (-1, base, "none") without timestamps.
+    """Return the largest timestamp of all batches; (-1, base, "none") if no batch has a timestamp.
 
-    Also returns an offset of the first batch with it, and whether index or log was the source. With `at_least`, the last time
-    index entry suffices if its batch reaches that; nothing is walked then.
+    The result also has an offset of the first batch with this timestamp, and says whether the index or the log was the source.
+    With `at_least`, the timestamp of the last time index entry is returned if its batch is at or after `at_least`; then nothing
+    is walked.
     """
     if segment.largest is not None:
         return segment.largest
@@ -67,7 +68,8 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
         if last is not None:
             entry, batch = last
             position = batch.end_position
-            if entry.timestamp != NO_TIMESTAMP:  # A forged entry that happens to be true: up to its batch there is no timestamp.
+            # A forged entry that happens to be true: no batch up to the entry's batch has a timestamp.
+            if entry.timestamp != NO_TIMESTAMP:
                 largest = LargestTimestamp(entry.timestamp, entry.offset, "index")
     if index is not None and largest.source == "none" and _is_v0_throughout(segment):
         position = segment.end_position
@@ -85,15 +87,17 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
 
 
 def retention_timestamp(segment: Segment) -> LargestTimestamp:
-    """Return the timestamp that Kafka's retention uses: the largest one, or without timestamps the file's modification time
-    ("mtime").
+    """Return the timestamp that Kafka's retention uses: the largest timestamp, or, if no batch has one, the file's modification
+    time ("mtime").
     """
     largest = largest_timestamp(segment)
     return LargestTimestamp(segment.modified_ms, segment.base_offset, "mtime") if largest.source == "none" else largest
 
 
 def _late_enough(segment: Segment, index: TimeIndex, slot: int, at_least: int) -> LargestTimestamp | None:
-    """Return an entry's timestamp if its batch reaches `at_least`: then the segment reaches it, whatever precedes the batch."""
+    """Return an entry's timestamp if the entry's batch is at or after `at_least`; else None. In that case the segment has such a
+    record, so earlier batches need no check.
+    """
     try:
         entry = index.entry(slot)
     except SegmentChangedError:
@@ -143,9 +147,9 @@ def find_offset_by_timestamp(
 
 
 def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_offset: int) -> FoundRecord | None:
-    """Return the first record at or above `starting_offset` with `largest`, the largest timestamp from there on."""
+    """Return the first record at or above `starting_offset` with the timestamp `largest`, the largest at or above that offset."""
     for header in segment.headers(segment.floor_position(max(largest.offset, starting_offset)), check_crc=True):
-        # In a batch that the log start cuts, the record with the largest timestamp may be deleted.
+        # If the log start is within a batch, the record with the batch's largest timestamp may be deleted.
         if header.max_timestamp >= largest.timestamp and header.last_offset >= starting_offset:
             record = max_timestamp_record(header, segment.read_batch(header), starting_offset, path=segment.log_path)
             if record is not None and record[1] == largest.timestamp:
@@ -155,10 +159,11 @@ def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_off
 
 
 def start_position(segment: Segment, timestamp: int, trace: Trace | None = None) -> int:
-    """Return the start of the walk for `timestamp`: the batch of the last time index entry that is not later, or 0.
+    """Return the position at which the walk for `timestamp` starts: the batch of the last time index entry that is not later, or
+    0.
 
-    In a bucket a time map that is bound to the log is asked instead, which takes fewer requests; not for a trace, which shows
-    the indexes.
+    In a bucket, a time map that is bound to the log is used instead, because it takes fewer requests. With a trace, the indexes
+    are always used, because the trace shows them.
     """
     if trace is None and segment.size_bytes > segment.head.budget.map_bytes and not isinstance(segment.log_path, Path):
         from tidelog.reader import mapped_head
@@ -178,7 +183,7 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
     inner = None if trace is None else Trace()
     known = _entry(segment, index, slot, inner) if slot >= 0 else None
     if known is not None and known[0].timestamp > timestamp:
-        known = None  # In an index that is out of order or has grown, a lower slot may have a later time.
+        known = None  # If the index is out of order or has grown, a lower slot may have a later time.
     if trace is not None and inner is not None and index.path is not None:
         entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset) if known is None else known[0]
         trace.add(TimeIndexStep(index.path, -1 if known is None else slot, index.entries, entry.timestamp, entry.offset))
@@ -187,7 +192,7 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
 
 
 def _last_slot(segment: Segment, index: TimeIndex) -> int:
-    """Return the slot of the last entry for the batches that existed at the listing; its owner may have added entries since."""
+    """Return the slot of the last entry for a batch that existed at the listing. The owner may have added entries since then."""
     if not segment.may_have_grown:
         return index.entries - 1
     next_offset = segment.next_offset
@@ -202,7 +207,7 @@ def _last_slot(segment: Segment, index: TimeIndex) -> int:
 def _entry(
     segment: Segment, index: TimeIndex, slot: int, trace: Trace | None = None
 ) -> tuple[TimestampOffset, BatchHeader] | None:
-    """Return an entry and its batch if they agree. Otherwise the index is no longer used."""
+    """Return an entry and its batch if they agree. Otherwise return None, and do not use the index any longer."""
     try:
         entry = index.entry(slot)
         before = index.entry(slot - 1) if slot else None
@@ -218,7 +223,7 @@ def _entry(
     batch = _first_to_reach(segment, entry, before)
     if batch is not None:
         if trace is not None:
-            trace.steps.clear()  # The look-up in the offset index was for another batch than the one that is used.
+            trace.steps.clear()  # The recorded look-up in the offset index was for a different batch.
         return TimestampOffset(entry.timestamp, batch.last_offset), batch
     reason = f"entry {slot} ({show_timestamp(entry.timestamp)} at offset {entry.offset}) does not agree with the log"
     segment.distrust_time_index(None if index.entries == 1 and _is_file_time(segment, entry) else reason)
@@ -226,7 +231,7 @@ def _entry(
 
 
 def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None, batch: BatchHeader) -> bool:
-    """Return whether an entry agrees with its batch and no earlier batch among the checked ones reaches its timestamp."""
+    """Return whether `entry` agrees with `batch`, and every earlier batch that is checked is before the entry's timestamp."""
     if batch.max_timestamp != entry.timestamp or (batch.magic == 2 and batch.base_offset > entry.offset):
         return False
     if before is not None and not _may_precede(segment, before, entry):
@@ -240,18 +245,18 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
             position = 0 if before is None else _position_of(segment, before)
             largest = max(segment.times(min(position, batch.position), batch.position), default=NO_TIMESTAMP)
     except CorruptBatchError:
-        return False  # The walk through the log, which checks everything, reports it.
+        return False  # The walk through the log checks everything, and will report this error.
     return largest < entry.timestamp
 
 
 def _mapped(segment: Segment, position: int) -> int | None:
-    """Return the largest timestamp before a position from a time map, None if there is no map or the walk is short and within
-    the budget.
+    """Return the largest timestamp before a position from a time map. Return None if there is no map, or a walk would be short
+    and within the budget.
     """
     distance = position - segment.head.walked_bytes
     if distance <= 0 or (distance < segment.head.budget.map_bytes and segment.head.budget.suffices(distance)):
         return None
-    from tidelog.reader import mapped_head  # A small log does not need it.
+    from tidelog.reader import mapped_head  # Import on use: a small log does not need this module.
 
     time_map = mapped_head.bound_time_map(segment)
     return None if time_map is None else mapped_head.largest_by_map(segment, time_map, position)
@@ -262,14 +267,14 @@ def _may_precede(segment: Segment, before: TimestampOffset, entry: TimestampOffs
 
 
 def _position_of(segment: Segment, entry: TimestampOffset) -> int:
-    """Return the position of an entry's batch; 0 if they disagree, because then the entry proves nothing."""
+    """Return the position of an entry's batch; 0 if entry and batch disagree, because then the entry proves nothing."""
     batch = segment.translate_offset(entry.offset)
     return 0 if batch is None or batch.max_timestamp != entry.timestamp else batch.position
 
 
 def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None) -> BatchHeader | None:
-    """Return the batch of an entry as KIP-33's text defines it, if the entry is true: the first to reach T, with no later
-    timestamp before o.
+    """Return the batch that an entry (T, o) means by KIP-33's text: the first with timestamp T, if no batch before o has a later
+    timestamp. Return None if the entry is wrong by that rule.
     """
     if before is not None and not _may_precede(segment, before, entry):
         return None
@@ -285,7 +290,9 @@ def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampO
 
 
 def _is_file_time(segment: Segment, entry: TimestampOffset) -> bool:
-    """Return whether an entry is the one that KIP-33's text gives a segment without timestamps, recognized by its offset."""
+    """Return whether the segment has no timestamps and the entry is the one that KIP-33's text gives such a segment, judged by
+    the entry's offset.
+    """
     headers = segment.headers(check_crc=True)
     first = next(headers, None)
     is_first = first is not None and segment.base_offset <= entry.offset <= first.last_offset
@@ -295,7 +302,7 @@ def _is_file_time(segment: Segment, entry: TimestampOffset) -> bool:
 
 
 def _is_v0_throughout(segment: Segment) -> bool:
-    """Return whether the time index legitimately leads to no record: every batch is v0, which has no timestamps."""
+    """Return whether every batch is v0, which has no timestamps. In that case, a time index that leads to no record is valid."""
     last = segment.valid_end().last_header
     if last is None or last.magic != 0:
         return False

@@ -1,25 +1,25 @@
 """Stores time maps, and checks whether a map belongs to its segment.
 
-A map is beside its segment, ``<base>.timemap``, or, for folders that must not be written to, in a folder of the user's choice,
-``<folder>/<topic>-<partition>/<base>.timemap``. The chosen folder is searched first.
+A map is beside its segment, as ``<base>.timemap``. For data folders that must not be written to, maps are in a folder of the
+user's choice, as ``<folder>/<topic>-<partition>/<base>.timemap``. The chosen folder is searched first.
 
-A map determines what is skipped, so the log must still be the one that was mapped. These facts show that:
+A map determines what is skipped, so it must describe the current log. These facts are checked:
 
-| | shows |
+| fact | shows |
 |---|---|
-| its checksum, version and length | that it is complete; so it need not be synced against crashes |
-| base offset, covered bytes, the last batch | that it is about a segment with that name, which was not truncated |
+| the map's checksum, version and length | that the map is complete; so it need not be synced against crashes |
+| base offset, covered bytes, the last batch | that the map is about a segment with this name, which was not truncated |
 | the log's stamp (`file_stamp`) equals that in the map | that the log has not changed since: the map is *bound*, and trusted |
-| if it does not: the digests of the blocks | that the batches to be skipped are those that were mapped |
+| if the stamps differ: the digests of the blocks | that the batches to be skipped are the batches that were mapped |
 
-The stamp costs one system call. It changes with a copy, a rename, or an append to a mapped segment. Then the headers of each
-block to be skipped are read and compared with the block's digest (`check_blocks`). A map that disagrees is ignored, with one
-notice. Writing the map again binds it.
+Checking the stamp costs one system call. The stamp changes with a copy, a rename, or an append to a mapped segment. Then the
+headers of each block to be skipped are read and compared with the block's digest (`check_blocks`). A map that disagrees with the
+log is ignored, with one notice. Writing the map again binds it to the current log.
 
-A map is never required: without one the log is read. Apache Kafka does not know these files. Its loader and retention ignore
-them, and deleting a topic removes the whole folder. A map whose segment Kafka has deleted is left behind, and
-`remove_stale_time_maps` removes it. Owners of folders write maps when a segment is finished (`write_time_map`); `sources` reads
-them (`TimeMaps`).
+A map is never required: without a map the log is read. Apache Kafka does not know these files. Kafka's loader and retention
+ignore them, and deleting a topic removes the whole folder. When Kafka deletes a segment, its map is left behind;
+`remove_stale_time_maps` removes such maps. Owners of folders write a map when a segment is complete (`write_time_map`). `sources`
+reads the maps (`TimeMaps`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ _TEMPORARY_SUFFIX = ".tmp"
 
 
 def time_map_path(log_path: AnyPath, directory: AnyPath | None = None) -> FilePath:
-    """Return the path of a ``.log``'s map: beside it, or below `directory`, in a folder with the name of the log's."""
+    """Return the path of a ``.log``'s map: beside the ``.log``, or below `directory`, in a folder with the name of the
+    partition's folder.
+    """
     log = as_path(log_path).absolute()
     name = log.name.removesuffix(names.SWAP_SUFFIX).removesuffix(names.LOG_SUFFIX) + names.TIME_MAP_SUFFIX
     return (log.parent if directory is None else as_path(directory) / log.parent.name) / name
@@ -67,11 +69,11 @@ class FoundMap(NamedTuple):
     time_map: TimeMap
     path: FilePath
     is_bound: bool
-    """Whether the log is still exactly the file that was mapped. If not, `check_blocks` must verify the map."""
+    """Whether the log is still exactly the file that was mapped. If not, the map must be verified with `check_blocks`."""
 
 
 class TimeMaps:
-    """The maps of the segments that are read. Raises NotFoundError if `directory` does not exist."""
+    """Finds the maps of segments, in `directory` or beside the segments. Raises NotFoundError if `directory` does not exist."""
 
     def __init__(self, directory: AnyPath | None = None) -> None:
         self._directories = [None] if directory is None else [directory, None]
@@ -79,7 +81,7 @@ class TimeMaps:
             raise NotFoundError("no such folder of time maps", path=directory)
 
     def find(self, segment: Segment) -> list[FoundMap]:
-        """Return the segment's maps, bound ones first. A map that does not fit the segment causes a notice."""
+        """Return the segment's maps, with bound maps first. A map that does not fit the segment is left out, with a notice."""
         found = []
         for directory in self._directories:
             path = time_map_path(segment.log_path, directory)
@@ -104,8 +106,8 @@ def note_unused(segment: Segment, path: FilePath, error: CorruptIndexError | Sto
 def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:
     """Whether a log is currently exactly the file that was mapped. Call this after reading the map, not before.
 
-    A copy in object storage has another stamp, but nobody writes into an object: there the size must be that of the stamp, and
-    the last batch that of the map (`check_agrees`).
+    A copy in object storage has a different stamp, but objects are never modified. For an object, the size must equal the size in
+    the stamp, and the last batch must equal the map's last batch (`check_agrees`).
     """
     if file.is_constant():
         return time_map.stamp != UNKNOWN and time_map.stamp.size_bytes == file.size_bytes()
@@ -113,7 +115,7 @@ def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:
 
 
 def read_time_map(path: FilePath) -> TimeMap | None:
-    """Read a map; None if there is no such file. Raises CorruptIndexError, StorageError."""
+    """Read a map; return None if the file does not exist. Raises CorruptIndexError, StorageError."""
     file = ReadOnlyFile(path, fallbacks=())
     try:
         file.open()
@@ -128,9 +130,11 @@ def read_time_map(path: FilePath) -> TimeMap | None:
 
 
 def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_position: int, path: FilePath) -> None:
-    """Raise CorruptIndexError unless the map can belong to the log `file`, whose batches end at `end_position`."""
+    """Raise CorruptIndexError unless the map can belong to the log `file`, whose last batch ends at `end_position`."""
     if time_map.base_offset != base_offset:
-        raise CorruptIndexError("a time map belongs to another segment", path=path, found=f"base offset {time_map.base_offset}")
+        raise CorruptIndexError(
+            "a time map belongs to a different segment", path=path, found=f"base offset {time_map.base_offset}"
+        )
     if time_map.positions[0] != 0:
         raise _disagrees(0, path)
     if time_map.covered_bytes > end_position:
@@ -143,10 +147,11 @@ def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_po
 
 
 def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: PathLike, *, position: int) -> None:
-    """Check the batches from `position`, where one starts, to the end of `blocks`: they must be those that were mapped.
+    """Check that the batches from `position`, which must be the start of a batch, to the end of `blocks` are those that were
+    mapped.
 
-    `position` is at the start of the first block or below it. Reads the headers of each block. Raises CorruptIndexError,
-    SegmentChangedError if the log becomes shorter.
+    `position` is at or before the start of the first block. Reads the headers of each block. Raises CorruptIndexError,
+    SegmentChangedError if the log is truncated meanwhile.
     """
     if blocks and position < time_map.positions[blocks.start]:
         start = time_map.positions[blocks.start]
@@ -165,7 +170,7 @@ def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: Pat
 
 
 def first_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
-    """Return the first batch of a block. Raises CorruptIndexError if the log has another one there."""
+    """Return the first batch of a block. Raises CorruptIndexError if the log has a different batch at this position."""
     header = batch_at(time_map.positions[block], file, path)
     offset = time_map.first_offsets[block]
     # The header of a compressed v0 or v1 message contains the last inner offset.
@@ -184,7 +189,7 @@ def last_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike
 
 
 def batch_at(position: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
-    """Return the header of a batch that a map claims. Raises CorruptIndexError if there is none."""
+    """Return the header of the batch at a position from a map. Raises CorruptIndexError if no batch begins there."""
     try:
         if position < 0:
             raise _disagrees(position, path)
@@ -194,7 +199,9 @@ def batch_at(position: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
 
 
 def _disagrees(position: int, path: PathLike) -> CorruptIndexError:
-    return CorruptIndexError("a time map does not agree with its segment", path=path, found=f"another batch at byte {position}")
+    return CorruptIndexError(
+        "a time map does not agree with its segment", path=path, found=f"a different batch at byte {position}"
+    )
 
 
 # --- writing
@@ -208,7 +215,7 @@ def write_time_map(
     block_bytes: int = BLOCK_BYTES,
     notices: Notices | None = None,
 ) -> TimeMap | None:
-    """Write or extend a segment's map. Failures are logged and return None, because the owner can do without it.
+    """Write or extend a segment's map. If that fails, log the error and return None: the map is not required.
 
     Arguments and result are those of `rebuild_time_map`.
     """
@@ -221,7 +228,9 @@ def write_time_map(
 
 
 def write_time_maps(log_paths: Iterable[AnyPath]) -> None:
-    """Write the maps of segments that are complete and have their final names, one after the other, like `write_time_map`."""
+    """Write a map for each of these segments, as `write_time_map` does. The segments must be complete and have their final
+    names.
+    """
     for path in log_paths:
         write_time_map(path)
 
@@ -234,14 +243,16 @@ def rebuild_time_map(
     block_bytes: int = BLOCK_BYTES,
     from_start: bool = False,
 ) -> TimeMap | None:
-    """Build or extend a segment's map and return it; None for a segment without batches. A correct map is not touched.
+    """Build or extend a segment's map and return it; return None for a segment without batches. A map that is already correct is
+    not written again.
 
     A map that agrees with the segment is extended, unless `from_start` is set or its block size is not `block_bytes`. The map is
-    bound to the log's current file; if it was bound to another one, all blocks are compared first. `end_position` is the end of
-    the batches, for callers that know it; otherwise an apparently unfinished append at the end is excluded. The log is only read.
-    The map is written to a temporary file and renamed, without a sync.
+    bound to the log's current file. If the existing map was bound to a different file, all its blocks are compared first.
+    `end_position` is the end of the batches, if the caller knows it; otherwise an apparently unfinished append at the end is
+    excluded. The log itself is never written. The map is written to a temporary file and renamed, without a sync.
 
-    Raises CorruptDataError for a damaged log, NotFoundError, SegmentChangedError, StorageError; the old map is then untouched.
+    Raises CorruptDataError for a damaged log, NotFoundError, SegmentChangedError, StorageError. After an error the old map is
+    unchanged.
     """
     log = as_path(log_path)
     path = local_path(time_map_path(log, directory))
@@ -263,7 +274,7 @@ def rebuild_time_map(
         builder = TimeMapBuilder(base_offset, block_bytes=block_bytes, grown_from=before)
         add_batches(builder, file, end_position)
         if file.locate() != file.path:
-            raise SegmentChangedError("a segment was replaced while it was mapped", path=log)
+            raise SegmentChangedError("a segment was replaced while its time map was being built", path=log)
         time_map = builder.build(unchanged(stamp, file))
     if time_map is None:
         return None
@@ -274,12 +285,12 @@ def rebuild_time_map(
 
 
 def unchanged(stamp: FileStamp, file: ReadOnlyFile) -> FileStamp:
-    """Return the stamp of a file that was read, UNKNOWN if it changed meanwhile."""
+    """Return the stamp of a file that has been read, or UNKNOWN if the file has changed since `stamp`."""
     return stamp if file.stamp() == stamp else UNKNOWN
 
 
 def _usable(path: FilePath, file: ReadOnlyFile, base_offset: int, end_position: int, block_bytes: int) -> TimeMap | None:
-    """Return the existing map if it is completely correct."""
+    """Return the existing map if it is completely correct, else None."""
     try:
         time_map = read_time_map(path)
         if time_map is None or time_map.block_bytes != block_bytes:
@@ -293,8 +304,8 @@ def _usable(path: FilePath, file: ReadOnlyFile, base_offset: int, end_position: 
 
 
 def replace_time_map(path: Path, time_map: TimeMap) -> None:
-    """Write the map beside its place and rename it, so that readers see the old or the new one. Raises StorageError."""
-    # Two processes may write the same map.
+    """Write the map to a temporary file and rename it, so that readers see either the old or the new map. Raises StorageError."""
+    # Two processes may write the same map at the same time.
     temporary = Path(f"{path}.{os.getpid()}{_TEMPORARY_SUFFIX}")
     try:
         try:
@@ -315,12 +326,12 @@ def _make_folder(directory: Path) -> None:
 
 
 def remove_time_map(log_path: AnyPath, directory: AnyPath | None = None) -> None:
-    """Remove a segment's map, for an owner that deletes the segment. Raises StorageError."""
+    """Remove a segment's map. An owner calls this when it deletes the segment. Raises StorageError."""
     _unlink(local_path(time_map_path(log_path, directory)))
 
 
 def remove_stale_time_maps(directory: AnyPath, base_offsets: Collection[int]) -> list[Path]:
-    """Remove from a partition's folder unfinished maps and those of segments that are not in `base_offsets`.
+    """Remove unfinished maps, and maps of segments that are not in `base_offsets`, from a partition's folder.
 
     Returns the removed paths. `directory` may also be the partition's folder in a folder of maps. Raises StorageError.
     """

@@ -1,15 +1,15 @@
-"""The search by time: the offset to start from for a timestamp (KIP-33, KIP-79, KIP-734; spec §13).
+"""The search by time: finds the offset at which to start reading for a timestamp (KIP-33, KIP-79, KIP-734; spec §13).
 
-The answer for a time is the first record, by offset, whose timestamp is at least that; for MAX_TIMESTAMP, the first record with
-the largest timestamp. The other targets need no search (`offset_targets`).
+The answer for a time is the first record, by offset, with a timestamp at or after it. For MAX_TIMESTAMP, it is the first record
+with the largest timestamp. The other targets need no search (`offset_targets`).
 
 Answers are those of Kafka 3.9.1, including control records with their brokers' timestamps, except for one deliberate difference.
-Kafka picks the first segment whose largest timestamp reaches the target (a file's modification time if the segment has no
-timestamps), and answers "none" if that segment has no match. So a segment without timestamps, an empty one, or a log start inside
-the picked one hides later matches, and the largest timestamp may belong to a record below the log start. Here the search
-continues with the next segment, and records below the log start do not count: "none" is always true. Kafka also hides records at
-or above the high watermark. A folder's checkpoint of it is seconds old, so such a record is found and marked
-`is_past_high_watermark`. read_committed ends at the last stable offset, as in Kafka.
+Kafka picks the first segment whose largest timestamp is at or after the target (or whose file's modification time is, if the
+segment has no timestamps), and answers "none" if that segment has no match. So later matches are hidden by a segment without
+timestamps, by an empty segment, or by a log start inside the picked segment, and the largest timestamp may belong to a record
+below the log start. Here the search continues with the next segment, and ignores records below the log start, so "none" is always
+true. Kafka also hides records at or above the high watermark. The high watermark in a folder's checkpoint is seconds old, so here
+such a record is found and marked `is_past_high_watermark`. read_committed ends at the last stable offset, as in Kafka.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tidelog.records.records import max_timestamp_record
 
 
 class FoundOffset(NamedTuple):
-    """The result of a search. `timestamp` is that of the record (ms), -1 for targets like EARLIEST and LATEST; `leader_epoch`
-    is -1 if unknown.
+    """The result of a search. `timestamp` is the record's timestamp (ms), or -1 for targets like EARLIEST and LATEST.
+    `leader_epoch` is -1 if unknown.
     """
 
     offset: int
@@ -47,7 +47,7 @@ class FoundOffset(NamedTuple):
 def find_offset(
     log: Log, timestamp: int, isolation: Isolation = "read_uncommitted", trace: Trace | None = None
 ) -> FoundOffset | None:
-    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is at or after that time.
+    """Return the offset for `timestamp` (ms, or one of the special values), or None if no record is at or after that time.
 
     Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST, UnsupportedVersionError for
     an unknown negative value, and what reading the log raises (CorruptDataError, SegmentChangedError).
@@ -64,9 +64,10 @@ def find_offset(
 
 
 def find_from(log: Log, timestamp: int, offset: int) -> int | None:
-    """Return the first offset at or after `offset` whose record reaches `timestamp` (ms), None if there is none.
+    """Return the offset of the first record that is at or after `offset` and at or after `timestamp` (ms), or None if there is
+    none.
 
-    For a reader that continues at `offset`; records below it do not count. A log of format v0 has no such record. Raises what
+    This is for a reader that continues at `offset`. A log of format v0 has no timestamps, so the result is None. Raises what
     reading the log raises (CorruptDataError, SegmentChangedError).
     """
     log.check_names()
@@ -130,7 +131,7 @@ def _find_max(log: Log, trace: Trace | None) -> FoundRecord | None:
             trace.add(SegmentStep(segment.base_offset, segment.log_path, largest.timestamp, largest.source, verdict))
         candidates.append((segment, largest))
         segment.close()
-    # max() returns the first of equals, and so the earliest segment.
+    # max() returns the first of equal items, and so the earliest segment.
     chosen = max(candidates, key=lambda candidate: candidate[1].timestamp, default=None)
     if chosen is None or chosen[1].source == "none":
         return None
@@ -138,7 +139,7 @@ def _find_max(log: Log, trace: Trace | None) -> FoundRecord | None:
 
 
 def _largest_from(segment: Segment, start: int) -> LargestTimestamp:
-    """Return the largest timestamp at or above an offset inside a segment, which is in no index."""
+    """Return the largest timestamp of the records at or above an offset inside a segment. No index has this timestamp."""
     largest = LargestTimestamp(NO_TIMESTAMP, start, "none")
     for header in segment.headers(segment.floor_position(start), check_crc=True):
         if header.last_offset < start or header.max_timestamp <= largest.timestamp:
@@ -150,7 +151,9 @@ def _largest_from(segment: Segment, start: int) -> LargestTimestamp:
 
 
 def _kafka_answer(log: Log, timestamp: int) -> KafkaStep:
-    """Return what Kafka 3.9.1 does with the same log: it picks one segment by its time index or its file's time."""
+    """Return the answer of Kafka 3.9.1 for the same log: it picks one segment by time index or by the file's modification
+    time.
+    """
     for segment in log.segments:
         largest, source = _largest_as_kafka_has_it(segment, timestamp)
         if largest < timestamp:
@@ -165,8 +168,8 @@ def _kafka_answer(log: Log, timestamp: int) -> KafkaStep:
 def _largest_as_kafka_has_it(segment: Segment, timestamp: int) -> tuple[int, TimestampSource]:
     """Return the largest timestamp that Kafka assumes for a segment.
 
-    That is the last time index entry, unchecked, or a larger timestamp appended since; without either, the file's modification
-    time.
+    This is the last time index entry, unchecked, or a larger timestamp appended after that entry. Without timestamps, it is the
+    file's modification time.
     """
     entry = segment.unchecked_last_time_entry
     if segment.is_last:

@@ -1,6 +1,6 @@
 """The steps of a search by time, typed, so that `explain` can print them and tests can count them.
 
-A search appends to a `Trace` that the caller passes; without one nothing is recorded.
+A search appends its steps to a `Trace` that the caller passes. Without a `Trace`, nothing is recorded.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Literal, NamedTuple, TypeAlias
 from tidelog.formats.paths.file_path import FilePath
 
 TimestampSource = Literal["index", "log", "summary", "mtime", "none"]
-"""The source of a segment's largest timestamp: the last time index entry, later batch headers, the segments' summary, or the
-file's time.
+"""The source of a segment's largest timestamp: the last time index entry, later batch headers, the segments' summary, the file's
+modification time, or nothing.
 """
 
 Verdict = Literal["below log start", "no timestamps", "too early", "searched", "no match", "match"]
 
 
 class SegmentStep(NamedTuple):
-    """A segment was considered.
+    """The search considered a segment.
 
-    `largest_timestamp` is -1 without timestamps. In the segment that is searched it may be a lower bound, if the last time index
-    entry already reaches the target.
+    `largest_timestamp` is -1 if the segment has no timestamps. In the segment that is searched, it may be a lower bound if the
+    last time index entry is already at or after the target.
     """
 
     base_offset: int
@@ -33,7 +33,7 @@ class SegmentStep(NamedTuple):
 
 
 class TimeIndexStep(NamedTuple):
-    """The time index entry that the search starts from; `slot` is -1 if none is early enough or the index is unusable."""
+    """The time index entry from which the search starts. `slot` is -1 if no entry is early enough or the index is unusable."""
 
     path: FilePath
     slot: int
@@ -43,7 +43,7 @@ class TimeIndexStep(NamedTuple):
 
 
 class OffsetIndexStep(NamedTuple):
-    """The offset index entry for `target_offset`; `slot` is -1 for the segment's start."""
+    """The offset index entry for `target_offset`. `slot` is -1 if the walk begins at the segment's start."""
 
     path: FilePath
     target_offset: int
@@ -54,7 +54,9 @@ class OffsetIndexStep(NamedTuple):
 
 
 class BatchesStep(NamedTuple):
-    """The walk for the answer: `batches` headers in [start_position, end_position), `opened` of them parsed."""
+    """The walk through the batches in [start_position, end_position). `batches` is the number of headers read, `opened` the
+    number of batches whose records were read.
+    """
 
     path: FilePath
     start_position: int
@@ -64,7 +66,7 @@ class BatchesStep(NamedTuple):
 
 
 class RecordStep(NamedTuple):
-    """The record found, in the batch at `position`."""
+    """The record that was found, in the batch at `position`."""
 
     path: FilePath
     position: int
@@ -77,8 +79,8 @@ class RecordStep(NamedTuple):
 class KafkaStep(NamedTuple):
     """Apache Kafka's answer.
 
-    It picks one segment (None: none is late enough), by the file's time if the segment has no timestamps; `offset` is its result
-    there (-1: none).
+    Kafka picks one segment, by the file's modification time if the segment has no timestamps. `base_offset` is None if no segment
+    is late enough. `offset` is Kafka's result in that segment, -1 for none.
     """
 
     base_offset: int | None

@@ -1,17 +1,17 @@
 """A log's transactions for read_committed: the last stable offset and the aborted transactions (spec §5.4, §9; KIP-98).
 
-The producers' state at an offset comes from the last valid snapshot at or below it and the batches since. Replayed to the log's
-end, it shows which transactions are open, whatever the indexes contain.
+The producers' state at an offset comes from the last valid snapshot at or below that offset, and the batches after the snapshot.
+Replaying to the log's end shows which transactions are open, independent of the indexes.
 
-Past aborted transactions come from the same replay, segment by segment, from the snapshot at its base. Kafka stores them in the
-segment's ``.txnindex``. That file is a hint here, compared with the log:
+Past aborted transactions come from the same kind of replay, segment by segment, each from the snapshot at the segment's base.
+Kafka stores aborted transactions in the segment's ``.txnindex``. Here that file is only a hint, and is compared with the log:
 
-* each ABORT marker of a transaction with records must be in it, with the transaction's first offset, or an earlier one if the log
-  no longer has the transaction's first records;
-* each entry must have its ABORT marker, which may be all that compaction left of the transaction.
+* for each ABORT marker of a transaction with records, the index must have an entry with the transaction's first offset, or with
+  an earlier offset if the log no longer has the transaction's first records;
+* for each entry, the log must have an ABORT marker, even if compaction has removed the rest of the transaction.
 
-A difference is reported, and the log takes precedence. So a lost or truncated index only causes a notice; aborted records never
-appear as committed.
+A difference is reported, and the log takes precedence. So a lost or truncated index only causes a notice, and aborted records
+never appear as committed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MAX_REPLAYED_BYTES = 4 << 30
 MAX_REPLAYED_BATCHES = 65_536
-"""The maximum to replay for checking a snapshot against the log."""
+"""The maximum number of batches that are replayed to check a snapshot against the log."""
 
 
 class Transactions:
@@ -45,19 +45,19 @@ class Transactions:
         self._log = log
         self._snapshots: dict[int, list[ProducerEntry] | None] = {}
         self._agree: dict[int, bool] = {}
-        """By snapshot offset: whether the snapshot agrees with this log."""
+        """For each snapshot offset, whether the snapshot agrees with this log."""
         self._aborted: dict[int, list[AbortedTxn]] = {}
         self._end_state: ProducerState | None = None
         self._state: ProducerState | None = None
         self._checked: dict[int, int] = {}
-        """By first offset of an open transaction: the log end up to which it was checked."""
+        """For each open transaction, by its first offset: the log end up to which the log was checked for its marker."""
 
     def go_on_from(self, before: Transactions) -> None:
-        """Take over what `before` replayed when the same log was shorter. `before` must not be used any more."""
+        """Take over what `before` replayed when the same log was shorter. Do not use `before` afterwards."""
         state = before._end_state
         if state is None or self._end_state is not None or state.map_end_offset > self._log.log_end_offset:
             return
-        # Keep what the last segment and the high watermark may still need.
+        # Keep the transactions that the last segment and the high watermark may still need.
         base, mark = self._log.segments[-1].base_offset, before._log.high_watermark
         least = base if mark is None else min(base, mark)
         state.completed = [txn for txn in state.completed if txn.last_offset >= least]
@@ -68,8 +68,8 @@ class Transactions:
 
     @property
     def last_stable_offset(self) -> int:
-        """See `Log.last_stable_offset`. Records withheld only because of the checkpoint are reported once: a running broker's
-        checkpoint lags behind.
+        """See `Log.last_stable_offset`. If records are withheld only because of the high-watermark checkpoint, a notice says so
+        once. A running broker's checkpoint lags behind.
         """
         log, mark = self._log, self._log.high_watermark
         stable = self._stable_below(mark)
@@ -91,8 +91,8 @@ class Transactions:
     def _check_open(self, offset: int) -> None:
         """Check that the transaction that began at `offset` is really open, because read_committed ends there.
 
-        Damage may only make it seem open: in the header of its first batch, or in the marker that ended it. What was checked
-        before is not walked again. Raises CorruptBatchError.
+        Damage in the header of its first batch, or in the marker that ended it, may make a transaction seem open. Batches that
+        were checked before are not walked again. Raises CorruptBatchError.
         """
         start, end = self._checked.get(offset, offset), self._log.log_end_offset
         for segment in self._log.segments_from(start) if start < end else ():
@@ -107,7 +107,9 @@ class Transactions:
         self._checked[offset] = end
 
     def end_state(self) -> ProducerState:
-        """Return the producers' state at the log's end. `completed` contains transactions that end above the high watermark."""
+        """Return the producers' state at the log's end. Its `completed` includes transactions whose marker is at or above the
+        high watermark.
+        """
         if self._end_state is None:
             log = self._log
             below = log.log_end_offset if log.high_watermark is None else log.high_watermark
@@ -150,14 +152,14 @@ class Transactions:
                     text = f"is missing or damaged: {len(walked)} aborted transactions were read from the log"
                     self._log.notices.note(path, text)
             self._aborted[segment.base_offset] = entries or walked
-            if state is self._state:  # The rest needs at most each producer's last transaction.
+            if state is self._state:  # The remaining replay needs at most each producer's last transaction.
                 state.completed = list({txn.producer_id: txn for txn in state.completed}.values())
             segment.close()
         return self._aborted[segment.base_offset]
 
     def _entries(self, segment: Segment) -> list[AbortedTxn]:
-        """Return a segment's index entries for the batches that existed at the listing; the owner may have added entries
-        since.
+        """Return a segment's index entries for the batches that existed at the listing. The owner may have added entries since
+        then.
         """
         index = segment.open_txn_index()
         if index is None:
@@ -170,7 +172,7 @@ class Transactions:
         """Raise CorruptIndexError if entries and log disagree."""
         by_end = {entry.last_offset: entry for entry in entries}
         completed = {txn.last_offset: txn for txn in state.completed}
-        # The earliest possible start of an entry: a replay from a snapshot knows all that was open there.
+        # The earliest possible start of an entry. A replay from a snapshot knows all transactions that were open at the snapshot.
         earliest = 0 if state.start_offset <= self._log.segments[0].base_offset else state.start_offset
         free_from: dict[int, int] = {}
         for offset in sorted({*by_end, *completed}):
@@ -186,22 +188,22 @@ class Transactions:
         if txn is None:
             header = segment.translate_offset(entry.last_offset)
             if header is None or (header.base_offset, header.producer_id) != (entry.last_offset, entry.producer_id):
-                raise CorruptIndexError("an aborted transaction has no marker", found=entry.last_offset)
+                raise CorruptIndexError("an entry of the index has no ABORT marker in the log", found=entry.last_offset)
             marker = segment.end_txn_marker(header) if header.is_control else None
             if not header.is_control or (marker is not None and marker.type is not ControlType.ABORT):
-                raise CorruptIndexError("an aborted transaction has no marker", found=entry.last_offset)
+                raise CorruptIndexError("an entry of the index has no ABORT marker in the log", found=entry.last_offset)
         elif txn.producer_id != entry.producer_id:
-            raise CorruptIndexError("an aborted transaction has no marker", found=entry.last_offset)
+            raise CorruptIndexError("an entry of the index has no ABORT marker in the log", found=entry.last_offset)
         elif not txn.is_aborted:
-            raise CorruptIndexError("a transaction in the index of aborted ones was committed", found=entry.last_offset)
+            raise CorruptIndexError("the index lists a committed transaction as aborted", found=entry.last_offset)
         elif txn.first_offset == entry.first_offset:
             return
-        # Compaction and retention remove records: then the entry reaches back further than the records.
+        # If compaction or retention removed records, the entry begins before the remaining records.
         if not earliest <= entry.first_offset <= (entry.last_offset if txn is None else txn.first_offset):
             raise CorruptIndexError("an aborted transaction has a different first offset", found=entry.first_offset)
 
     def _state_behind(self, segment: Segment) -> ProducerState:
-        """Return the state after a segment, replayed from its base or an earlier offset."""
+        """Return the state after a segment, replayed from the segment's base or an earlier offset."""
         end_state = self._end_state
         if segment.is_last and end_state is not None and end_state.start_offset <= segment.base_offset:
             return end_state
@@ -211,7 +213,7 @@ class Transactions:
         return self._replay(state, end)
 
     def _state_at(self, offset: int) -> ProducerState:
-        """Return the state at `offset`, continuing from the last requested one if no snapshot is nearer."""
+        """Return the state at `offset`. Continue from the last requested state if no snapshot is nearer."""
         snapshot = max((one for one in self._log.snapshots if one <= offset), default=0)
         state = self._state
         if state is None or not snapshot <= state.map_end_offset <= offset:
@@ -231,9 +233,10 @@ class Transactions:
     def _is_of_this_log(self, offset: int, entries: list[ProducerEntry]) -> bool:
         """Return whether a snapshot has the same open transactions as a replay of the log from the previous snapshot.
 
-        Its checksum shows that it is complete, not that it belongs to this log. If the replay would be long, or nothing shows
-        what was open there, the snapshot is trusted. In a compacted log a transaction that was open then may have ended, and its
-        records may be gone: then the previous snapshot and the batches since give the same open transactions now.
+        A snapshot's checksum shows that it is complete, not that it belongs to this log. The snapshot is trusted if the replay
+        would be long, or if the transactions open at its start are unknown. In a compacted log, the replay may find more open
+        transactions than the snapshot has: a transaction from before the previous snapshot may have ended, and its records and
+        marker may be gone.
         """
         if offset not in self._agree:
             self._agree[offset] = True
@@ -249,12 +252,13 @@ class Transactions:
                 found = set(state.open_transactions.items())
                 claimed = set(ProducerState(entries, offset).open_transactions.items())
                 if self._log.is_compacted:
-                    # A transaction from before the replay may have ended and its marker be gone; an open one is never compacted.
+                    # A transaction from before the replay may have ended, and its marker may be gone. An open transaction is
+                    # never compacted.
                     ended = all(first < before and not self._has_first(producer, first) for producer, first in found - claimed)
                     self._agree[offset] = claimed <= found and ended
                 elif found != claimed:
                     path = self._log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
-                    self._log.notices.note(path, "its open transactions differ from the log's: the one before it is used")
+                    self._log.notices.note(path, "its open transactions differ from the log's: the snapshot before it is used")
                     self._agree[offset] = False
         return self._agree[offset]
 
@@ -272,16 +276,16 @@ class Transactions:
             try:
                 self._snapshots[offset] = read_snapshot(path)
             except CorruptSnapshotError as error:
-                self._log.notices.note(path, f"{error.message}: the one before it is used")
+                self._log.notices.note(path, f"{error.message}: the snapshot before it is used")
                 self._snapshots[offset] = None
             except SegmentChangedError:
-                self._snapshots[offset] = None  # Kafka removes snapshots regularly; an older one serves as well.
+                self._snapshots[offset] = None  # Kafka removes snapshots regularly; an older snapshot serves as well.
         return self._snapshots[offset]
 
     def _replay(self, state: ProducerState, end_offset: int, max_batches: int = MAX_OFFSET) -> ProducerState:
-        """Advance a state to `end_offset` with the segments' batches, including those below the log start.
+        """Advance a state to `end_offset` by the segments' batches, including batches below the log start.
 
-        Gives up after `max_batches`; then `map_end_offset` is unchanged.
+        Gives up after `max_batches`, leaving `map_end_offset` unchanged.
         """
         if state.map_end_offset >= end_offset:
             return state
@@ -293,7 +297,8 @@ class Transactions:
                 if header.last_offset < start:
                     continue
                 if header.base_offset >= end_offset:
-                    continue  # Not the end: no checksum covers an offset, and the next batch reveals a wrong one.
+                    # Do not stop at the end: no checksum covers an offset, and only the next batch shows that an offset is wrong.
+                    continue
                 batches += 1
                 if batches > max_batches:
                     segment.close()

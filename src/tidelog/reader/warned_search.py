@@ -1,6 +1,6 @@
-"""The search by time behind `tidelog.find_offset`: it warns about missing data that could change the answer.
+"""The search by time behind `tidelog.find_offset`, which warns about missing data that could change the answer.
 
-`reader.time_search` does the search without warnings; commands and Spark report missing data in their own ways.
+`reader.time_search` searches without warnings. Commands and Spark use it, and report missing data in their own ways.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tidelog.reader.trace import Trace
 def find_offset(
     log: Log, timestamp: int, isolation: Isolation = "read_uncommitted", trace: Trace | None = None
 ) -> FoundOffset | None:
-    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is at or after that time.
+    """Return the offset for `timestamp` (ms, or one of the special values), or None if no record is at or after that time.
 
-    An `IncompleteLogWarning` names each missing range of offsets that could change the answer; `log.missing()` returns all
+    Issues an `IncompleteLogWarning` for each missing range of offsets that could change the answer. `log.missing()` returns all
     missing ranges.
 
     Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST, UnsupportedVersionError for
@@ -38,16 +38,16 @@ def warn_of(missing: Callable[[], list[MissingOffsets]]) -> None:
     try:
         texts = [str(one) for one in missing()]
     except CorruptDataError as error:
-        texts = [f"cannot tell what is missing: {error}"]
+        texts = [f"cannot determine what is missing: {error}"]
     except SegmentChangedError:
-        texts = []  # Its owner is removing segments.
+        texts = []  # The log's owner is removing segments.
     for text in texts:
         warnings.warn(text, IncompleteLogWarning, stacklevel=3)
 
 
 def missing_for(log: Log, timestamp: int, isolation: Isolation, found: FoundOffset | None) -> list[MissingOffsets]:
-    """Return the missing offsets that could change an answer: those before it, and for answers about the log's end those after
-    it.
+    """Return the missing offsets that could change an answer: those before the answer and, if the answer depends on the log's
+    end, those at the end.
 
     Raises what `Log.missing` raises.
     """

@@ -1,6 +1,6 @@
 """The bytes of record batches: headers, records, codecs, control records, builders, and the column kernel.
 
-Pure: no files, no clock, no event loop, no Arrow. `formats/` and everything above it may import this.
+This package is pure: it uses no files, no clock, no event loop and no Arrow. `formats/` and every layer above it may import it.
 """
 
 from __future__ import annotations

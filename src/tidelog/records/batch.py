@@ -1,7 +1,7 @@
 """The header of a record batch: the unit in which a log is written, checked, indexed and walked.
 
-Every batch, whatever its message format, starts with the same four fields; a walker needs only these to go from batch to batch
-(spec §10)::
+In every message format, a batch starts with the same four fields. A walker needs only these to go from batch to batch (spec
+§10)::
 
     offset  size  field
     0       8     base offset (v2) or offset of the message or wrapper (v0, v1)
@@ -20,9 +20,9 @@ Every batch, whatever its message format, starts with the same four fields; a wa
     53  4  base sequence
     57  4  record count
 
-Neither the base offset nor the leader epoch is under the checksum of v2, because the leader assigns them in place.
+The checksum of v2 covers neither the base offset nor the leader epoch, because the leader assigns both in place.
 
-Pure functions of bytes. Any layer above `records/` may call them.
+These are pure functions of bytes, which any layer above `records/` may call.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from tidelog.records.kernel import crc32c
 PathLike: TypeAlias = str | os.PathLike[str] | None
 
 LOG_OVERHEAD = 12
-"""Bytes before those that the length field counts: base offset and length."""
+"""The bytes that the length field does not count: the base offset and the length field itself."""
 
 HEADER_BYTES = 61
-"""Size of a v2 batch header, which is also the size of the smallest v2 batch."""
+"""The size of a v2 batch header, which is also the size of the smallest v2 batch."""
 
 MIN_HEADER_BYTES = 18
-"""A walker needs more than 17 bytes to see a batch (spec §4.15)."""
+"""The smallest number of bytes in which a walker recognizes a batch (spec §4.15)."""
 
 MIN_LENGTH = 14
-"""Smallest legal length field: the overhead of an empty v0 message."""
+"""The smallest valid value of the length field: that of an empty v0 message."""
 
 MIN_SIZE_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22, HEADER_BYTES)
-"""Smallest size of a batch of magic 0, 1 and 2."""
+"""The smallest size of a batch with magic 0, 1 and 2."""
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -83,9 +83,9 @@ class BatchHeader(NamedTuple):
     """A batch's header. Offsets and timestamps (ms) are absolute; -1 means none."""
 
     position: int
-    """Byte position of the batch in its file."""
+    """The byte position of the batch in its file."""
     size: int
-    """Bytes of the whole batch, header included."""
+    """The size in bytes of the whole batch, including the header."""
     base_offset: int
     last_offset: int
     magic: int
@@ -100,13 +100,13 @@ class BatchHeader(NamedTuple):
     producer_epoch: int
     base_sequence: int
     record_count: int
-    """v2: records in the batch; after a compaction, fewer than its offsets. v0, v1: -1, because the header does not have the
+    """v2: the number of records in the batch; after a compaction, fewer than its offsets. v0, v1: -1, because the header lacks a
     count.
     """
 
     @property
     def end_position(self) -> int:
-        """Position of the byte after the batch."""
+        """The position of the byte after the batch."""
         return self.position + self.size
 
     @property
@@ -116,7 +116,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Codec of the records. Raises CorruptBatchError for an unknown codec id."""
+        """The codec of the records. Raises CorruptBatchError for an unknown codec id."""
         codec_id = self.attributes & CODEC_MASK
         if codec_id > Codec.ZSTD:
             raise CorruptBatchError(
@@ -153,25 +153,27 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Return the time (epoch ms) from which the cleaner may drop tombstones; None if the batch has none (KIP-534)."""
+        """The time (epoch ms) from which the cleaner may drop the batch's tombstones; None if the batch has no delete horizon
+        (KIP-534).
+        """
         return self.base_timestamp if self.has_delete_horizon else None
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether an idempotent or transactional producer wrote it."""
+        """Whether an idempotent or transactional producer wrote the batch."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 if there is no base sequence."""
+        """The sequence number of the last record, -1 if there is no base sequence. Sequence numbers wrap from 2^31 - 1 to 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
 
 
 def _read_header_fast(buffer: Bytes, index: int, position: int) -> BatchHeader | None:
-    """Parse a v2 header, 61 bytes, as `read_header` does. None if it is not a v2 header or breaks a rule; the caller then calls
-    `read_header`.
+    """Parse a v2 header of 61 bytes, as `read_header` does. Return None if it is not a v2 header or breaks a rule. The caller
+    then calls `read_header`.
     """
     (
         base_offset,
@@ -213,23 +215,25 @@ def _read_header_fast(buffer: Bytes, index: int, position: int) -> BatchHeader |
 
 
 def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike = None) -> BatchHeader:
-    """Parse the header at `buffer[index:]` of the batch at file position `position`.
+    """Parse and return the header at `buffer[index:]`, of the batch at file position `position`.
 
     The buffer may end after the header. Raises CorruptBatchError if the fields contradict the format or the header is incomplete.
-    Does not verify the checksum (see `check_crc`).
+    The checksum is not verified (see `check_crc`).
     """
     available = len(buffer) - index
     if available < MIN_HEADER_BYTES:
-        raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
+        raise CorruptBatchError("the batch header is truncated", path=path, position=position, found=f"{available} bytes")
     base_offset, length, crc, magic, attributes = _PREFIX.unpack_from(buffer, index)
     if length < MIN_LENGTH:
-        raise CorruptBatchError("batch length too small", path=path, position=position, found=length, expected="at least 14")
+        raise CorruptBatchError(
+            "the batch length is too small", path=path, position=position, found=length, expected="at least 14"
+        )
     if magic < 0 or magic > 2:
         raise CorruptBatchError("unknown batch magic", path=path, position=position, found=magic, expected="0, 1 or 2")
     size = length + LOG_OVERHEAD
     if size < MIN_SIZE_BYTES[magic]:
         raise CorruptBatchError(
-            f"batch of magic {magic} too small",
+            f"the batch is too small for magic {magic}",
             path=path,
             position=position,
             found=size,
@@ -239,7 +243,7 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
         raise CorruptBatchError("negative batch offset", path=path, position=position, found=base_offset)
     if magic == 2:
         if available < HEADER_BYTES:
-            raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
+            raise CorruptBatchError("the batch header is truncated", path=path, position=position, found=f"{available} bytes")
         header = _read_header_fast(buffer, index, position)
         if header is None:
             (delta,) = _LENGTH.unpack_from(buffer, index + 23)
@@ -250,7 +254,7 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
     timestamp = NO_TIMESTAMP
     if magic == 1:
         if available < MIN_HEADER_BYTES + 8:
-            raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
+            raise CorruptBatchError("the batch header is truncated", path=path, position=position, found=f"{available} bytes")
         (timestamp,) = _TIMESTAMP.unpack_from(buffer, index + 18)
     return tuple.__new__(
         BatchHeader,
@@ -291,12 +295,12 @@ def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
     size = len(batch)
     if size != header.size:
         raise CorruptBatchError(
-            "batch is cut off", path=path, position=header.position, found=f"{size} bytes", expected=header.size
+            "the batch is truncated", path=path, position=header.position, found=f"{size} bytes", expected=header.size
         )
     crc = compute_crc(header.magic, batch)
     if crc != header.crc:
         raise CorruptBatchError(
-            "batch checksum does not match",
+            "the batch checksum does not match",
             path=path,
             position=header.position,
             found=f"{crc:#010x}",
@@ -305,10 +309,10 @@ def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Return the sequence number `by` records later; 0 follows 2^31 - 1."""
+    """Return the sequence number `by` records after `sequence`. 0 follows 2^31 - 1."""
     return (sequence + by) & 0x7FFFFFFF
 
 
 def decrement_sequence(sequence: int, by: int) -> int:
-    """Return the sequence number `by` records earlier; 2^31 - 1 precedes 0."""
+    """Return the sequence number `by` records before `sequence`. 2^31 - 1 precedes 0."""
     return (sequence - by) & 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""Batches built from records, byte for byte as Kafka 3.9.1 builds them.
+"""Builds batches from records, byte for byte as Kafka 3.9.1 does.
 
 `build_batch_v2` takes single records; `build_batch_v2_from_columns` takes Arrow-like columns, without an object per record.
 `batch` describes the header fields.
@@ -61,14 +61,14 @@ NO_PRODUCER = Producer()
 
 
 class BuiltBatch(NamedTuple):
-    """A finished batch, with the facts that an append to a log needs."""
+    """A finished batch, with the facts that appending it to a log needs."""
 
     data: bytearray
     base_offset: int
     last_offset: int
     record_count: int
     max_timestamp: int
-    """Largest timestamp (ms), -1 if there is none; the append time for LogAppendTime."""
+    """The largest timestamp (ms), -1 if there is none. For LogAppendTime, this is the append time."""
 
 
 def pack_header_v2(
@@ -87,7 +87,9 @@ def pack_header_v2(
     is_control: bool = False,
     has_delete_horizon: bool = False,
 ) -> None:
-    """Write header and checksum into the first 61 bytes of `buffer`; the rest holds the records as they will be stored."""
+    """Write header and checksum into the first 61 bytes of `buffer`. The bytes after these must hold the records as they are to
+    be stored.
+    """
     if not 0 <= last_offset - base_offset <= MAX_OFFSET_DELTA:
         raise InvalidArgumentError(
             "the offsets of a batch are too far apart", found=f"{base_offset} to {last_offset}", expected="less than 2^31"
@@ -176,11 +178,11 @@ def build_batch_v2_from_columns(
     is_control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> BuiltBatch:
-    """Build one batch from entries `first` to `last` (exclusive) of columns, or from as many of them as fit in `limit_bytes`
-    uncompressed.
+    """Build one batch from the entries `first` to `last` (exclusive) of columns, or from as many entries as fit into
+    `limit_bytes` uncompressed.
 
-    `timestamps` are int64 (ms), `keys`, `values` and encoded `headers` columns of bytes. `indices` (int32) map an entry to its
-    row. `record_count` of the result is the number of entries in the batch: at least one.
+    `timestamps` are int64 (ms); `keys`, `values` and encoded `headers` are columns of bytes. `indices` (int32) map each entry to
+    a row. `record_count` of the result is the number of entries in the batch, at least one.
     """
     end = (len(timestamps) if indices is None else len(indices)) if last is None else last
     limit = kernel.NO_LIMIT if limit_bytes is None else limit_bytes - HEADER_BYTES
@@ -245,9 +247,9 @@ def build_batch_v2(
     is_control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """Build one batch of `records`, whose offsets must increase; the base offset defaults to the first record's offset.
+    """Build one batch of `records`, whose offsets must increase. The base offset is by default the first record's offset.
 
-    The records' own timestamps are written; with LogAppendTime they stay readable as create times, and `append_time` is the
+    The records' own timestamps are written. With LogAppendTime they remain readable as create times, and `append_time` is the
     batch's timestamp. Raises InvalidArgumentError if there are no records, if offsets do not increase or span 2^31, or if a
     timestamp is negative.
     """
@@ -299,7 +301,7 @@ def build_end_txn_marker(
 ) -> bytearray:
     """Return the control batch with which a coordinator commits or aborts `producer`'s transaction."""
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
-        raise InvalidArgumentError("a transaction ends with ABORT or COMMIT", found=control_type.name)
+        raise InvalidArgumentError("a transaction marker must be ABORT or COMMIT", found=control_type.name)
     if producer.producer_id == NO_PRODUCER_ID:
         raise InvalidArgumentError("a transaction marker needs a producer id")
     record = Record(offset, timestamp, CREATE_TIME, control_key(control_type), end_txn_value(coordinator_epoch))
@@ -307,7 +309,7 @@ def build_end_txn_marker(
 
 
 def binary_column(entries: Sequence[bytes | None]) -> kernel.BinaryColumn:
-    """Return byte strings (None for null) as a column that the kernel can encode."""
+    """Return byte strings, or None for null, as a column that the kernel can encode."""
     if None not in entries:
         present = cast("Sequence[bytes]", entries)
         offsets = array("i", accumulate(map(len, present), initial=0))
@@ -324,7 +326,7 @@ def binary_column(entries: Sequence[bytes | None]) -> kernel.BinaryColumn:
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return headers as a v2 record stores them: their number, then each key and value."""
+    """Return headers in the encoding of a v2 record: their number, then each key and value."""
     parts = [b""]
     count = 0
     for key, value in headers:

@@ -1,10 +1,11 @@
-"""Batches from columns: the partition of each key, the number of rows that fit into a batch, and the batch itself.
+"""Builds batches from columns: determines each key's partition and the number of rows that fit into a batch, and builds the
+batch.
 
     batches = ColumnBatches(timestamps, BinaryBuffers..., BinaryBuffers...)
     rows = batches.fitting(indices, first, limit_bytes)
     batch = batches.build(indices, first, first + rows)
 
-For callers that hold columns in Arrow's layout. Nothing here depends on Arrow, and no object is made per record.
+This is for callers that have columns in Arrow's layout. The module does not depend on Arrow, and creates no object per record.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from tidelog.records.kernel import BinaryColumn, murmur2_partitions, size_record
 
 
 class BinaryLayout(NamedTuple):
-    """A column of byte strings in Arrow's binary layout; each part supports the buffer protocol."""
+    """A column of byte strings in Arrow's binary layout. Each part supports the buffer protocol."""
 
     offsets: Any
-    """int32, at least `first + length + 1` of them."""
+    """Offsets as int32, at least `first + length + 1` of them."""
     data: Any
     validity: Any | None
     """Bitmap, least significant bit first; None if no entry is null."""
@@ -49,7 +50,9 @@ class ColumnBatches:
         self._codec = codec
 
     def fitting(self, indices: memoryview, first: int, limit_bytes: int) -> int:
-        """Return how many of the rows `indices[first:]` (int32) fit into a batch of `limit_bytes` uncompressed: at least one."""
+        """Return how many of the rows `indices[first:]` (int32) fit into a batch of `limit_bytes` before compression, at least
+        one.
+        """
         rows: int = self._size(indices, first, len(indices), limit_bytes)[0]
         return rows
 

@@ -1,14 +1,14 @@
-"""Batches decoded into columns: the bulk way to read records, without an object per record.
+"""Decodes batches into columns. This is the way to read records in bulk, without an object per record.
 
     columns = Columns(min_timestamp=start_ms, end_timestamp=end_ms)
     for header in iter_headers(buffer):
         columns.add(header, buffer, header.position)
     offsets, values = columns.offsets(), columns.values()
 
-The results are buffers in Arrow's layouts (native byte order), which `sources/` wraps without a copy; nothing here depends on
-Arrow. Later calls do not change a returned buffer. Views point into the buffers that were added.
+The results are buffers in Arrow's layouts (native byte order), which `sources/` wraps without copying them. This module does not
+depend on Arrow. Later calls do not change a returned buffer. Views point into the buffers that were added.
 
-A whole batch is validated before any of its rows is added. One `Columns` belongs to one thread; the kernel releases the GIL.
+A whole batch is validated before any of its rows is added. `Columns` is not thread-safe. The kernel releases the GIL.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidelog.records.scanner import raise_fault, scan_batch
 COLUMN_NAMES = ("offset", "timestamp", "timestamp_type", "create_time", "key", "value", "headers")
 
 MAX_BUFFER_BYTES = (1 << 31) - 1
-"""Positions are int32."""
+"""The largest buffer, because positions are int32."""
 
 
 class TimeBuffers(NamedTuple):
@@ -57,7 +57,7 @@ class BinaryBuffers(NamedTuple):
 
 
 class ViewBuffers(NamedTuple):
-    """Arrow's binary_view layout: 16 bytes a row, a validity bitmap or None, and the buffers that the views point into."""
+    """Arrow's binary_view layout: 16 bytes per row, a validity bitmap or None, and the buffers into which the views point."""
 
     views: bytearray
     validity: bytearray | None
@@ -79,12 +79,12 @@ class HeaderBuffers(NamedTuple):
 
 
 class Columns:
-    """Collects records within time and offset bounds, as columns.
+    """Collects the records within time and offset bounds as columns.
 
-    The bounds are `min_timestamp <= timestamp < end_timestamp` (epoch ms) and `min_offset <= offset < end_offset`; None is no
-    bound. With a time bound, records without a timestamp are outside, and are counted.
-    `names` (of `COLUMN_NAMES`; None for all) lists the columns that will be read: without key, value and headers no buffer is
-    kept. Control batches are left out unless `include_control`. `limit_bytes` bounds what one batch may decompress to.
+    The bounds are `min_timestamp <= timestamp < end_timestamp` (epoch ms) and `min_offset <= offset < end_offset`; None means no
+    bound. If there is a time bound, records without a timestamp are outside, and are counted. `names` (from `COLUMN_NAMES`; None
+    for all) lists the columns that will be read. Without key, value and headers, no source buffer is kept. Control batches are
+    left out unless `include_control` is set. `limit_bytes` bounds the decompressed size of a batch.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Columns:
         min_offset: int | None = None,
         end_offset: int | None = None,
     ) -> None:
-        """Change the bounds for batches that are added from now on."""
+        """Set the bounds for batches that are added after this call."""
         self.min_timestamp = min_timestamp
         self.end_timestamp = end_timestamp
         self.min_offset = min_offset
@@ -135,13 +135,13 @@ class Columns:
         self._rows.set_bounds(min_timestamp, end_timestamp, min_offset, end_offset)
 
     def add(self, header: BatchHeader, buffer: Bytes, index: int = 0, path: PathLike = None) -> int:
-        """Append the records of the batch at `buffer[index:]` that are within bounds; return their number.
+        """Append the records within bounds of the batch at `buffer[index:]`, and return their number.
 
-        Passing one large buffer with different `index` values is cheaper than a slice per batch. The buffer must not change until
-        `clear`, and must not be larger than 2 GiB. Raises CorruptBatchError, InvalidRecordError or DecompressionError, and then
-        appends nothing.
+        Passing one large buffer with different values of `index` is cheaper than a slice for each batch. The buffer must not
+        change until `clear`, and must not exceed 2 GiB. Raises CorruptBatchError, InvalidRecordError or DecompressionError; after
+        an error nothing is appended.
         """
-        # This runs once per batch, and a batch may hold a single record: fields are unpacked at once, and the common kind goes
+        # This runs once per batch, and a batch may hold a single record. So fields are unpacked at once, and common batches go
         # directly to the kernel.
         _, size, base_offset, last_offset, magic, crc, attributes, base_timestamp, max_timestamp, _, _, _, _, count = header
         is_v2 = magic == 2
@@ -154,7 +154,7 @@ class Columns:
                 batches.check_crc(header, batch, path)
         if attributes & CONTROL_BIT and is_v2 and not self.include_control:
             return 0
-        # A legacy wrapper has the offset of its last record: earlier records may still be inside the bounds.
+        # A legacy wrapper has the offset of its last record, so earlier records may still be inside the bounds.
         if last_offset < self._low_offset or (base_offset > self._high_offset and is_v2):
             return 0
         if self._is_timed and self._is_outside_of_time(header):
@@ -162,7 +162,7 @@ class Columns:
         if not is_v2 or attributes & CODEC_MASK:
             return self._add_by_scanner(header, buffer, index, path)
         if index + size > len(self._view):
-            return self._add_by_scanner(header, buffer, index, path)  # raises the specific error
+            return self._add_by_scanner(header, buffer, index, path)  # This raises the specific error.
         is_new = buffer is not self._last_source
         appended = kernel.scan_records_v2(
             self._rows,
@@ -204,23 +204,23 @@ class Columns:
     def _keep(self, source: Bytes) -> None:
         self._sources.append(source)
         self._last_source = source
-        # If compressed and uncompressed batches of one buffer alternate, the list has that buffer several times.
+        # If compressed and uncompressed batches alternate in a buffer, the list has that buffer several times.
         if source is not self._last_buffer:
             self._source_bytes += len(source)
         if source is self._viewed:
             self._last_buffer = source
 
     def _is_outside_of_time(self, header: BatchHeader) -> bool:
-        """Whether the header alone, its checksum verified, shows that no record is inside the time bounds."""
+        """Whether the header shows that no record is inside the time bounds. The checksum must have been verified."""
         largest = header.max_timestamp
         if largest == NO_TIMESTAMP:
-            return False  # its records must be counted as records without a timestamp
+            return False  # The batch's records must be counted as records without a timestamp.
         if self.min_timestamp is not None and largest < self.min_timestamp:
             return True
         return self.end_timestamp is not None and largest >= self.end_timestamp and header.timestamp_type == LOG_APPEND_TIME
 
     def clear(self) -> None:
-        """Clear rows, counters and buffers; keep bounds and memory."""
+        """Remove rows, counters and buffers. Keep the bounds and the allocated memory."""
         self._rows.clear()
         self._sources = []
         self._last_source = None
@@ -233,27 +233,29 @@ class Columns:
 
     @property
     def rows(self) -> int:
-        """Rows collected since `clear`."""
+        """The number of rows collected since `clear`."""
         return self._rows.count
 
     @property
     def without_timestamp(self) -> int:
-        """Records within the offset bounds that a time bound left out because they have no timestamp."""
+        """The number of records within the offset bounds that were left out because there is a time bound and they have no
+        timestamp.
+        """
         return self._rows.without_timestamp
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of the buffers that are kept: at least those of keys and values together. Cheap enough to call after each
-        batch.
+        """The size of the source buffers that are kept, which is at least the size of all keys and values. Cheap enough to call
+        after each batch.
         """
         return self._source_bytes
 
     def key_bytes(self, first: int = 0, last: int | None = None) -> int:
-        """Bytes of the keys of rows `first` to `last`, exclusive."""
+        """Return the total size of the keys of rows `first` to `last`, exclusive."""
         return kernel.sizes(self._rows, kernel.KEY, first, self._end(last))[0]
 
     def value_bytes(self, first: int = 0, last: int | None = None) -> int:
-        """Bytes of the values of rows `first` to `last`, exclusive."""
+        """Return the total size of the values of rows `first` to `last`, exclusive."""
         return kernel.sizes(self._rows, kernel.VALUE, first, self._end(last))[0]
 
     def _end(self, last: int | None) -> int:
@@ -266,12 +268,12 @@ class Columns:
         return bytes(self._rows.column("offset")[first : self._end(last)])
 
     def timestamps(self, first: int = 0, last: int | None = None) -> TimeBuffers:
-        """Return the timestamps; null for a record without one."""
+        """Return the timestamps. They are null for records without a timestamp."""
         return self._times("timestamp", first, last)
 
     def create_times(self, first: int = 0, last: int | None = None) -> TimeBuffers:
-        """Return the producers' timestamps, even if `timestamps` holds the broker's; null if they are lost or the record
-        never had one.
+        """Return the producers' timestamps, even if `timestamps` returns the broker's. A timestamp is null if it is lost or the
+        record never had one.
         """
         return self._times("create_time", first, last)
 
@@ -285,22 +287,22 @@ class Columns:
         return bytes(self._rows.column("timestamp_type")[first : self._end(last)])
 
     def keys(self, first: int = 0, last: int | None = None) -> BinaryBuffers:
-        """Return the keys, copied. Raises OverflowError at 2 GiB (`key_bytes`)."""
+        """Return copies of the keys. Raises OverflowError if they exceed 2 GiB (`key_bytes`)."""
         self._require("key")
         return BinaryBuffers(*kernel.gather(self._rows, kernel.KEY, self._sources, first, self._end(last)))
 
     def values(self, first: int = 0, last: int | None = None) -> BinaryBuffers:
-        """Return the values, copied. Raises OverflowError at 2 GiB (`value_bytes`)."""
+        """Return copies of the values. Raises OverflowError if they exceed 2 GiB (`value_bytes`)."""
         self._require("value")
         return BinaryBuffers(*kernel.gather(self._rows, kernel.VALUE, self._sources, first, self._end(last)))
 
     def key_views(self, first: int = 0, last: int | None = None) -> ViewBuffers:
-        """Return views of the keys: only keys of up to 12 bytes are copied."""
+        """Return views of the keys. Only keys of up to 12 bytes are copied."""
         self._require("key")
         return self._views(kernel.KEY, first, last)
 
     def value_views(self, first: int = 0, last: int | None = None) -> ViewBuffers:
-        """Return views of the values: only values of up to 12 bytes are copied."""
+        """Return views of the values. Only values of up to 12 bytes are copied."""
         self._require("value")
         return self._views(kernel.VALUE, first, last)
 
@@ -313,15 +315,15 @@ class Columns:
         return ViewBuffers(views, validity, null_count, self._sources[low:high])
 
     def headers(self, first: int = 0, last: int | None = None) -> HeaderBuffers:
-        """Return the headers. Keys that are not UTF-8 get replacement characters, as in Kafka's client. Raises OverflowError at 2
-        GiB.
+        """Return the headers. In keys that are not UTF-8, invalid bytes become replacement characters, as in Kafka's client.
+        Raises OverflowError if the headers exceed 2 GiB.
         """
         self._require("headers")
         found = HeaderBuffers(*kernel.gather_headers(self._rows, self._sources, first, self._end(last)))
         return found if _is_text(found) else _with_text_keys(found)
 
     def raw_headers(self, first: int = 0, last: int | None = None) -> HeaderBuffers:
-        """Return the headers with their keys as stored, UTF-8 or not: for writers that write them again."""
+        """Return the headers with their keys as stored, even if they are not UTF-8, for callers that write the headers again."""
         self._require("headers")
         return HeaderBuffers(*kernel.gather_headers(self._rows, self._sources, first, self._end(last)))
 
@@ -341,7 +343,7 @@ def _is_text(headers: HeaderBuffers) -> bool:
 
 
 def _with_text_keys(headers: HeaderBuffers) -> HeaderBuffers:
-    """Replace bytes that are not UTF-8 in header keys. This is rare, so one key at a time."""
+    """Return the headers, with bytes of keys that are not UTF-8 replaced. This is rare, so keys are converted one at a time."""
     cuts = memoryview(headers.key_offsets).cast("i")
     offsets = bytearray(4 * len(cuts))
     new_cuts = memoryview(offsets).cast("i")

@@ -1,4 +1,4 @@
-"""Compaction's rule: keep the latest record of each key, according to a table of keys (spec §15).
+"""The rule of compaction: keep the latest record of each key, according to a table of keys (spec §15).
 
     record                               kept
     above the table's latest offset      yes
@@ -7,10 +7,10 @@
     its key's latest                     yes; a tombstone until its batch's delete horizon has come (v0, v1: until the
                                          segment is old enough, which the caller knows)
 
-`KeyMapper` fills the table from batches; `LatestRecordFilter` decides for `filter.filter_to` what is kept. Both process
-consecutive plain batches (a run) in one call, and other batches one by one. Neither handles transactions: the cleaner skips
-batches of the first and overrides `check_batch_retention` of the second. A run includes transactional batches only below an
-offset that the cleaner gives, and returns their producers.
+`KeyMapper` fills the table from batches. `LatestRecordFilter` decides for `filter.filter_to` which records are kept. Both process
+consecutive plain batches (a run) in one call, and all other batches one by one. Neither handles transactions: the cleaner calls
+`KeyMapper.skip` for some batches and overrides `LatestRecordFilter.check_batch_retention`. A run includes transactional batches
+only below an offset that the cleaner passes, and their producers are returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_HORIZON = -1
 
 
 class KeyMapper:
-    """Puts the keys of records at or above `min_offset` into a table, until it holds `max_entries`."""
+    """Puts the keys of records at or above `min_offset` into a table, until the table has `max_entries`."""
 
     def __init__(self, table: OffsetTable, min_offset: int, max_entries: int) -> None:
         self._table = table
@@ -42,7 +42,9 @@ class KeyMapper:
 
     @property
     def is_full(self) -> bool:
-        """Whether the table had no room for a record; its latest offset is then that of the last record with room."""
+        """Whether the table had no room for a record. The table's latest offset is then the offset of the last record that was
+        added.
+        """
         return self._pass.is_full
 
     @property
@@ -50,15 +52,16 @@ class KeyMapper:
         return self._pass.messages_read + self._messages_read
 
     def skip(self, header: BatchHeader, messages: int) -> None:
-        """Skip a batch whose records must not be in the table."""
+        """Skip a batch whose records must not be put into the table."""
         self._messages_read += messages
         if header.last_offset >= self._min_offset:
             self._table.latest_offset = header.last_offset
 
     def add_run(self, view: memoryview, index: int, transactional_end: int = -1) -> tuple[int, array[int]]:
-        """Add the plain batches at `view[index:]`, including transactional ones below the offset `transactional_end`.
+        """Add the run of plain batches at `view[index:]`. Transactional batches below the offset `transactional_end` are
+        included.
 
-        Returns the position of the first batch that was not added, and the producers of the transactional batches.
+        Returns the index of the first batch that was not added, and the producer ids of the transactional batches.
         """
         self._pass.transactional_end = transactional_end
         end = self._pass.add_batches(view, index, len(view))
@@ -96,8 +99,8 @@ class KeyMapper:
 
 
 class LatestRecordFilter(RecordFilter):
-    """Keeps the records that the table requires. `kept_ends` are the last offsets of batches of which at least the header must
-    stay.
+    """Keeps the records that the table requires. `kept_ends` has the last offsets of batches of which at least the header must be
+    kept.
     """
 
     def __init__(
@@ -122,11 +125,11 @@ class LatestRecordFilter(RecordFilter):
 
     @property
     def without_key(self) -> int:
-        """Records removed because they have no key."""
+        """The number of records that were removed because they have no key."""
         return self._pass.without_key + self._without_key
 
     def should_retain_record(self, header: BatchHeader, record: Record) -> bool:
-        """Decide about a v0 or v1 message."""
+        """Return whether to keep a v0 or v1 message."""
         if record.offset > self._table.latest_offset:
             return True
         if record.key is None:
@@ -143,7 +146,7 @@ class LatestRecordFilter(RecordFilter):
         return horizon_ms is None or self.now_ms < horizon_ms
 
     def select(self, opened: OpenBatch, keep: bytearray, path: PathLike = None) -> Selected:
-        """Mark the records of a v2 batch that are kept."""
+        """Mark the records of a v2 batch to keep with a 1 in `keep`."""
         header = opened.header
         retained = self._pass.select(
             opened.data,
@@ -159,18 +162,18 @@ class LatestRecordFilter(RecordFilter):
         return Selected(retained, self._pass.has_tombstones, self._pass.last_retained_offset)
 
     def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
-        """Filter the plain batches at `view[index:]`; return the position of the first batch that is not plain."""
+        """Filter the run of plain batches at `view[index:]`. Return the index of the first batch that is not plain."""
         return self.take_transactional_run(view, index, result, -1)[0]
 
     def take_transactional_run(
         self, view: memoryview, index: int, result: FilterResult, transactional_end: int
     ) -> tuple[int, array[int]]:
-        """Do what `take_run` does, including transactional batches below the offset `transactional_end`; also return
-        their producers.
+        """Do what `take_run` does, but include transactional batches below the offset `transactional_end`. Also return their
+        producer ids.
         """
         cleaning = self._pass
         cleaning.transactional_end = transactional_end
-        # A batch grows only if times are rewritten, and then by little; if it does not fit, it is filtered alone.
+        # A batch grows only if times are rewritten, and then only slightly. If it does not fit, it is filtered alone.
         room = 2 * (len(view) - index) + HEADER_BYTES
         if len(self._out) < room:
             self._out = bytearray(room)
@@ -185,5 +188,5 @@ class LatestRecordFilter(RecordFilter):
 
 
 def new_table(slots: int) -> OffsetTable:
-    """Return an empty table with its own salt."""
+    """Return an empty table, with a new salt."""
     return OffsetTable(slots, os.urandom(16))

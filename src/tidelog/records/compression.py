@@ -1,24 +1,24 @@
 """The codecs of a record batch, each with a bound on the decompressed size.
 
-What Kafka writes, and what Tidelog can read in addition::
+What Tidelog writes, as Kafka does, and what it can also read::
 
-    codec   written                                            read besides
+    codec   written                                            also read
     gzip    one member, zlib level 6                           several members
     snappy  xerial frame: 16-byte header, 32 KiB raw blocks    one raw snappy block without a frame
     lz4     frame of independent 64 KiB blocks, no checksums   any LZ4 frame; for message format v0 any header checksum
     zstd    one streamed frame, level 3 (v2 batches only)      several frames
 
-Frames have Kafka's layout, byte for byte. The libraries decide the blocks' content: gzip, lz4 and (from zstd 1.5.7 on) zstd
-produce the same bytes as Kafka's Java libraries; snappy mostly does, and its output is equally valid.
+Frames have Kafka's layout, byte for byte. The content of blocks depends on the libraries: gzip, lz4 and (since zstd 1.5.7) zstd
+produce the same bytes as Kafka's Java libraries. snappy mostly does, and its output is equally valid.
 
-LZ4 in message format v0: Kafka 0.8 and 0.9 computed the frame's header checksum over the magic number too, which the LZ4 format
-does not. Kafka still writes it this way for v0, and ignores the checksum when it reads v0. So does Tidelog.
+LZ4 in message format v0: Kafka 0.8 and 0.9 included the magic number in the frame's header checksum, contrary to the LZ4 format.
+Kafka still writes the checksum this way for v0, and ignores it when it reads v0. Tidelog does the same.
 
-A compressed block does not reliably state its size, and a few kilobytes can claim gigabytes. The output buffer therefore grows
-geometrically from a small multiple of the input and stops at the bound: a decompression bomb costs at most the bound, damage at
-most the block itself.
+A compressed block does not reliably state its decompressed size, and a few kilobytes can claim gigabytes. The output buffer
+therefore grows geometrically from a small multiple of the input, up to the bound. So a decompression bomb costs at most the bound
+in memory, and damage loses at most the block itself.
 
-Pure. Only `records/` calls this.
+This module is pure. Only `records/` calls it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
 class Codec(IntEnum):
-    """Compression of the records of a batch: bits 0-2 of its attributes."""
+    """The compression codec of a batch's records: bits 0-2 of the batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -49,10 +49,10 @@ class Codec(IntEnum):
 
 
 DEFAULT_DECOMPRESSION_LIMIT_BYTES = 1 << 30
-"""1 GiB: a whole default segment in one batch, and below the 2 GiB that int32 positions reach.
+"""1 GiB, which is a whole segment of the default size in one batch, and below the 2 GiB limit of int32 positions.
 
-Kafka bounds only the compressed batch (max.message.bytes, 1 MiB by default), so legitimate batches may be a hundred times larger
-once decompressed. Only decompression bombs come near this bound.
+Kafka bounds only the compressed size of a batch (max.message.bytes, 1 MiB by default), so legitimate batches may be a hundred
+times larger when decompressed. Only decompression bombs come near this bound.
 """
 
 MAX_DECOMPRESSION_LIMIT_BYTES = (1 << 31) - 1
@@ -64,7 +64,7 @@ _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = Struct(">i")
 
-# A snappy copy element yields at most 64 bytes from three: a larger claim is false.
+# A snappy copy element yields at most 64 bytes from three, so a larger claim is false.
 _SNAPPY_MAX_RATIO = 22
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -95,10 +95,11 @@ def decompress(
     path: str | os.PathLike[str] | None = None,
     position: int | None = None,
 ) -> Bytes:
-    """Return `data` decompressed, at most `limit_bytes` of it.
+    """Decompress `data` to at most `limit_bytes`, and return the result.
 
-    `magic` is the message format; errors name `path` and `position` (of the batch). With `scratch`, the result is in it, and
-    valid until its next use. Raises DecompressionError for damaged data, DecompressedTooLargeError for data beyond the bound.
+    `magic` is the message format. Errors name `path`, and `position` of the batch. If `scratch` is given, the result is in its
+    memory, and valid until its next use. Raises DecompressionError for damaged data, DecompressedTooLargeError if the result
+    would exceed `limit_bytes`.
     """
     if codec is Codec.NONE:
         return data
@@ -117,7 +118,7 @@ def decompress(
         raise DecompressionError(f"damaged {codec.name.lower()} block: {error}", path=path, position=position) from None
     except _BeyondError as error:
         raise DecompressedTooLargeError(
-            f"{codec.name.lower()} block larger than its bound",
+            f"{codec.name.lower()} block is larger than the limit",
             path=path,
             position=position,
             found=str(error),
@@ -126,11 +127,11 @@ def decompress(
 
 
 class _BeyondError(Exception):
-    """The data is larger than the bound; the text gives the size, or what is known of it."""
+    """The data is larger than the bound. The text has the size, or a lower bound of it."""
 
 
 class Scratch:
-    """A reusable decompression buffer: touching fresh pages costs more than decompressing into them.
+    """A reusable buffer for decompression, because touching fresh pages costs more than decompressing into them.
 
     A result is valid until the next use. Not thread-safe.
     """
@@ -144,7 +145,7 @@ class Scratch:
         return len(self._buffer)
 
     def room(self, size: int) -> memoryview:
-        """Return `size` uninitialized bytes. More than `SCRATCH_BYTES` are not kept for reuse."""
+        """Return `size` uninitialized bytes. A buffer of more than `SCRATCH_BYTES` is not kept for reuse."""
         if size > SCRATCH_BYTES:
             return _large_room(size)
         if size > len(self._buffer):
@@ -153,12 +154,12 @@ class Scratch:
 
 
 def _large_room(size: int) -> memoryview:
-    """Return memory that is not cleared: untouched pages cost nothing, and clearing 100 MB would block all threads."""
+    """Return memory that has not been cleared. Untouched pages cost nothing, and clearing 100 MB would block all threads."""
     return memoryview(mmap.mmap(-1, size))
 
 
 def room(size: int, scratch: Scratch | None = None) -> bytearray | memoryview:
-    """Return memory for a result, from `scratch` if given."""
+    """Return `size` bytes of memory for a result, from `scratch` if given."""
     if scratch is not None:
         return scratch.room(size)
     return bytearray(size) if size <= SCRATCH_BYTES else _large_room(size)
@@ -178,11 +179,11 @@ def _decompress_growing(
         else:
             if isinstance(out, memoryview):
                 return out[:count]
-            del out[count:]  # returns memory if much of it was not needed
+            del out[count:]  # Give memory back if much of it was not needed.
             return out
         if size == limit_bytes:
             raise _BeyondError("more")
-        del out  # before the next one is allocated
+        del out  # Free this buffer before the next is allocated.
         size = min(size * 4, limit_bytes)
 
 
@@ -190,7 +191,7 @@ def _decompress_gzip(data: Bytes, limit_bytes: int, scratch: Scratch | None) -> 
     try:
         return _decompress_growing(cramjam.gzip.decompress_into, data, _gzip_guess(data), limit_bytes, scratch)
     except cramjam.DecompressionError:
-        # Java skips bytes after the last member unless they start like a member.
+        # Java ignores bytes after the last member unless they begin like a member.
         end = _gzip_end(data, limit_bytes)
         if end == len(data):
             raise
@@ -199,7 +200,7 @@ def _decompress_gzip(data: Bytes, limit_bytes: int, scratch: Scratch | None) -> 
 
 
 def _gzip_end(data: Bytes, limit_bytes: int) -> int:
-    """Return the end of the consecutive gzip members in `data`; the end of the data if one is damaged or too large."""
+    """Return the end of the consecutive gzip members in `data`, or the end of `data` if a member is damaged or too large."""
     at = 0
     left = limit_bytes
     while True:
@@ -219,8 +220,8 @@ def _gzip_end(data: Bytes, limit_bytes: int) -> int:
 
 
 def _gzip_guess(data: Bytes) -> int:
-    """Return the size in a gzip member's last four bytes, if plausible. It may be wrong, or be the size of only one of
-    several members.
+    """Return the size in the last four bytes of gzip data, if it is plausible. The size may be wrong, or may be the size of only
+    the last of several members.
     """
     claimed: int = _UINT32_LE.unpack_from(data, len(data) - 4)[0] if len(data) >= 18 else 0
     return claimed if 0 < claimed <= 64 * len(data) else 8 * len(data)
@@ -231,7 +232,7 @@ def _decompress_snappy(data: memoryview, limit_bytes: int, scratch: Scratch | No
     sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
     for block, size in zip(blocks, sizes, strict=True):
         if size > _SNAPPY_MAX_RATIO * len(block):
-            raise cramjam.DecompressionError(f"{len(block)} bytes cannot hold the {size} that they claim")
+            raise cramjam.DecompressionError(f"{len(block)} bytes cannot decompress to the {size} bytes that they claim")
     total = sum(sizes)
     if total > limit_bytes:
         raise _BeyondError(f"{total} bytes")
@@ -249,20 +250,20 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
     index = len(_XERIAL_HEADER)
     while index < len(data):
         if len(data) - index < 4:
-            raise cramjam.DecompressionError("block size is cut off")
+            raise cramjam.DecompressionError("the block size is truncated")
         (size,) = _INT32.unpack_from(data, index)
         index += 4
         if size < 0 or size > len(data) - index:
-            raise cramjam.DecompressionError("block is cut off")
+            raise cramjam.DecompressionError("the block is truncated")
         blocks.append(data[index : index + size])
         index += size
     if index > len(data):
-        raise cramjam.DecompressionError("frame header is cut off")
+        raise cramjam.DecompressionError("the frame header is truncated")
     return blocks
 
 
 def compress(codec: Codec, data: Bytes, level: int | None = None, *, magic: int = 2) -> Bytes:
-    """Return `data` compressed as Kafka does for message format `magic`; `level` as in Kafka's compression.*.level.
+    """Return `data` compressed as Kafka does for message format `magic`. `level` has the meaning of Kafka's compression.*.level.
 
     Raises UnsupportedCompressionTypeError for zstd before v2.
     """
@@ -282,7 +283,7 @@ def compress(codec: Codec, data: Bytes, level: int | None = None, *, magic: int 
 def _compress_gzip(data: Bytes, level: int) -> bytes:
     compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = compressor.compress(data) + compressor.flush()
-    # java.util.zip.GZIPOutputStream: no name, no time, operating system unknown.
+    # As java.util.zip.GZIPOutputStream writes it: no name, no time, unknown operating system.
     trailer = _UINT32_LE.pack(zlib.crc32(data)) + _UINT32_LE.pack(len(data) & 0xFFFFFFFF)
     return b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" + body + trailer
 
@@ -313,8 +314,8 @@ def _compress_lz4(data: memoryview, level: int | None, magic: int) -> bytes:
 
 
 def _compress_zstd(data: memoryview, level: int) -> bytes:
-    # Written as a stream of unknown size that is flushed and then closed: an empty block ends it. In pieces, because each piece
-    # is copied while no other thread runs.
+    # Kafka writes a stream of unknown size, which it flushes and then closes, so an empty block ends the stream. Compress in
+    # pieces, because each piece is copied while no other thread runs.
     compressor = cramjam.zstd.Compressor(level)
     for index in range(0, len(data), _ZSTD_PIECE_BYTES):
         compressor.compress(bytes(data[index : index + _ZSTD_PIECE_BYTES]))
@@ -339,7 +340,7 @@ _MASK = 0xFFFFFFFF
 
 
 def xxh32(data: bytes) -> int:
-    """Return XXH32 (seed 0) of fewer than 16 bytes; an LZ4 frame header is never longer."""
+    """Return XXH32 (seed 0) of fewer than 16 bytes. An LZ4 frame header is never longer."""
     if len(data) >= 16:
         raise InvalidArgumentError("xxh32 is only for frame headers", found=f"{len(data)} bytes", expected="less than 16")
     value = _PRIME_5 + len(data)

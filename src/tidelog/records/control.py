@@ -1,4 +1,4 @@
-"""Control records, which brokers write into a log, not producers.
+"""Control records, which brokers, not producers, write into a log.
 
 A control batch (attributes bit 5) holds one record::
 
@@ -6,7 +6,7 @@ A control batch (attributes bit 5) holds one record::
     value  end of a transaction: int16 version (0), int32 coordinator epoch
            other types: a message of the Raft layer, not parsed here
 
-Readers never return control records to users. Time search counts them, because Kafka's does (spec §13).
+Readers never return control records to users. Searches by time include them, as in Kafka (spec §13).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CURRENT_VERSION = 0
 
 
 class ControlType(IntEnum):
-    """Type of a control record. `UNKNOWN` stands for types newer than this table."""
+    """The type of a control record. `UNKNOWN` stands for types that are newer than this list."""
 
     ABORT = 0
     COMMIT = 1
@@ -54,7 +54,9 @@ def parse_control_type(
         raise InvalidRecordError("control record key is too short", path=path, position=position, found=found, expected="4 bytes")
     version, type_id = _KEY.unpack_from(key)
     if version < 0:
-        raise InvalidRecordError("control record key version", path=path, position=position, found=version, expected="0 or more")
+        raise InvalidRecordError(
+            "invalid version of a control record's key", path=path, position=position, found=version, expected="0 or more"
+        )
     try:
         return ControlType(type_id)
     except ValueError:
@@ -64,7 +66,7 @@ def parse_control_type(
 def parse_end_txn_marker(
     key: Bytes | None, value: Bytes | None, *, path: str | os.PathLike[str] | None = None, position: int | None = None
 ) -> EndTxnMarker:
-    """Return the transaction marker in a control record. Raises InvalidRecordError if it is not one."""
+    """Return the transaction marker in a control record. Raises InvalidRecordError if the record is not a transaction marker."""
     control_type = parse_control_type(key, path=path, position=position)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidRecordError(
@@ -79,7 +81,9 @@ def parse_end_txn_marker(
         raise InvalidRecordError("transaction marker is too short", path=path, position=position, found=found, expected="6 bytes")
     version, coordinator_epoch = _END_TXN_VALUE.unpack_from(value)
     if version < 0:
-        raise InvalidRecordError("transaction marker version", path=path, position=position, found=version, expected="0 or more")
+        raise InvalidRecordError(
+            "invalid version of a transaction marker", path=path, position=position, found=version, expected="0 or more"
+        )
     return EndTxnMarker(control_type, coordinator_epoch)
 
 

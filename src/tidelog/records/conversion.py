@@ -1,16 +1,16 @@
-"""Conversion of records between message formats, codecs and timestamp types.
+"""Converts records between message formats, codecs and timestamp types.
 
-    who                         from → to                           the records' times      lost on the way
+    who                         from → to                           the records' times      lost
     a leader, appending         any → the topic's format and codec  kept; LogAppendTime:    nothing, or it is refused
                                                                     deltas in v2 kept
     a leader, old fetchers      newer → an older format, same codec kept, type kept         control batches, headers,
                                                                                             producers
 
-`rebuild` builds the batch (or the messages) again from records, byte for byte as Kafka 3.9.1 does. `recompress` is for a v2 batch
-whose records need no change: it compresses them again and checks none. `down_convert` is for old fetchers: versions 0 and 1 of
-Fetch support format v0, versions 2 and 3 also v1, later versions all (spec §12).
+`rebuild` builds the batch (or the messages) from records, byte for byte as Kafka 3.9.1 does. `recompress` is for a v2 batch whose
+records need no change: it compresses them with a different codec and does not check them. `down_convert` is for old fetchers:
+versions 0 and 1 of Fetch support format v0, versions 2 and 3 also v1, later versions all formats (spec §12).
 
-Pure. `validation` calls this if it cannot change a batch in place; a broker's fetch calls it for old clients.
+This module is pure. `validation` uses it if it cannot change a batch in place, and a broker's fetch uses it for old clients.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Target(NamedTuple):
     magic: int
     codec: Codec
     level: int | None = None
-    """Compression level; None is the codec's default."""
+    """The compression level; None means the codec's default."""
     timestamp_type: int = CREATE_TIME
     append_time: int = NO_TIMESTAMP
-    """Epoch ms, with LogAppendTime."""
+    """The append time in epoch ms, if the timestamp type is LogAppendTime."""
     leader_epoch: int = NO_LEADER_EPOCH
 
 
@@ -52,7 +52,7 @@ def rebuild(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """Return the records, with their offsets, as one batch; for uncompressed v0 and v1, as one message each.
+    """Return the records, with their offsets, as one batch. In uncompressed v0 and v1, each record becomes a message of its own.
 
     Raises InvalidArgumentError for records that the format cannot hold: headers before v2, a negative timestamp, offsets that do
     not increase. Raises UnsupportedCompressionTypeError for zstd before v2.
@@ -71,7 +71,7 @@ def rebuild(
         )
     check_codec(target.codec, target.magic)
     if target.timestamp_type == LOG_APPEND_TIME:
-        # If a v1 wrapper is rebuilt, its inner messages get the append time too.
+        # In a rebuilt v1 wrapper, the inner messages get the append time too.
         records = [record._replace(timestamp=target.append_time) for record in records]
     return build_message_set(
         records,
@@ -84,9 +84,9 @@ def rebuild(
 
 
 def recompress(section: Bytes, header: BatchHeader, base_offset: int, max_timestamp: int, target: Target) -> bytearray:
-    """Return a v2 batch from `section`, the decompressed records of the batch with `header`.
+    """Build a v2 batch from `section`, the decompressed records of the batch with `header`.
 
-    The records are unchanged: their offset deltas must be 0, 1, 2... and the first timestamp must equal the base timestamp.
+    The records are not changed, so their offset deltas must be 0, 1, 2... and the first timestamp must equal the base timestamp.
     """
     packed = compress(target.codec, section, target.level)
     buffer = bytearray(HEADER_BYTES + len(packed))
@@ -109,11 +109,11 @@ def recompress(section: Bytes, header: BatchHeader, base_offset: int, max_timest
 
 
 def down_convert(data: Bytes, headers: Iterable[BatchHeader], magic: int, first_offset: int) -> bytearray:
-    """Return the batches of `data` for a fetcher that requested `first_offset` and supports formats up to `magic`.
+    """Convert the batches of `data` for a fetcher that requested `first_offset` and supports formats up to `magic`.
 
-    `headers` are those of `data`, with positions relative to it. Batches of format `magic` and below are copied. The others keep
-    their codec, their timestamps and timestamp type, and lose their headers and producers; control batches are left out. Records
-    before `first_offset` in an uncompressed batch are left out: old clients rely on this (spec §12). Raises
+    `headers` are the batch headers in `data`, with positions relative to `data`. Batches of format `magic` and below are copied.
+    All others keep their codec, timestamps and timestamp type, but lose record headers and producers. Control batches are left
+    out. Records before `first_offset` in an uncompressed batch are left out, because old clients rely on this (spec §12). Raises
     UnsupportedCompressionTypeError for a v2 batch with zstd, CorruptBatchError, InvalidRecordError and DecompressionError.
     """
     view = memoryview(data)
@@ -130,7 +130,7 @@ def down_convert(data: Bytes, headers: Iterable[BatchHeader], magic: int, first_
 
 
 def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> Bytes:
-    """Return the records of a batch as messages, as `rebuild` does, but without an object per record."""
+    """Convert a batch's records to messages, as `rebuild` does, but without an object per record."""
     check_codec(header.codec, magic)
     rows = kernel.Rows()
     count, data = scan_batch(rows, header, batch)
@@ -163,7 +163,7 @@ def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, firs
         raise InvalidArgumentError("negative timestamp", found=timestamps[fault])
     if codec is Codec.NONE:
         return messages
-    # With LogAppendTime, all records have the batch's time.
+    # With LogAppendTime, all records have the batch's timestamp.
     wrapped = compress(codec, messages, None, magic=magic)
     return bytearray(
         encode_message(
@@ -188,5 +188,5 @@ def check_codec(codec: Codec, magic: int) -> None:
 
 
 def producer_of(header: BatchHeader) -> Producer:
-    """Return a batch's producer."""
+    """Return the producer fields of a batch."""
     return Producer(header.producer_id, header.producer_epoch, header.base_sequence)

@@ -1,25 +1,25 @@
-"""Batches with some records removed, byte for byte as Kafka's cleaner writes them (spec §15, KIP-534).
+"""Removes records from batches, and writes the remaining records byte for byte as Kafka's cleaner does (spec §15, KIP-534).
 
     the filter's decision for a batch       and for its records     what is written
     DELETE                                  not called              nothing
     DELETE_EMPTY or RETAIN_EMPTY            all kept                the batch unchanged, unless it needs a delete horizon
-    DELETE_EMPTY or RETAIN_EMPTY            some kept               a new batch with these
+    DELETE_EMPTY or RETAIN_EMPTY            some kept               a new batch with the kept records
     DELETE_EMPTY                            none kept               nothing
-    RETAIN_EMPTY                            none kept               its header, to keep the producer's last sequence
+    RETAIN_EMPTY                            none kept               the batch's header, for the producer's last sequence
 
-A new v2 batch has the old one's base and last offset, producer, leader epoch, codec and timestamp type; record offsets do not
-change. Its base timestamp is that of the first remaining record, its max timestamp the largest of the remaining ones; with
-LogAppendTime both are the append time, and the producers' times are lost. A v0 or v1 wrapper gets the offsets of the remaining
-records.
+A new v2 batch has the old batch's base and last offset, producer, leader epoch, codec and timestamp type; record offsets do not
+change. The base timestamp is the first remaining record's timestamp, and the max timestamp is the largest of the remaining
+records'. With LogAppendTime both are the append time, and the producers' timestamps are lost. A v0 or v1 wrapper gets the offsets
+of the remaining records.
 
 Delete horizon
-    A tombstone must stay until every consumer has had time to read it. A batch that keeps a tombstone, or the marker of a
-    transaction without remaining records, gets the time from which these may be removed: it replaces the base timestamp
-    (attributes bit 6), and all deltas are relative to it. It is set once and never changed.
+    A tombstone must be kept until every consumer has had time to read it. So a batch that keeps a tombstone, or the marker of a
+    transaction without remaining records, gets a delete horizon: the time from which these may be removed. The horizon replaces
+    the base timestamp (attributes bit 6), and all deltas are relative to it. It is set once and never changed.
 
-Checksums are verified, which Kafka's cleaner does not do: a rewritten batch gets a new checksum, which must not hide damage.
+Unlike in Kafka's cleaner, checksums are verified: a rewritten batch gets a new checksum, which must not hide damage.
 
-The cleaner calls this. Objects per record are made only for v0, v1 and control batches, and for filters that need them.
+The cleaner calls this module. An object per record is created only for v0, v1 and control batches, and for filters that need it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_OFFSETS: array[int] = array("q")
 
 
 class BatchRetention(Enum):
-    """What to do with a batch as a whole."""
+    """A filter's decision for a whole batch."""
 
     DELETE = "delete"
     RETAIN_EMPTY = "retain, even without records"
@@ -65,8 +65,8 @@ class BatchRetention(Enum):
 
 
 class BatchDecision(NamedTuple):
-    """A filter's decision about a batch. `holds_marker_of_empty_txn`: the batch is a marker whose transaction has no other
-    records left.
+    """A filter's decision for a batch. `holds_marker_of_empty_txn` means that the batch is the marker of a transaction that has
+    no other records left.
     """
 
     retention: BatchRetention
@@ -74,7 +74,7 @@ class BatchDecision(NamedTuple):
 
 
 class OpenBatch(NamedTuple):
-    """A v2 batch and its decompressed records, `data[start:end]`. `batch` is exactly the batch's bytes."""
+    """A v2 batch and its decompressed records, `data[start:end]`. `batch` has exactly the batch's bytes."""
 
     header: BatchHeader
     batch: memoryview
@@ -88,8 +88,8 @@ class OpenBatch(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """A filter's result for a batch: the number of kept records, whether tombstones are among them, the largest offset (-1:
-    none).
+    """A filter's result for a batch: the number of kept records, whether tombstones are among them, and the largest offset (-1
+    for none).
     """
 
     retained: int
@@ -104,13 +104,13 @@ class FilterResult:
     data: bytearray = field(default_factory=bytearray)
     messages_read: int = 0
     bytes_read: int = 0
-    """Bytes of whole batches read, from the start of the input."""
+    """The size of the complete batches that were read, from the start of the input."""
     messages_retained: int = 0
     max_offset: int = -1
-    """Largest offset of a record; for an unchanged batch or one without records, its last offset."""
+    """The largest offset of a kept record. For an unchanged batch or a batch without records, this is the batch's last offset."""
     max_timestamp: int = NO_TIMESTAMP
     shallow_offset_of_max_timestamp: int = -1
-    """Last offset of the first batch with the largest timestamp."""
+    """The last offset of the first batch with the largest timestamp."""
 
     @property
     def bytes_retained(self) -> int:
@@ -132,7 +132,7 @@ class FilterResult:
 
 
 class Workspace:
-    """What is reused for each batch, because it costs more to create than to use: buffers, and the kernel that rebuilds."""
+    """Buffers and the kernel for rebuilding, which are reused for each batch because they cost more to create than to use."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()
@@ -140,7 +140,7 @@ class Workspace:
         self._section = bytearray()
 
     def section(self, size: int) -> bytearray:
-        """Return at least `size` bytes. As with `Scratch`, a large buffer is not kept."""
+        """Return a buffer of at least `size` bytes. As with `Scratch`, a large buffer is not kept for reuse."""
         if size > SCRATCH_BYTES:
             return bytearray(size)
         if size > len(self._section):
@@ -149,7 +149,7 @@ class Workspace:
 
 
 class RecordFilter:
-    """Decides what is kept. A batch that needs a delete horizon gets `now_ms` + `delete_retention_ms`."""
+    """Decides which batches and records are kept. A batch that needs a delete horizon gets `now_ms` + `delete_retention_ms`."""
 
     def __init__(self, now_ms: int, delete_retention_ms: int) -> None:
         self.now_ms = now_ms
@@ -158,29 +158,31 @@ class RecordFilter:
 
     @property
     def new_delete_horizon_ms(self) -> int | None:
-        """The horizon for batches without one; None if it exceeds the largest timestamp, so that nothing is ever removed."""
+        """The delete horizon for batches that have none yet; None if it would exceed the largest timestamp, so that nothing is
+        ever removed.
+        """
         horizon_ms = self.now_ms + self.delete_retention_ms
         return horizon_ms if 0 <= horizon_ms <= INT64_MAX else None
 
     def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
-        """Decide what to keep of a batch. Called once for each batch, in order."""
+        """Return what to keep of a batch as a whole. This is called once for each batch, in order."""
         return BatchDecision(BatchRetention.DELETE_EMPTY)
 
     def should_retain_record(self, header: BatchHeader, record: Record) -> bool:
-        """Decide about a record of a batch that is not deleted."""
+        """Return whether to keep a record. This is called only for batches that are not deleted as a whole."""
         raise NotImplementedError
 
     def select(self, opened: OpenBatch, keep: bytearray, path: PathLike = None) -> Selected:
-        """Mark the kept records of a v2 batch with a 1 in `keep`. By default, decide record by record."""
+        """Mark the records of a v2 batch to keep with a 1 in `keep`. The default calls `should_retain_record` for each record."""
         return select_records(self, opened.header, opened.records(path), keep)
 
     def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
-        """Filter as many batches from `view[index:]` on as one call can; return where the next one begins."""
+        """Filter as many batches at `view[index:]` as possible in one call. Return the index of the next batch."""
         return index
 
 
 def select_records(record_filter: RecordFilter, header: BatchHeader, records: Sequence[Record], keep: bytearray) -> Selected:
-    """Decide record by record."""
+    """Mark the records to keep by calling `should_retain_record` for each."""
     count, has_tombstones, max_offset = 0, False, -1
     for i, record in enumerate(records):
         if record_filter.should_retain_record(header, record):
@@ -200,10 +202,11 @@ def filter_to(
     max_batch_bytes: int = INT32_MAX,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
 ) -> FilterResult:
-    """Filter the whole batches of `data`, whose first byte is at file position `position`; skip a partial one at the end.
+    """Filter the complete batches of `data`, whose first byte is at file position `position`. A partial batch at the end is
+    ignored.
 
-    A batch that grows beyond `max_batch_bytes` is logged and written anyway.
-    Raises CorruptBatchError, InvalidRecordError, DecompressionError.
+    A batch that grows beyond `max_batch_bytes` is written anyway, with a warning in the log. Raises CorruptBatchError,
+    InvalidRecordError, DecompressionError.
     """
     view = memoryview(data)
     result = FilterResult()
@@ -343,7 +346,7 @@ def _filter_messages(
     keep = bytearray(len(records))
     count, _, max_offset = select_records(record_filter, header, records, keep)
     result.messages_read += len(records)
-    # If the cleaner of 0.10.0 left messages of another format inside, a new wrapper is written, as in later releases of Kafka.
+    # If the cleaner of 0.10.0 left messages of a different format inside, write a new wrapper, as later releases of Kafka do.
     if count == len(records) and not _is_mixed(header, batch, limit_bytes):
         result.add(batch, count, header.last_offset, header.max_timestamp, header.last_offset)
     elif count:
@@ -355,7 +358,7 @@ def _filter_messages(
 
 
 def _is_mixed(header: BatchHeader, batch: memoryview, limit_bytes: int) -> bool:
-    """Whether a compressed message, which was read before, contains messages of a different format."""
+    """Return whether a compressed message, which has been read successfully before, contains messages of a different format."""
     if not header.is_compressed:
         return False
     places = split_messages(unwrap(header, batch, limit_bytes=limit_bytes))

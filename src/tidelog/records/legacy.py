@@ -1,13 +1,14 @@
-"""Batches of message formats v0 and v1: single messages, and messages that wrap a compressed set of others.
+"""Batches of message formats v0 and v1: single messages, and wrapper messages that contain a compressed message set.
 
     wrapper            v0                        v1
     offsets inside     absolute                  0, 1, 2... relative to the first, gaps kept
-    its own offset     the last one inside       the last one inside
-    its timestamp      none                      the largest inside, or the append time
+    its own offset     the last offset inside    the last offset inside
+    its timestamp      none                      the largest timestamp inside, or the append time
     timestamps inside  none                      the producers'
 
-Kafka no longer writes these, but topics with them must be readable, and tests build them as old clients do. `split_messages` and
-`read_message` parse a set one message at a time, for a leader that checks each; `scanner` does bulk reading.
+Kafka no longer writes these formats, but topics with them must be readable, and tests build them as old clients do.
+`split_messages` and `read_message` parse a set one message at a time, for a leader that checks each message. `scanner` reads in
+bulk.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 
 MIN_MESSAGE_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
-"""Smallest size of a message with magic 0 and 1, including offset and size."""
+"""The smallest size of a message with magic 0 and 1, including the offset and size fields."""
 
 
 class MessagePlace(NamedTuple):
-    """A message's place in its set, and the fields before the message itself."""
+    """A message's position in its message set, and the fields before the message itself."""
 
     offset: int
-    """The offset as stored: absolute in v0, relative inside a v1 wrapper."""
+    """The stored offset, which is absolute in v0, and relative inside a v1 wrapper."""
     position: int
     end: int
     magic: int
@@ -61,9 +62,9 @@ def encode_message(
     codec: Codec = Codec.NONE,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """Return one message, preceded by its offset and size. `codec` only sets the attribute: `value` is stored unchanged.
+    """Return one message, preceded by its offset and size. `codec` only sets the attribute; `value` is stored unchanged.
 
-    v0 has no timestamp: it is dropped. Raises InvalidArgumentError for another magic and for a negative timestamp.
+    For v0 the timestamp is dropped. Raises InvalidArgumentError for a magic other than 0 and 1, and for a negative timestamp.
     """
     if magic not in (0, 1):
         raise InvalidArgumentError("a legacy message has magic 0 or 1", found=magic)
@@ -94,7 +95,7 @@ def build_message_set(
     timestamp_type: int = CREATE_TIME,
     append_time: int = NO_TIMESTAMP,
 ) -> bytearray:
-    """Build a message set: one message per record, or, with a codec, one wrapper around all of them.
+    """Build a message set with one message per record. With a codec, the set is compressed into a single wrapper message.
 
     Raises InvalidArgumentError for offsets that do not increase and for headers, which these formats lack.
     """
@@ -146,12 +147,14 @@ def split_messages(data: Bytes) -> list[MessagePlace]:
     position = 0
     while position < len(data):
         if len(data) - position < MIN_MESSAGE_BYTES[0]:
-            raise InvalidRecordError(f"message at byte {position} of its set is cut off", found=f"{len(data) - position} bytes")
+            raise InvalidRecordError(
+                f"the message at byte {position} of the message set is truncated", found=f"{len(data) - position} bytes"
+            )
         offset, size = _ENTRY.unpack_from(data, position)
         end = position + LOG_OVERHEAD + size
         if size < MIN_MESSAGE_BYTES[0] - LOG_OVERHEAD or end > len(data):
             raise InvalidRecordError(
-                f"size of the message at byte {position} of its set",
+                f"the message at byte {position} of the message set has an invalid size",
                 found=size,
                 expected=f"14 to {len(data) - position - LOG_OVERHEAD}",
             )
@@ -161,13 +164,15 @@ def split_messages(data: Bytes) -> list[MessagePlace]:
 
 
 def read_message(data: Bytes, magic: int, position: int, end: int) -> Message:
-    """Return the fields of the message of `magic` 0 or 1 in `data[position:end]`. Does not verify the checksum.
+    """Return the fields of the message with `magic` 0 or 1 in `data[position:end]`. The checksum is not verified.
 
     Raises InvalidRecordError for a message that is shorter than its fields.
     """
     if end - position < MIN_MESSAGE_BYTES[magic]:
         raise InvalidRecordError(
-            f"message of magic {magic} too small", found=end - position, expected=f"at least {MIN_MESSAGE_BYTES[magic]} bytes"
+            f"the message is too small for magic {magic}",
+            found=end - position,
+            expected=f"at least {MIN_MESSAGE_BYTES[magic]} bytes",
         )
     timestamp = _INT64.unpack_from(data, position + 18)[0] if magic == 1 else NO_TIMESTAMP
     key, at = _field(data, position + MIN_MESSAGE_BYTES[magic] - 8, end - 4, "key")
@@ -182,11 +187,11 @@ def has_right_crc(data: Bytes, place: MessagePlace) -> bool:
 
 
 def _field(data: Bytes, at: int, end: int, name: str) -> tuple[bytes | None, int]:
-    """Return the key or value whose length is at `at`, and the position after it, at most `end`."""
+    """Return the key or value whose length field is at `at`, and the position after it, which may be at most `end`."""
     (length,) = _INT32.unpack_from(data, at)
     at += 4
     if length < 0:
         return None, at
     if length > end - at:
-        raise InvalidRecordError(f"{name} longer than its message", found=length, expected=f"at most {end - at} bytes")
+        raise InvalidRecordError(f"the {name} is longer than its message", found=length, expected=f"at most {end - at} bytes")
     return bytes(data[at : at + length]), at + length

@@ -1,7 +1,7 @@
-"""Transaction markers, read from control batches: how a producer's transaction ended (KIP-98).
+"""Reads transaction markers from control batches, which say how a producer's transaction ended (KIP-98).
 
-A marker's batch holds one record, with the type in its key (`control`). After a compaction it may hold none. Other types of
-control records do not concern transactions. `end_txn_marker` rebuilds producer state from checked batches.
+A marker's batch holds one record, with the type in the record's key (`control`). After a compaction the batch may have no record.
+Other types of control records do not concern transactions. Producer state is rebuilt from checked batches with `end_txn_marker`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from tidelog.records.control import ControlType, EndTxnMarker, parse_control_typ
 from tidelog.records.records import iter_records
 
 MARKER_BATCH_BYTES = HEADER_BYTES + 17
-"""The size of every marker batch: version and type, version and coordinator epoch."""
+"""The size of every marker batch: the key has version and type, the value has version and coordinator epoch."""
 
 
 def end_txn_marker(header: BatchHeader, batch: Bytes, path: PathLike = None) -> EndTxnMarker | None:
-    """Return the marker in a control batch, exactly its bytes; None if it holds none. Raises InvalidRecordError."""
+    """Return the marker in a control batch, or None if the batch has no marker. `batch` has exactly the batch's bytes. Raises
+    InvalidRecordError.
+    """
     position = header.position
     for record in iter_records(header, batch, check_crc=False, path=path):
         if parse_control_type(record.key, path=path, position=position) in (ControlType.ABORT, ControlType.COMMIT):
@@ -31,8 +33,8 @@ def data_batches(
 ) -> Iterator[tuple[BatchHeader, bool]]:
     """Yield the data batches, each with whether its transaction was aborted.
 
-    `headers` are those of `records`, in order; `aborted` are a fetch's aborted transactions: first offset, producer id. Verifies
-    the checksums of control batches and aborted ones. Raises CorruptBatchError.
+    `headers` are the headers of the batches in `records`, in order. `aborted` are a fetch response's aborted transactions, each a
+    first offset and a producer id. Verifies the checksums of control batches and of aborted batches. Raises CorruptBatchError.
     """
     pending = sorted(aborted, reverse=True)
     aborting: set[int] = set()

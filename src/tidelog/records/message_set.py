@@ -1,9 +1,9 @@
-"""v0 or v1 messages as columns, to check and rebuild them without an object for each.
+"""Reads v0 or v1 messages as columns, to check and rebuild them without an object for each.
 
-A compressed message of a few kilobytes may hold a million others. `validation` therefore checks columns first, and builds records
-one by one only if it must report what is wrong with their bytes.
+A compressed message of a few kilobytes may contain a million messages. `validation` therefore checks columns first, and reads
+records one by one only if it must report what is wrong with their bytes.
 
-`rebuilt` returns, byte for byte, what `conversion.rebuild` returns for the same records. Pure.
+`rebuilt` returns, byte for byte, what `conversion.rebuild` returns for the same records. This module is pure.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ _SIZE_AND_CRC = Struct(">8xiI").unpack_from
 
 
 class MessageSet:
-    """The messages in `data`. If nested, `data` is the content of the wrapper with `header`; otherwise `header` is that of the
-    first message.
+    """The messages in `data`. If `is_nested`, `data` is the content of the wrapper with `header`. Otherwise `header` is the first
+    message's header.
 
     `base_offset` is added to the messages' offsets.
     """
 
     def __init__(self, header: BatchHeader, data: Bytes, base_offset: int, *, is_nested: bool = True) -> None:
-        """Read the messages. `fault` is 0, or the kernel's code for bytes at `fault_position` that are not a message."""
+        """Read the messages. Afterwards `fault` is 0, or the kernel's code for the fault at `fault_position`, where the bytes are
+        not a message.
+        """
         self._data = data
         self._rows = rows = kernel.Rows()
         count = kernel.scan_messages(
@@ -57,12 +59,12 @@ class MessageSet:
 
     @property
     def timestamps(self) -> memoryview[int]:
-        """Each message's own timestamp, epoch ms; -1 in v0."""
+        """Each message's own timestamp in epoch ms; -1 in v0."""
         return self._rows.column("timestamp")
 
     @property
     def key_lengths(self) -> memoryview[int]:
-        """The length of each message's key, -1 without a key."""
+        """The length of each message's key; -1 for a message without a key."""
         return self._rows.column("key_length")
 
     @property
@@ -79,12 +81,13 @@ class MessageSet:
             following = position + LOG_OVERHEAD + size
             if zlib.crc32(data[position + 16 : following]) != crc:
                 raise CorruptBatchError(
-                    f"checksum of the message at byte {position} of a compressed one does not match", position=header.position
+                    f"the checksum of the message at byte {position} inside a compressed message does not match",
+                    position=header.position,
                 )
             position = following
 
     def rebuilt(self, to: Target, base_offset: int) -> bytearray:
-        """Return the records, with offsets from `base_offset` on, in the topic's format and codec.
+        """Return the records, with offsets that start at `base_offset`, in the topic's format and codec.
 
         Raises InvalidArgumentError for a negative timestamp, UnsupportedCompressionTypeError for zstd before v2.
         """

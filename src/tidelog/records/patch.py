@@ -1,12 +1,12 @@
-"""Changes that a leader or a producer makes to a batch in place, in its buffer.
+"""Changes a batch in place, in its buffer, for a leader or a producer.
 
     field                         under the checksum   consequence
     base offset, leader epoch     no (v2)              a change costs a few stores
     max timestamp and its type    yes                  the checksum is recomputed
     producer and its sequence     yes                  the same
 
-The base timestamp is never touched: in a LogAppendTime batch, base timestamp + delta still holds the producer's time.
-v0 batches have no timestamp; v0 and v1 batches have no leader epoch (spec §10).
+The base timestamp is never changed: in a LogAppendTime batch, base timestamp + delta is still the producer's time. v0 batches
+have no timestamp, and v0 and v1 batches have no leader epoch (spec §10).
 """
 
 from __future__ import annotations
@@ -33,26 +33,29 @@ _UINT32 = Struct(">I")
 _INT64 = Struct(">q")
 _PRODUCER = Struct(">qhi")
 
-_KNOWN_BITS = CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # without the timestamp type's
+_KNOWN_BITS = CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # All bits but that of the timestamp type.
 
 Writable = bytearray | memoryview
 
 
 def set_base_offset_and_epoch(buffer: Writable, base_offset: int, leader_epoch: int, index: int = 0) -> None:
-    """Write base offset and leader epoch into the v2 batch at `buffer[index:]`."""
+    """Write the base offset and the leader epoch into the v2 batch at `buffer[index:]`."""
     _INT64.pack_into(buffer, index, base_offset)
     set_leader_epoch(buffer, leader_epoch, index)
 
 
 def set_leader_epoch(buffer: Writable, leader_epoch: int, index: int = 0) -> None:
-    """Write the leader epoch. Raises UnsupportedForMessageFormatError for v0 and v1, which have none."""
+    """Write the leader epoch into the batch at `buffer[index:]`. Raises UnsupportedForMessageFormatError for v0 and v1, which
+    have no leader epoch.
+    """
     if buffer[index + 16] < 2:
         raise UnsupportedForMessageFormatError(f"message format v{buffer[index + 16]} has no leader epoch")
     _INT32.pack_into(buffer, index + 12, leader_epoch)
 
 
 def set_max_timestamp(buffer: Writable, timestamp_type: int, max_timestamp: int, index: int = 0) -> None:
-    """Write the largest timestamp (ms) and its type (0 CreateTime, 1 LogAppendTime), and the new checksum if anything changed.
+    """Write the largest timestamp (ms) and its type (0 CreateTime, 1 LogAppendTime). If this changes anything, also write the new
+    checksum.
 
     Raises UnsupportedForMessageFormatError for v0, InvalidArgumentError for an unknown type.
     """
@@ -81,7 +84,7 @@ def set_max_timestamp(buffer: Writable, timestamp_type: int, max_timestamp: int,
 def set_producer(
     buffer: Writable, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool, index: int = 0
 ) -> None:
-    """Write the producer (all -1: none) and the new checksum into the v2 batch at `buffer[index:]`.
+    """Write the producer fields (all -1 for no producer) and the new checksum into the v2 batch at `buffer[index:]`.
 
     Raises UnsupportedForMessageFormatError for v0 and v1, which have no producers.
     """

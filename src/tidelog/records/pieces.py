@@ -1,6 +1,7 @@
-"""Functions over a batch's numbers, computed in pieces: a batch may have millions, and no other thread runs during one call.
+"""Functions over arrays of numbers, computed in pieces. A batch may have millions of numbers, and no other thread runs while a
+piece is being processed.
 
-Pure.
+This module is pure.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable
 from operator import ge
 
 PIECE = 1 << 16
-"""How many numbers one call processes: about a millisecond of work."""
+"""The number of elements in a piece, which takes about a millisecond."""
 
 
 def extreme(of: Callable[[Iterable[int]], int], numbers: memoryview) -> int:
@@ -19,16 +20,16 @@ def extreme(of: Callable[[Iterable[int]], int], numbers: memoryview) -> int:
 
 
 def index_of(number: int, numbers: memoryview) -> int:
-    """Return the first index of a number. Raises ValueError if it is absent."""
+    """Return the first index of a number. Raises ValueError if the number is absent."""
     for index in range(0, len(numbers), PIECE):
         piece = numbers[index : index + PIECE].tolist()
         if number in piece:
             return index + piece.index(number)
-    raise ValueError(f"{number} is not there")
+    raise ValueError(f"{number} is not in the list")
 
 
 def increase(numbers: memoryview) -> bool:
-    """Return whether each number is larger than the previous one."""
+    """Return whether each number is larger than the number before it."""
     return not any(
         any(map(ge, numbers[index : index + PIECE], numbers[index + 1 : index + 1 + PIECE]))
         for index in range(0, len(numbers), PIECE)
@@ -36,7 +37,7 @@ def increase(numbers: memoryview) -> bool:
 
 
 def numbered(first: int, count: int) -> memoryview:
-    """Return consecutive numbers, starting at `first`."""
+    """Return `count` consecutive numbers, starting at `first`."""
     numbers = array("q")
     for index in range(0, count, PIECE):
         numbers.extend(range(first + index, first + min(index + PIECE, count)))

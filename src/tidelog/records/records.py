@@ -1,7 +1,7 @@
-"""Single records as objects: for display, tests and the last step of a time search. `columns` does bulk reading.
+"""Reads single records as objects, for display, tests and the last step of a search by time. `columns` reads in bulk.
 
-For one batch: its records (`iter_records`), its first offset (`first_offset`), the first record at or after a timestamp
-(`first_record_at`, spec §4.9), the record with the largest timestamp (`max_timestamp_record`).
+The functions return, for a batch, its records (`iter_records`), its first offset (`first_offset`), its first record at or after a
+timestamp (`first_record_at`, spec §4.9), and its record with the largest timestamp (`max_timestamp_record`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Record(NamedTuple):
 class Bounds(NamedTuple):
     """`min_timestamp <= timestamp < end_timestamp` (ms) and `min_offset <= offset < end_offset`; None means no bound.
 
-    With a time bound, records without a timestamp are outside.
+    If there is a time bound, records without a timestamp are outside.
     """
 
     min_timestamp: int | None = None
@@ -54,9 +54,9 @@ def iter_records(
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
     bounds: Bounds = NO_BOUNDS,
 ) -> Iterator[Record]:
-    """Yield a batch's records within bounds, including control records; `buffer` holds exactly the batch's bytes.
+    """Yield a batch's records within bounds, including control records. `buffer` has exactly the batch's bytes.
 
-    The whole batch is checked before the first record is yielded: raises CorruptBatchError, InvalidRecordError or
+    The whole batch is checked before the first record is yielded. Raises CorruptBatchError, InvalidRecordError or
     DecompressionError.
     """
     if check_crc:
@@ -81,8 +81,8 @@ def iter_records(
 
 
 def first_offset(header: BatchHeader, read: Callable[[BatchHeader], Bytes], path: PathLike = None) -> int:
-    """Return the offset of a batch's first record. Before v2, the header of a compressed message has the last record's offset:
-    `read` then reads the batch.
+    """Return the offset of a batch's first record. Before v2, the header of a compressed message has only the last record's
+    offset, so the batch is read with `read`.
 
     Raises what `iter_records` raises, and CorruptBatchError if the batch has no record.
     """
@@ -108,7 +108,9 @@ _COLUMNS = (
 
 
 def _headers(view: memoryview, at: int, count: int) -> tuple[tuple[str, bytes | None], ...]:
-    """Decode headers that the kernel has validated. Keys that are not UTF-8 get replacement characters, as in Kafka's client."""
+    """Decode headers that the kernel has validated. In keys that are not UTF-8, invalid bytes become replacement characters, as
+    in Kafka's client.
+    """
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, at = _varint(view, at)
@@ -135,7 +137,9 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 class _OneRow(threading.local):
-    """Kernel rows for look-ups that need only one record, reused by each thread: clearing them is faster than creating them."""
+    """Kernel rows for look-ups of a single record. Each thread reuses its rows, because clearing them is faster than creating new
+    ones.
+    """
 
     def __init__(self) -> None:
         self.rows = kernel.Rows()
@@ -154,9 +158,9 @@ def first_record_at(
     check_crc: bool = True,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
 ) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record with at least this timestamp and offset, or None.
+    """Return (offset, timestamp) of the first record at or after `timestamp` and `min_offset`, or None if there is none.
 
-    Control records count. For a LogAppendTime batch without gaps, the header is enough.
+    Control records are included. For a LogAppendTime batch without gaps, the header suffices.
     """
     if header.max_timestamp < timestamp or header.last_offset < min_offset:
         return None

@@ -1,4 +1,4 @@
-"""One batch decoded into kernel rows: decompression, the three message formats, and kernel faults raised as errors.
+"""Decodes a batch into kernel rows: decompresses it, handles the three message formats, and raises kernel faults as errors.
 
     magic  codec  records are                              offsets                    timestamps
     2      none   after the 61-byte header                base offset + delta        base timestamp + delta, or append time
@@ -9,11 +9,11 @@
                                                            whose offset the wrapper   that is LogAppendTime
                                                            carries
 
-A v0 wrapper may contain v1 messages and the reverse: the cleaner of Kafka 0.10.0 left such wrappers in topics whose format had
-been changed (spec §10.2). The wrapper determines what the message's offset means, and whether it has no timestamp (v0 wrapper) or
-the broker's. A v0 message has no timestamp in any wrapper.
+A v0 wrapper may contain v1 messages, and vice versa: the cleaner of Kafka 0.10.0 left such wrappers in topics whose format had
+been changed (spec §10.2). The wrapper determines the meaning of an inner message's offset, and whether the message has no
+timestamp (v0 wrapper) or the broker's timestamp. A v0 message has no timestamp in any wrapper.
 
-`columns`, `records` and `validation` call this.
+`columns`, `records` and `validation` use this module.
 """
 
 from __future__ import annotations
@@ -40,15 +40,20 @@ def scan_batch(
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
     path: PathLike = None,
 ) -> tuple[int, Bytes]:
-    """Append the records of the batch at `buffer[index:]` to `rows`; return their number, and the buffer that positions refer to.
+    """Append the records of the batch at `buffer[index:]` to `rows`. Return their number, and the buffer to which positions
+    refer.
 
-    That buffer is `buffer` itself, or the decompressed records. Does not verify the checksum.
-    Raises CorruptBatchError, InvalidRecordError or DecompressionError, and then leaves `rows` unchanged.
+    That buffer is `buffer` itself, or the decompressed records. The checksum is not verified. Raises CorruptBatchError,
+    InvalidRecordError or DecompressionError; after an error `rows` is unchanged.
     """
     end = index + header.size
     if end > len(buffer):
         raise CorruptBatchError(
-            "batch is cut off", path=path, position=header.position, found=f"{len(buffer) - index} bytes", expected=header.size
+            "the batch is truncated",
+            path=path,
+            position=header.position,
+            found=f"{len(buffer) - index} bytes",
+            expected=header.size,
         )
     magic = header.magic
     if magic == 2:
@@ -114,7 +119,7 @@ def unwrap(
     """
     codec = _codec(header, path)
     if codec is Codec.ZSTD:
-        raise InvalidRecordError(f"zstd in message format v{header.magic}", path=path, position=header.position)
+        raise InvalidRecordError(f"message format v{header.magic} does not support zstd", path=path, position=header.position)
     end = index + header.size
     at = index + (18 if header.magic == 0 else 26)
     (key_length,) = _INT32.unpack_from(buffer, at)
@@ -145,10 +150,10 @@ def unwrap(
 
 
 def wrapped_base_offset(header: BatchHeader, data: Bytes, path: PathLike = None) -> int:
-    """Return what to add to the offsets in `data`, the message set inside a compressed message.
+    """Return the number to add to the offsets in `data`, which is the message set inside a compressed message.
 
-    In v1 they are relative, and the wrapper has the absolute offset of the last one. A wrapper at offset 0 comes from a producer
-    that did not set it: its base is 0.
+    In v1 these offsets are relative, and the wrapper has the absolute offset of the last message. A wrapper with offset 0 comes
+    from a producer that did not set the offset, so its base is 0.
     """
     messages, last_offset = kernel.last_message_offset(data, 0, len(data))
     if messages < 0:
@@ -161,7 +166,7 @@ def wrapped_base_offset(header: BatchHeader, data: Bytes, path: PathLike = None)
         )
     if header.base_offset < last_offset:
         raise InvalidRecordError(
-            "the offset of a compressed message is below the last offset in it",
+            "the offset of a compressed message is below the last offset inside the message",
             path=path,
             position=header.position,
             found=header.base_offset,
@@ -171,7 +176,7 @@ def wrapped_base_offset(header: BatchHeader, data: Bytes, path: PathLike = None)
 
 
 def raise_fault(fault: int, fault_position: int, header: BatchHeader, index: int | None, path: PathLike) -> NoReturn:
-    """Raise the error for a kernel fault; `index` is the start of the batch in an uncompressed buffer, None for a compressed
+    """Raise the error for a kernel fault. `index` is the start of the batch in an uncompressed buffer, or None for a compressed
     batch.
     """
     what = kernel.FAULTS[fault]

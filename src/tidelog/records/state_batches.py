@@ -1,6 +1,7 @@
-"""Batches of the coordinators' state topics as records with keys and values, read to the end of the log.
+"""Reads and builds batches of the coordinators' state topics, as records with keys and values.
 
-``__consumer_offsets`` and ``__transaction_state`` have millions of batches of one or two records: many are read at once.
+``__consumer_offsets`` and ``__transaction_state`` have millions of batches of one or two records, so many batches are read at
+once.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _COLUMNS: Final = ("offset", "timestamp", "key_position", "key_length", "value_p
 
 
 Entry = tuple[bytes, bytes | None]
-"""A key and its value; None deletes the key."""
+"""A key and its value. A value of None deletes the key."""
 
 
 class StateRecord(NamedTuple):
-    """A stored record; `timestamp` is in epoch ms."""
+    """A stored record. `timestamp` is in epoch ms."""
 
     offset: int
     timestamp: int
@@ -36,7 +37,7 @@ class StateRecord(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """A stored batch: records, or the marker that ends its producer's transaction."""
+    """The content of a stored batch: records, or the marker that ends its producer's transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -48,7 +49,7 @@ class StateBatch(NamedTuple):
 def build_state_batch(
     entries: Sequence[Entry], now_ms: int, codec: Codec, producer: Producer = NO_PRODUCER, *, is_transactional: bool = False
 ) -> bytearray:
-    """Return a batch of entries, all with the timestamp `now_ms`, at offset 0. Any thread may call this."""
+    """Return a batch of entries, all with the timestamp `now_ms`, at offset 0. Thread-safe."""
     if codec is Codec.NONE:
         batch = kernel.build_state_batch(list(entries), now_ms, *producer, is_transactional)
         if batch is not None:
@@ -65,7 +66,8 @@ def build_state_batch(
 
 
 def state_batches(headers: Sequence[BatchHeader], data: Bytes, path: PathLike, *, start: int = 0) -> Iterator[StateBatch]:
-    """Yield the content of batches; `data` is the file `path` from `start` on. Uncompressed batches are read all at once.
+    """Yield the content of each batch. `data` has the bytes of the file `path` that begin at position `start`. Uncompressed
+    batches are read all at once.
 
     Raises CorruptBatchError, InvalidRecordError, DecompressionError.
     """

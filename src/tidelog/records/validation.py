@@ -1,15 +1,15 @@
-"""A leader's checks of the records it receives, and the offsets and times that it assigns (spec §11).
+"""Checks the records that a leader receives, and assigns offsets and timestamps (spec §11).
 
-    the batch is                                             and the topic wants       what is done
+    the batch is                                             and the topic has         what is done
     v2, or a v1 wrapper with offsets 0, 1, 2... inside       this format, this codec   patched in the caller's buffer
     v0 or v1, uncompressed: each message a batch             this format, no codec     patched in the caller's buffer
-    anything else                                            another format or codec   rebuilt in new bytes (`conversion`)
+    any other combination of the two                                                   rebuilt in new bytes (`conversion`)
 
     patched                   CreateTime                              LogAppendTime
     v0                        offset                                  offset
     v1, v1 wrapper            offset, type                            offset, type, timestamp
     v2                        base offset, epoch, max timestamp       base offset, epoch, type, max timestamp
-                              if it is not the records' own           (the deltas still hold the producer's times)
+                              if it is not the records' largest       (the deltas still hold the producer's times)
 
 Refused, with the buffer unchanged::
 
@@ -23,11 +23,11 @@ Refused, with the buffer unchanged::
     UnsupportedForMessageFormatError    transactions and idempotence before v2
     UnsupportedCompressionTypeError     zstd before v2
 
-Every accepted batch can be read: one whose offset deltas are not 0, 1, 2..., which Kafka would store unchanged, is rebuilt with
-such deltas. A batch that claims LogAppendTime in a CreateTime topic is checked by its claim, as in Kafka, and by its records' own
-times; these are stored, and the header gets the largest of them.
+Every accepted batch can be read. A batch whose offset deltas are not 0, 1, 2... is rebuilt with such deltas; Kafka would store it
+unchanged. A batch that claims LogAppendTime in a CreateTime topic is checked by that claim, as in Kafka, and also by its records'
+own timestamps. The records' timestamps are stored, and the header gets the largest of them.
 
-The caller (`PartitionLog`) checks the batches' checksums before, and sizes that may have changed afterwards.
+The caller (`PartitionLog`) checks the batches' checksums before this, and sizes that may have changed after it.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ _OFFSET = Struct(">q")
 _MAX_DELTA = 2**31 - 1
 
 _LOOKED_AT_BYTES = 1 << 20
-"""For larger message sets, only the first fault is reported."""
+"""In message sets of more bytes, only the first fault is reported."""
 
-_WITHOUT_KEY = 1  # the kernel's reasons
+_WITHOUT_KEY = 1  # The kernel's reasons for refusing a record.
 
 
 class _Memory(threading.local):
-    """The buffer for decompressed records during the checks; one per thread."""
+    """The buffer for decompressed records during the checks. Each thread has one."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()
@@ -87,20 +87,20 @@ _memory = _Memory()
 
 
 class ValidatedRecords(NamedTuple):
-    """Records ready to be written, with the facts that an append needs. Times are in epoch ms."""
+    """Records that are ready to be written, with the facts that an append needs. Times are in epoch ms."""
 
     data: bytearray | memoryview
-    """The caller's buffer, patched, or new bytes."""
+    """The records: the caller's buffer, patched, or new bytes."""
     headers: list[BatchHeader]
-    """The headers of `data`, after the assignment; positions are into `data`."""
+    """The batch headers in `data` after the assignment. Positions are relative to `data`."""
     first_offset: int
     last_offset: int
     max_timestamp: int
-    """-1 if no record has a timestamp."""
+    """The largest timestamp; -1 if no record has a timestamp."""
     offset_of_max_timestamp: int
-    """Last offset of the first batch with `max_timestamp`, which a time index entry stores; -1 for none."""
+    """The last offset of the first batch with `max_timestamp`, which a time index entry stores; -1 for none."""
     log_append_time: int
-    """-1 with CreateTime."""
+    """The append time; -1 with CreateTime."""
     size_may_have_changed: bool
     """Whether batches were rebuilt, so that max.message.bytes must be checked again."""
 
@@ -114,11 +114,11 @@ def validate_and_assign_offsets(
     now_ms: int,
     origin: AppendOrigin = AppendOrigin.CLIENT,
 ) -> ValidatedRecords:
-    """Check `records`, whose batches are `headers` (with positions into it), and assign offsets from `base_offset` on.
+    """Check `records`, and assign offsets that start at `base_offset`. `headers` are the batch headers in `records`.
 
-    Timestamps are compared with `now_ms`, which is also the append time of LogAppendTime. Raises the errors in the table above,
-    and DecompressionError (DecompressedTooLargeError); InvalidArgumentError for records that a conversion cannot express, such as
-    headers in v0 and v1. `records` is then unchanged.
+    Timestamps are compared with `now_ms`, which is also the append time for LogAppendTime. Raises the errors that the module's
+    docstring lists, and DecompressionError (DecompressedTooLargeError); InvalidArgumentError for records that the target format
+    cannot hold, such as headers in v0 and v1. After an error `records` is unchanged.
     """
     if not headers:
         raise InvalidRecordError("there is no batch to append")
@@ -167,7 +167,7 @@ def _assign_batch(
     is_in_order &= header.last_offset - header.base_offset + 1 == count
     target = source if rules.target_codec is None or (header.is_control and source is Codec.NONE) else rules.target_codec
     if source is target and is_in_order and rules.magic == 2:
-        if claims:  # The records' own times become the timestamps.
+        if claims:  # The records' own times are stored as their timestamps.
             _refuse_batch(memoryview(data)[start:end], header, low, high, replace(rules, is_compacted=False))
         return _patched_batch(records, header, _target(rules, target, now_ms), base_offset, max_timestamp)
     to = _target(rules, target, now_ms)
@@ -179,8 +179,8 @@ def _assign_batch(
 
 
 def _rebuilt_batch(records: bytearray | memoryview, header: BatchHeader, to: Target, base_offset: int) -> bytearray:
-    """Return the batch's records, rebuilt one by one in the topic's format and codec."""
-    # Offset deltas may be any non-negative number: offsets are assigned again.
+    """Rebuild the batch's records one by one in the topic's format and codec."""
+    # Offset deltas may be any non-negative numbers, because offsets are assigned again.
     loose = header._replace(base_offset=0, last_offset=_MAX_DELTA)
     batch = memoryview(records)[header.position : header.end_position]
     sent = [record._replace(offset=base_offset + i) for i, record in enumerate(iter_records(loose, batch, check_crc=False))]
@@ -190,7 +190,7 @@ def _rebuilt_batch(records: bytearray | memoryview, header: BatchHeader, to: Tar
 def _patched_batch(
     records: bytearray | memoryview, header: BatchHeader, to: Target, base_offset: int, max_timestamp: int
 ) -> ValidatedRecords:
-    """Write offsets and times into the batch in place; `max_timestamp` is the largest of its records' own."""
+    """Write offsets and timestamps into the batch in place. `max_timestamp` is the largest timestamp of its records."""
     position, end = header.position, header.position + header.size
     set_base_offset_and_epoch(records, base_offset, to.leader_epoch, position)
     if to.timestamp_type == LOG_APPEND_TIME:
@@ -213,8 +213,8 @@ def _patched_batch(
 def _refuse_batch(
     section: memoryview, header: BatchHeader, low: int, high: int, rules: ValidationRules, claim: str | None = None
 ) -> None:
-    """Raise the error for the records of a v2 batch that the kernel refuses. If `claim` gives a reason, all records are
-    refused for it.
+    """Raise the error for the records of a v2 batch that the kernel refuses. If `claim` has a reason, all records are refused for
+    that reason.
     """
     count = header.record_count
     shown = min(count, MAX_RECORD_ERRORS)
@@ -278,7 +278,9 @@ def _assign_messages(
             if header.is_compressed:
                 _check_inside(place, data, header)
             if place.magic != header.magic:
-                refused.append(Refused(False, index, f"message format v{place.magic} inside of v{header.magic}"))
+                refused.append(
+                    Refused(False, index, f"a message of format v{place.magic} is inside a wrapper of format v{header.magic}")
+                )
                 continue
             timestamp, key, value = read_message(data, place.magic, place.position, place.end)
             if key is None and rules.is_compacted:
@@ -305,10 +307,10 @@ def _assign_messages(
 def _assign_wrapped(
     records: bytearray | memoryview, header: BatchHeader, rules: ValidationRules, target: Codec, base_offset: int, now_ms: int
 ) -> ValidatedRecords | None:
-    """Check a compressed message by columns, and assign its offsets. Return None if its messages must be checked one by one
-    to report what is wrong.
+    """Check a compressed message by columns, and assign offsets. Return None if its messages must be checked one by one to report
+    what is wrong.
     """
-    # A message costs more to check than a v2 record.
+    # Checking a message costs more than checking a v2 record.
     data = unwrap(header, records, header.position, limit_bytes=max(rules.decompressed_max_bytes // 4, 1))
     inside = MessageSet(header, data, wrapped_base_offset(header, data))
     if inside.fault:
@@ -347,7 +349,7 @@ def _convert_messages(
 
 
 def _refuse_messages(inside: MessageSet, header: BatchHeader, rules: ValidationRules, low: int, high: int) -> None:
-    """Raise for messages that lack a required key, and for times out of bounds."""
+    """Raise an error if messages lack a required key or have timestamps out of bounds."""
     refused = []
     total = 0
     for one in _refused_messages(inside, rules, low, high):
@@ -371,12 +373,13 @@ def _refused_messages(inside: MessageSet, rules: ValidationRules, low: int, high
 
 
 def _check_inside(place: MessagePlace, data: Bytes, header: BatchHeader) -> None:
-    """Raise for an inner message that makes the whole set invalid."""
+    """Raise an error if an inner message makes the whole set invalid."""
     if place.attributes & 7:
-        raise InvalidRecordError("compressed message inside a compressed message", position=header.position)
+        raise InvalidRecordError("a compressed message is inside a compressed message", position=header.position)
     if place.magic == header.magic and not has_right_crc(data, place):
         raise CorruptBatchError(
-            f"checksum of the message at byte {place.position} of a compressed one does not match", position=header.position
+            f"the checksum of the message at byte {place.position} inside a compressed message does not match",
+            position=header.position,
         )
 
 

@@ -1,8 +1,8 @@
 """A topic's rules for records that a leader appends, and how refused records are reported.
 
-`validation` uses three things from here for every format: the rules, made from a topic's properties; the checks of a batch's
-header; and refusals, collected record by record and raised as one error. Record errors are reported by their index in the batch
-(KIP-467); one timestamp among the reasons makes the error an InvalidTimestampError.
+For every format, `validation` uses the rules, which come from a topic's properties; the checks of a batch's header; and refusals,
+which are collected record by record and raised as one error. Record errors are reported by the record's index in the batch
+(KIP-467). If one of the reasons is a timestamp, the error is an InvalidTimestampError.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from tidelog.times import format_time
 MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
 
-NO_KEY = "no key, which a compacted topic needs"
+NO_KEY = "it has no key, but the topic is compacted"
 MAX_RECORD_ERRORS = 1000
-"""The most refused records that are listed: a compressed batch of 1 MB may hold millions."""
+"""The most refused records that are listed. A compressed batch of 1 MB may hold millions of records."""
 
 _CLAIM = "the producer set the timestamp type LogAppendTime"
 
 _BEFORE = "message.timestamp.before.max.ms"
 _AFTER = "message.timestamp.after.max.ms"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
-"""Used in place of each of the other two properties that is not set."""
+"""The property whose value applies to either of the other two properties if that is not set."""
 
 _LZ4_FAST = 9
-"""Kafka's default level for LZ4, the only one with the fast compressor."""
+"""Kafka's default level for LZ4, the only level that uses the fast compressor."""
 
 
 class AppendOrigin(enum.Enum):
-    """Where an append comes from, which decides how much is checked."""
+    """Where an append comes from. This determines how much is checked."""
 
     REPLICATION = "replication"
     COORDINATOR = "coordinator"
@@ -60,25 +60,25 @@ class ValidationRules:
     timestamp_type: int = CREATE_TIME
     """CREATE_TIME or LOG_APPEND_TIME."""
     before_max_ms: int = MAX_TIME
-    """How far a timestamp may lie in the past, for CreateTime."""
+    """How far (ms) a timestamp may be in the past, for CreateTime."""
     after_max_ms: int = MAX_TIME
-    """How far a timestamp may lie in the future, for CreateTime."""
+    """How far (ms) a timestamp may be in the future, for CreateTime."""
     is_compacted: bool = False
-    """Whether each record needs a key."""
+    """Whether the topic is compacted, so that each record needs a key."""
     target_codec: Codec | None = None
-    """The codec in which batches are stored; None keeps the producer's codec, at its default level."""
+    """The codec with which batches are stored. None keeps the producer's codec, at its default level."""
     target_level: int | None = None
     magic: int = 2
     leader_epoch: int = -1
     decompressed_max_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES
-    """The largest decompressed size of records."""
+    """The largest allowed decompressed size of a batch's records."""
     before_property: str = _BEFORE
-    """The topic's property that `before_max_ms` comes from, for refusals."""
+    """The topic's property from which `before_max_ms` comes, for error messages."""
     after_property: str = _AFTER
 
     @classmethod
     def from_config(cls, config: LogConfig, leader_epoch: int) -> ValidationRules:
-        """Return the rules from a topic's properties, for a leader with this epoch."""
+        """Return the rules that follow from a topic's properties, for a leader with this epoch."""
         codec, level = _COMPRESSION_TYPES[config.compression_type], None
         if codec is Codec.GZIP and config.compression_gzip_level != -1:
             level = config.compression_gzip_level
@@ -112,7 +112,7 @@ _COMPRESSION_TYPES = {
 
 
 def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules, origin: AppendOrigin) -> None:
-    """Raise for faults that a batch's header shows."""
+    """Raise an error if a batch's header shows a fault."""
     if header.magic != first.magic:
         raise InvalidRecordError(
             "the batches of an append have different formats",
@@ -133,7 +133,7 @@ def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules,
             raise InvalidRecordError("clients cannot write control batches", position=header.position)
         if header.has_producer_id and header.base_sequence < 0:
             raise InvalidRecordError(
-                f"producer {header.producer_id} without a sequence", position=header.position, found=header.base_sequence
+                f"producer {header.producer_id} sent no sequence number", position=header.position, found=header.base_sequence
             )
     if rules.magic < 2 and (header.is_transactional or header.has_producer_id):
         what = "transactions" if header.is_transactional else "idempotent producers"
@@ -148,7 +148,9 @@ def time_bounds(rules: ValidationRules, now_ms: int) -> tuple[int, int]:
 
 
 def claim_refused(header: BatchHeader, rules: ValidationRules, low: int, high: int) -> str | None:
-    """Return why a header with LogAppendTime makes every record invalid; None if a CreateTime topic accepts it."""
+    """Return the reason why a header that claims LogAppendTime makes every record invalid, or None if a CreateTime topic accepts
+    it.
+    """
     claimed = header.max_timestamp
     if rules.timestamp_type == LOG_APPEND_TIME or claimed == NO_TIMESTAMP:
         return _CLAIM
@@ -156,18 +158,18 @@ def claim_refused(header: BatchHeader, rules: ValidationRules, low: int, high: i
 
 
 def outside(timestamp: int, low: int, high: int, rules: ValidationRules) -> str:
-    """Return why a timestamp outside of `[low, high]` is refused: which bound, and which property sets it."""
+    """Return the reason why a timestamp outside `[low, high]` is refused, which names the bound and the property that sets it."""
     if timestamp > high:
         return f"timestamp {format_time(timestamp)} is after {_shown(high)}, the latest that {rules.after_property} allows"
     return f"timestamp {format_time(timestamp)} is before {_shown(low)}, the earliest that {rules.before_property} allows"
 
 
 _shown = lru_cache(maxsize=8)(format_time)
-"""A bound, which all refusals of a batch name."""
+"""Formats a bound, cached because all refusals of a batch have the same bounds."""
 
 
 class Refused(NamedTuple):
-    """A refused record. `by_time` is true if its timestamp is the reason."""
+    """A refused record. `by_time` is true if its timestamp is the reason for the refusal."""
 
     by_time: bool
     batch_index: int
@@ -175,9 +177,10 @@ class Refused(NamedTuple):
 
 
 def raise_refused(refused: Sequence[Refused], header: BatchHeader, total: int = 0) -> None:
-    """Raise for a batch's refused records, if any: an InvalidTimestampError if one of the reasons is a timestamp.
+    """Raise the error for a batch's refused records, if there are any. It is an InvalidTimestampError if one of the reasons is a
+    timestamp.
 
-    `total` is their number if `refused` does not hold all; at most `MAX_RECORD_ERRORS` are listed.
+    `total` is the number of refused records, in case `refused` does not list all. At most `MAX_RECORD_ERRORS` are listed.
     """
     if not refused:
         return
@@ -186,7 +189,7 @@ def raise_refused(refused: Sequence[Refused], header: BatchHeader, total: int = 
     by_time = any(one.by_time for one in refused)
     first = next(one for one in refused if one.by_time == by_time)
     kind = InvalidTimestampError if by_time else RecordValidationError
-    more = f" (and {total - 1} more refused)" if total > 1 else ""
+    more = f" (and {total - 1} more records were refused)" if total > 1 else ""
     raise kind(
         f"record {first.batch_index}: {first.message}{more}",
         position=header.position,

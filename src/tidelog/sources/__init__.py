@@ -1,13 +1,13 @@
-"""Folders and brokers as sources: exact time or offset ranges of one or many partitions, planned, split, read as Arrow.
+"""Reads exact time or offset ranges of one or many partitions from folders and brokers as Arrow, in parallel if needed.
 
 `tidelog.scan` is the entry point (`stream`). Behind it:
 
 | module | |
 |---|---|
-| `opening` | the table of kinds, and the only place that decides the kind of an address |
+| `opening` | the table of source kinds, and the only place that determines an address's kind |
 | `source`, `offset_source` | the interface of every kind of source: topics, ends, find, plan, splits, groups |
-| `split`, `reader_resources` | a piece of a log that any process can read, and its reader's resources |
-| `plan`, `scan_plan` | a request, and the splits that answer it |
+| `split`, `reader_resources` | a piece of a log that any process can read, and the resources for reading such pieces |
+| `plan`, `scan_plan` | a scan's request, and the splits that cover the requested records |
 | `split_reader`, `arrow`, `schema`, `chunks` | from a split's batches to Arrow batches |
 | `files/`, `brokers/` | the two kinds of source |
 

@@ -1,7 +1,7 @@
-"""From kernel columns to Arrow batches, and from small Arrow batches to larger ones.
+"""Turns kernel columns into Arrow batches, and combines small Arrow batches.
 
-The kernel's buffers already have Arrow's layouts; they are wrapped, not copied. Topic and partition are the same in every row, so
-one array of them is made and sliced. Only `split_reader` and `stream` use this.
+The kernel's buffers already have Arrow's layouts, so they are wrapped, not copied. Topic and partition are the same in every row,
+so one array for each is made and sliced. Only `split_reader` and `stream` use this.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MIN_BATCH_ROWS = 10_000
 """Arrow batches with fewer rows are combined."""
 
 BATCH_BYTES = 32 * 1024 * 1024
-"""After this many decompressed bytes of log, the rows become an Arrow batch even if they are few."""
+"""After this many decompressed bytes of log, the collected rows become an Arrow batch, however few they are."""
 
 GONE = (OffsetOutOfRangeError, SegmentChangedError)
-"""The error for records that disappeared after planning."""
+"""Errors that mean that records disappeared after planning."""
 
 _SPARSE = 4
-"""Views keep the log's bytes in memory. If fewer than one byte in this many is used, values are copied after all."""
+"""Views keep the log's bytes in memory. If less than 1/_SPARSE of these bytes is used, values are copied instead."""
 
 
 class Assembler:

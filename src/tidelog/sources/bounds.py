@@ -7,7 +7,7 @@
 | until | `log_end`: everything on disk; `high_watermark`: records on every in-sync replica when the checkpoint was written |
 | offsets | `{partition: (first, end)}`, end exclusive, either may be None |
 
-`plan` checks requests with this; the kinds of sources limit and choose partitions with it.
+`plan` checks requests with this module. Each kind of source uses it to choose partitions and to clip their offsets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TimeRange:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether a record without a timestamp is outside the range."""
+        """Whether the range has a bound. Records without a timestamp are outside a bounded range."""
         return self.start_ms is not None or self.end_ms is not None
 
     @property
@@ -49,7 +49,7 @@ class TimeRange:
 
 
 def time_range(start: Time | None, end: Time | None, clock: Clock, *, zone: str | None = None) -> TimeRange:
-    """Return the bounds in epoch milliseconds; times without a time zone are in `zone` (`parse_time`).
+    """Return the bounds in epoch milliseconds. `zone` is the time zone of times that name none (`parse_time`).
 
     Raises:
         InvalidArgumentError: an invalid time, or an end before its start.
@@ -76,7 +76,7 @@ def check_positive(name: str, value: int | None) -> int | None:
 
 
 def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
-    """Return the ranges, an empty dict for None; raise InvalidArgumentError for a range that ends before its start."""
+    """Return `offsets`, or an empty dict for None. Raise InvalidArgumentError if a range ends before its start."""
     for partition, (first, end) in (offsets or {}).items():
         if first is not None and end is not None and end < first:
             raise InvalidArgumentError(f"the offsets of partition {partition} end at {end}, before their start {first}")
@@ -86,23 +86,23 @@ def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
 def clip(
     name: str, start_offset: int, end_offset: int, wanted: tuple[int | None, int | None] | None, notes: list[str]
 ) -> tuple[int, int]:
-    """Return the requested offsets, limited to partition `name`'s `[start_offset, end_offset)`; add a note about missing
-    offsets.
+    """Return the requested offsets, clipped to `[start_offset, end_offset)` of partition `name`. For requested offsets outside
+    that range, add a sentence to `notes`.
     """
     first, end = wanted or (None, None)
     if first is not None:
         if first < start_offset:
-            notes.append(f"{name}: offsets [{first}, {start_offset}) are gone, the log starts at {start_offset}")
+            notes.append(f"{name}: offsets [{first}, {start_offset}) no longer exist: the log starts at {start_offset}")
         start_offset = max(start_offset, first)
     if end is not None:
         if end > end_offset:
-            notes.append(f"{name}: offsets [{end_offset}, {end}) are not in the range, which ends at {end_offset}")
+            notes.append(f"{name}: offsets [{end_offset}, {end}) are past the end of the readable range, {end_offset}")
         end_offset = min(end_offset, end)
     return start_offset, max(start_offset, end_offset)
 
 
 def wanted_partitions(existing: Iterable[int], partitions: Iterable[int] | None, offsets: OffsetRanges | None) -> list[int]:
-    """Return the partitions to read, ascending: the named ones, otherwise those in `offsets`, otherwise all.
+    """Return the partitions to read, ascending: `partitions` if given, otherwise those in `offsets`, otherwise all that exist.
 
     A named partition that does not exist is included; opening it fails.
     """
@@ -110,6 +110,6 @@ def wanted_partitions(existing: Iterable[int], partitions: Iterable[int] | None,
         wanted = set(partitions)
         stray = sorted(set(offsets or ()) - wanted)
         if stray:
-            raise InvalidArgumentError(f"offsets are given for partitions that are not read: {stray}")
+            raise InvalidArgumentError(f"offsets are given for partitions that this scan does not read: {stray}")
         return sorted(wanted)
     return sorted(offsets) if offsets is not None else sorted(existing)

@@ -1,8 +1,8 @@
-"""Buffers for reading a log, reused as soon as they have no readers.
+"""Buffers for reading a log, reused as soon as nothing refers to them.
 
-Freed memory is returned to the system. Getting it again means that the system clears each page, which would cost a scan half as
-much as all its other work. So buffers are kept. The reference count shows whether one may be overwritten: memoryviews, kernel
-columns and Arrow buffers, in any library, hold a reference to the object whose memory they show.
+Freed memory is returned to the system, which clears each page before handing it out again. For a scan that clearing would cost
+half as much as all its other work. So buffers are kept. The reference count shows whether a buffer may be overwritten:
+memoryviews, kernel columns and Arrow buffers, in any library, hold a reference to the object whose memory they show.
 
 Only `split_reader` and `stream` use this. Each scan has its own pool, so only one thread uses a pool at a time.
 """
@@ -12,13 +12,13 @@ from __future__ import annotations
 import sys
 
 CHUNK_BYTES = 1024 * 1024
-"""Bytes per read. Chunks that fit the processor's cache are read, checked, parsed and copied there."""
+"""Bytes per read. A chunk of this size stays in the processor's cache while it is read, checked, parsed and copied."""
 
 POOL_BYTES = 32 * 1024 * 1024
 """The pool keeps at most this many bytes. If views hold more, the garbage collector frees the rest."""
 
 POOL_BUFFERS = 32
-"""The pool keeps at most this many buffers, because it is searched one by one."""
+"""The pool keeps at most this many buffers, because `take` searches them one by one."""
 
 SMALL_BYTES = 64 * 1024
 """The unit of buffers that are smaller than half a chunk."""
@@ -37,7 +37,7 @@ class Chunks:
         for i in range(len(self._kept)):
             if len(self._kept[i]) >= size_bytes and self._references(i) == self._idle_references:
                 return memoryview(self._kept[i])[:size_bytes]
-        # A plan by time maps has many runs of one block: for these a whole chunk each would be sixteen times as much memory.
+        # A plan by time maps has many runs of one block. A whole chunk for each would take sixteen times as much memory.
         unit = CHUNK_BYTES if size_bytes > CHUNK_BYTES // 2 else SMALL_BYTES
         buffer = bytearray(-(-size_bytes // unit) * unit)
         if self._kept_bytes + len(buffer) > POOL_BYTES or len(self._kept) >= POOL_BUFFERS:

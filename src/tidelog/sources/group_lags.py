@@ -1,9 +1,9 @@
-"""The lag of all groups, on brokers or in a data folder: tasks, and a summary per group.
+"""Measures the lag of all groups, on brokers or in a data folder, in tasks; summarizes each group.
 
-| source | a task is | rates from |
+| source | a task covers | rates come from |
 |---|---|---|
-| brokers | some groups whose commits are in the same partition of ``__consumer_offsets``, read once for all | the same |
-| a data folder | a partition of ``__consumer_offsets`` | the same |
+| brokers | groups whose commits are in the same partition of ``__consumer_offsets`` | that partition, read once per task |
+| a data folder | all groups in a partition of ``__consumer_offsets`` | that partition, read once per task |
 
 Tasks can run one by one, on threads (`measure_all`), or in a Spark job. Groups in which Tidelog's writers store their positions
 (`groups.positions`) have no lag: they are listed separately, and do not count as faults.
@@ -45,11 +45,11 @@ SUMMARY = (
 )
 
 _WORST = (CatchUp.NEVER, CatchUp.UNKNOWN, CatchUp.IN, CatchUp.AT_END)
-"""A group as a whole, by its worst partition."""
+"""The states of a partition, worst first. A group as a whole has the state of its worst partition."""
 
 
 class LagTask(NamedTuple):
-    """Groups that are measured together, and their source."""
+    """A source, and which of its groups are measured together."""
 
     place: str
     bundle: GroupBundle
@@ -67,7 +67,7 @@ def plan(place: str, wanted: tuple[str, ...] | None, isolation: Isolation, windo
 
 
 def measure(task: LagTask) -> Iterator[GroupLag]:
-    """Yield the lags of a task's groups, except unknown ones. Raises what reading and requests raise."""
+    """Yield the lag of each group of a task, leaving out groups that do not exist. Raises what reading and requests raise."""
     with open_source(task.place) as source:
         yield from source.groups().lags(task.bundle, task.clock, task.isolation, task.window_ms)
 
@@ -79,7 +79,7 @@ def measure_all(tasks: Sequence[LagTask]) -> list[GroupLag]:
 
 
 def missing_of(place: str, wanted: tuple[str, ...] | None, found: Sequence[GroupLag]) -> tuple[MissingOffsets, ...]:
-    """Return missing commits and topic records of a folder that could change the results; for brokers the result is empty."""
+    """Return a folder's missing commits and topic records that could change the results. For brokers the result is empty."""
     commits: Sequence[MissingOffsets] = ()
     if kind_of(place).reads_files:
         with open_source(place) as source:
@@ -88,7 +88,7 @@ def missing_of(place: str, wanted: tuple[str, ...] | None, found: Sequence[Group
 
 
 def check_all_there(found: Sequence[GroupLag], wanted: tuple[str, ...] | None, place: str) -> None:
-    """Raise NotFoundError for a group that was requested by name and does not exist."""
+    """Raise NotFoundError if a group that was requested by name is not among the results `found`."""
     missing = set(wanted or ()) - {one.description.group for one in found}
     if missing:
         with open_source(place) as source:
@@ -96,7 +96,7 @@ def check_all_there(found: Sequence[GroupLag], wanted: tuple[str, ...] | None, p
 
 
 def check_exist(wanted: Sequence[str], place: str) -> None:
-    """Raise NotFoundError for a group that does not exist, before anything is measured."""
+    """Raise NotFoundError if a requested group does not exist. Call this before measuring."""
     if wanted:
         with open_source(place) as source:
             missing = set(wanted) - {one.group for one in source.groups().list()}
@@ -105,22 +105,22 @@ def check_exist(wanted: Sequence[str], place: str) -> None:
 
 
 def no_such_group(group: str, source: Source) -> NotFoundError:
-    """Return the error for a group that a source does not have; it suggests similar names."""
+    """Return the error for a group that a source does not have. The error suggests similar names."""
     near = ""
-    with suppress(TidelogError):  # This request only looks for a hint: its error must not replace the original one.
+    with suppress(TidelogError):  # This request only looks for a hint: its error must not replace the original error.
         near = did_you_mean(group, [one.group for one in source.groups().list()], most=3)
     return NotFoundError(f"there is no group {group!r}{near}", path=source.address)
 
 
 def keeps_positions(found: GroupLag) -> bool:
-    """Whether the group has no lag because one of Tidelog's writers stores its positions there."""
+    """Whether one of Tidelog's writers stores its positions in the group. Such a group has no lag."""
     return not found.description.members and are_positions(
         one.metadata for one in found.partitions if one.committed_offset is not None
     )
 
 
 def summary_rows(found: Sequence[GroupLag]) -> list[tuple[Any, ...]]:
-    """Return a row of `SUMMARY` for each group, the largest lag first, those without a lag last."""
+    """Return a row of `SUMMARY` for each group: the largest lag first, groups without a lag last."""
     return sorted(map(_summary, found), key=lambda row: (-1 if row[5] is None else row[5], row[4] or 0), reverse=True)
 
 
@@ -146,7 +146,9 @@ def _behind(one: PartitionLag) -> tuple[int, int]:
 
 
 def is_fault(found: GroupLag, max_lag_ms: int | None) -> bool:
-    """Whether a group's lag in a partition exceeds the limit, or it has lost offsets there; never without a limit."""
+    """Whether a group's lag exceeds the limit in a partition, or the group has lost offsets in a partition. False if there is no
+    limit.
+    """
     if max_lag_ms is None or keeps_positions(found):
         return False
     return any(one.lost or (one.lag_ms or 0) > max_lag_ms for one in found.partitions)

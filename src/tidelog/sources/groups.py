@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 class GroupBundle(NamedTuple):
-    """Groups that are measured together; None for all groups in a partition of ``__consumer_offsets``."""
+    """Groups that are measured together. `groups` is None for all groups in a partition of ``__consumer_offsets``."""
 
     offsets_partition: int
     groups: tuple[str, ...] | None
 
 
 class Groups(ABC):
-    """The groups of a source. They use its connections and files, and are closed with it."""
+    """The groups of a source. They use the source's connections and files, and are closed with the source."""
 
     @property
     def unknown_configs(self) -> Collection[str]:
-        """Topics whose configuration was needed but unknown, so that Kafka's defaults were used."""
+        """Topics whose configuration was needed but unknown, so Kafka's defaults were used."""
         return ()
 
     def at(self, time_ms: int) -> Groups:
         """Return the groups as they were at a time. Raises InvalidArgumentError if only the present is known."""
-        text = "brokers report only the groups' current offsets: read earlier ones from a folder or a backup"
+        text = "brokers report only the current offsets of groups: to see earlier offsets, read a data folder or a backup"
         raise InvalidArgumentError(text, found=format_time(time_ms))
 
     @abstractmethod
@@ -43,11 +43,11 @@ class Groups(ABC):
 
     @abstractmethod
     def describe(self, group: str, clock: Clock, isolation: Isolation, window_ms: int) -> GroupLag:
-        """Return a group's lag; rates are those of the last `window_ms`."""
+        """Return a group's lag, with rates over the last `window_ms`."""
 
     @abstractmethod
     def committed(self, groups: Iterable[str]) -> Mapping[str, Mapping[TopicPartition, int]]:
-        """Return the offsets that groups have committed; groups without any are left out."""
+        """Return the committed offsets by group and partition. Groups without committed offsets are left out."""
 
     @abstractmethod
     def bundles(self, wanted: tuple[str, ...] | None) -> Sequence[GroupBundle]:
@@ -55,8 +55,10 @@ class Groups(ABC):
 
     @abstractmethod
     def lags(self, bundle: GroupBundle, clock: Clock, isolation: Isolation, window_ms: int) -> Iterator[GroupLag]:
-        """Yield the lags of a bundle's groups, except unknown ones."""
+        """Yield the lag of each group of a bundle, leaving out groups that do not exist."""
 
     def missing_commits(self, groups: Iterable[str] | None = None) -> Sequence[MissingOffsets]:
-        """Return missing records of ``__consumer_offsets`` that may make the results for the given groups (None: all) wrong."""
+        """Return the missing records of ``__consumer_offsets`` that may falsify the results for the given groups (None: all
+        groups).
+        """
         return ()

@@ -4,15 +4,15 @@
 |---|---|---|---|
 | `latency` | LogAppendTime, producer's time known | append time | append time - CreateTime; negative if a clock was ahead |
 | `lateness` | CreateTime | CreateTime | largest CreateTime so far in log order - own CreateTime; 0 if in order |
-| `unknown` | the others | timestamp, null without one | null |
+| `unknown` | all other records | timestamp; null if the record has none | null |
 
 The producer's time of a LogAppendTime record is known in format v2, where the broker overwrites only the largest timestamp and
 one bit of the header, not base and deltas. v1 has room for one time, v0 for none. A compressed v1 wrapper contains the producer's
-times if the broker stored the batch unchanged, and the append time if it had to rewrite it, and nothing says which. So all v1
-records are `unknown`. The append time of a record with CreateTime is unknown.
+times if the broker stored the batch unchanged, and the append time if the broker had to rewrite the batch. Nothing in the batch
+says which, so all v1 records are `unknown`. The append time of a record with CreateTime is unknown.
 
-The result is counts of equal values: (kind, minute, value, records), which give exact percentiles. The same value may be returned
-again later, or by another split; the caller adds the counts. `tidelog.spark.jobs` uses this.
+The result is counts of equal values, (kind, minute, value, records), from which exact percentiles follow. The same value may be
+returned again later, or by a different split; the caller adds the counts. `tidelog.spark.jobs` uses this.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ SCHEMA = pa.schema(
 _COLUMNS = ("offset", "timestamp", "timestamp_type", "create_time")
 _KEYS = ["kind", "minute_ms", "value_ms"]
 _GROUPS = 500_000
-"""When more counts than this are in memory, counts of equal values are combined; if many remain, they are yielded."""
+"""When more counts than this are in memory, counts of equal values are combined. If many counts remain, they are yielded."""
 
 
 def largest_create_time(split: FolderSplit) -> int:
     """Return the largest timestamp of a split's records with CreateTime (epoch ms), -1 if there is none.
 
-    It is read from batch headers, unless the log start is within a batch. `count_delays`, which reads everything, checks the
-    checksums. Raises CorruptDataError, SegmentChangedError.
+    The timestamp comes from batch headers, except for a batch that contains the log start. Checksums are not checked here,
+    because `count_delays` checks them when it reads everything. Raises CorruptDataError, SegmentChangedError.
     """
     largest = NO_TIMESTAMP
     with split.open() as file:

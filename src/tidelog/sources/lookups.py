@@ -1,19 +1,19 @@
-"""Many searches by time in one partition: `reader.time_search.find_offset` for up to millions of times, in one pass.
+"""Answers up to millions of searches by time in one partition in one pass, each as `reader.time_search.find_offset` does.
 
-The answer for a time is the first record, by offset, with that timestamp or a later one. So the answers for ascending times never
-decrease, and one walk through the log finds all of them. An open time has no answer yet:
+The answer for a time is the first record, by offset, with a timestamp at or after it. So the answers for ascending times never
+decrease, and one walk through the log finds all of them. A time is open while it has no answer:
 
 | step | shared by all times |
 |---|---|
-| find the segment | the next one whose largest timestamp reaches the smallest open time |
+| find the segment | the next one whose largest timestamp is at or after the smallest open time |
 | find the position | its time index says where to begin (`reader.segment_time` checks the entry, as for a single search) |
-| walk the batches | once; a batch is decoded only if its largest timestamp reaches an open time |
+| walk the batches | once; a batch is decoded only if its largest timestamp is at or after an open time |
 | match the records | for many batches together: all open times are bisected in the running maximum of timestamps |
 | skip | if the index says that the next open time is at least `JUMP_BYTES` away, the walk restarts there |
 
 In a log from another writer, the largest timestamp in a batch's header may differ from those of its records, and the record with
-the largest timestamp may be below the log start. Then a time that the header promised to answer is still open. That part of the
-log is walked again, batch by batch, so that the answers always equal those of single searches.
+the largest timestamp may be below the log start. Then a time stays open although the header promised an answer. That part of the
+log is walked again, batch by batch, so the answers always equal those of single searches.
 
 Each task of `tidelog.spark.jobs.lookups` calls this for some of a partition's times.
 """
@@ -37,7 +37,7 @@ with imported_from("spark", "numpy"):
     import numpy.typing as npt
 
 NONE = -1
-"""Stands for "no record is at or after that time" in both columns of the answers."""
+"""The value in both columns of the answers if no record is at or after the time."""
 
 JUMP_BYTES = 256 * 1024
 """Walking this much log takes about as long as looking up and checking another position."""
@@ -49,8 +49,8 @@ Int64s = npt.NDArray[np.int64]
 
 
 class FoundOffsets(NamedTuple):
-    """Answers in the order of the questions: offsets and the records' timestamps (ms). Both are -1 if no record is at or after
-    the time.
+    """The answers, in the order of the given times: offsets and the records' timestamps (ms). Both are -1 if no record is at or
+    after the time.
     """
 
     offsets: Int64s
@@ -60,8 +60,8 @@ class FoundOffsets(NamedTuple):
 def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
     """Return what `tidelog.find_offset` returns for each of `timestamps` (epoch ms, in any order, repeated or not).
 
-    Like `tidelog.find_offset`, it warns with an `IncompleteLogWarning` of each missing range of offsets that could change an
-    answer. Raises as `search_offsets`.
+    Issues an `IncompleteLogWarning` for each missing range of offsets that could change an answer, as `tidelog.find_offset` does.
+    Raises the errors of `search_offsets`.
     """
     found = search_offsets(log, timestamps)
     if found.offsets.size:
@@ -71,7 +71,7 @@ def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
 
 
 def search_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
-    """Return the answers of `find_offsets`, without warnings about missing records, which callers report in their own way.
+    """Return the answers of `find_offsets` without its warnings about missing records. Callers report these themselves.
 
     Raises InvalidArgumentError for a negative time, UnsupportedForMessageFormatError in a v0 topic, and what reading the log
     raises (CorruptDataError, SegmentChangedError).
@@ -81,7 +81,7 @@ def search_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
         raise InvalidArgumentError("a time to look up is before 1970", found=int(times[0]), expected="epoch milliseconds")
     if times.size and log.message_format == 0:
         raise UnsupportedForMessageFormatError(
-            "message format v0 has no timestamps: no time can be looked up", path=log.directory
+            "message format v0 has no timestamps, so records cannot be found by time", path=log.directory
         )
     log.check_names()
     search = _Search(times, log.log_start_offset)
@@ -95,7 +95,7 @@ def search_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
 
 
 class _Search:
-    """The state of a search: times in ascending order without duplicates. The first `answered` of them have answers."""
+    """The state of a search. The times are ascending, without duplicates; the first `answered` times have answers."""
 
     def __init__(self, times: Int64s, log_start_offset: int) -> None:
         self.times = times
@@ -110,7 +110,7 @@ class _Search:
         return self.answered == self.times.size
 
     def go_through(self, segment: Segment) -> None:
-        """Answer every time that a record of the segment reaches first."""
+        """Answer every open time for which the segment has a record at or after it."""
         walked_to, careful_to = 0, 0
         while not self.is_done:
             time = self.ordered[self.answered]
@@ -120,7 +120,7 @@ class _Search:
             position = segment_time.start_position(segment, time)
             if self.start_offset > segment.base_offset:
                 position = max(position, segment.floor_position(self.start_offset))
-            # No record before `walked_to` reaches an open time, so do not start earlier, even if the index says so.
+            # No record before `walked_to` is at or after an open time, so do not start earlier, even if the index says so.
             position = max(position, walked_to)
             walk = _Walk(self, segment, position, careful_to)
             walk.run()
@@ -140,8 +140,8 @@ class _Walk:
         self.walked_to = position
         self.is_at_end = False
         self.failed_at: int | None = None
-        """The position of the batches that answered fewer times than their largest timestamps promised; None if there are
-        none.
+        """The position of the first batches that answered fewer times than their largest timestamps promised; None if no batches
+        did.
         """
         self._search = search
         self._segment = segment
@@ -203,8 +203,8 @@ class _Walk:
         self._group_position = self.walked_to
 
     def _is_far(self, promised: int) -> bool:
-        """Whether the indexes, which are not checked here, place the next open time far ahead of the walk. Called every
-        so many bytes.
+        """Whether the indexes place the next open time far ahead of the walk. The entries are not checked against the log here.
+        The indexes are consulted only once per `JUMP_BYTES` of the walk.
         """
         if self.walked_to < self._peek_at or promised == self._search.answered:
             return False

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from tidelog.model import TopicPartition
 
 MIN_SPLIT_OFFSETS = 1_000
-"""The smallest number of offsets in a piece. Smaller pieces cost too much: the batches at each cut are fetched and opened twice.
+"""The smallest number of offsets in a piece. Smaller pieces cost too much, because the batches at each cut are fetched and
+decompressed twice.
 """
 
 
@@ -32,7 +33,8 @@ def cut_offsets(
     """Cut offset ranges into pieces of about `split_bytes`, or smaller so that there are about `min_splits` pieces; yield them in
     order.
 
-    `bytes_each` is the approximate number of bytes per offset in each partition. If it is unknown or less than one, one is used.
+    `bytes_each` has the approximate number of bytes per offset for each partition. A number that is missing or below one counts
+    as one.
     """
     total = sum(end - start for start, end in ranges.values())
     for key, (start, end) in ranges.items():

@@ -1,4 +1,5 @@
-"""A source whose splits are ranges of offsets: it is searched for the beginning of a time range, and read from there to the end.
+"""A source whose splits are ranges of offsets. For a time range, the source looks up the first offset and reads from there to the
+end.
 
 A subclass defines only `split`, besides `topics`, `partitions`, `ends` and `find`, which every source defines.
 """
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from tidelog.sources.split import Split
 
 WALK_BYTES = 64 * 1024 * 1024
-"""The most bytes that are read in a partition to find the first record after an offset that reaches a time."""
+"""The most bytes that are read in a partition to find the first record that is after an offset and at or after a time."""
 
 
 class OffsetSource(Source):
-    """A source whose records are found by offset."""
+    """A source that reads records by offset."""
 
     @abstractmethod
     def split(self, piece: OffsetPiece, time: TimeRange, isolation: Isolation) -> Split:
@@ -98,8 +99,8 @@ class OffsetSource(Source):
 
 
 def _walk(split: Split, time_ms: int, reading: ReaderResources) -> tuple[int, bool]:
-    """Return the first offset of a split whose timestamp reaches a time, or the split's end; and False if the walk stopped
-    early.
+    """Return the offset of the first record of a split that is at or after a time, or the split's end if there is none. Also
+    return whether the walk got that far: False if it stopped after `WALK_BYTES`.
     """
     report = ScanReport()
     position, end = split.start_offset, split.end_offset

@@ -3,7 +3,7 @@
 A kind is a row of `KINDS` and a module with its class (`source.Source`), which is imported when such a source is opened. The
 first row that accepts an address is used. The last row, folders, accepts all addresses.
 
-The table's columns are the facts that are needed before a source is opened. The source itself has all other facts.
+The table's columns are the facts that are needed before a source is opened. The source itself knows all other facts.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from tidelog.sources.source import Source
 
 Address: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | LogDir"
-"""An address of topics: text, a path, several folders, or an open folder."""
+"""Where topics are read from: an address as text, a path, several folders, or an open folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A row of the table."""
+    """A kind of source, which is a row of `KINDS`."""
 
     name: str
-    """The name in messages."""
+    """The kind's name in messages."""
     claims: Callable[[Address], bool]
     opened_by: str
     """`module:class`, called with the address, and with `skip_damaged` if it reads files."""
@@ -49,7 +49,7 @@ class Kind:
     is_cluster: bool = False
     """Whether the source is a cluster's brokers, which accept records and coordinate groups."""
     settled: Callable[[str], str] = lambda address: address
-    """Makes an address valid in a process with another working folder."""
+    """Makes an address valid in a process with a different working directory."""
 
 
 def _absolute(path: str) -> str:
@@ -96,7 +96,7 @@ POINT = Kind(
 )
 
 KINDS: list[Kind] = [BROKERS, TIERED, POINT, OBJECTS, FOLDERS, FOLDER]
-"""Every kind of source. Add a new kind before the folders, which accept any address."""
+"""Every kind of source. Add a new kind before `FOLDER`, which accepts any address."""
 
 
 def kind_of(address: Address) -> Kind:
@@ -110,9 +110,11 @@ def kind_of(address: Address) -> Kind:
 
 
 def open_source(address: Address, *, skip_damaged: bool = False, timeout_ms: int | None = None) -> Source:
-    """Open an address. `skip_damaged`: reads skip damaged batches. `timeout_ms`: how long brokers may take for a call.
+    """Open the source at an address. With `skip_damaged`, reads skip damaged batches. `timeout_ms` is the time limit of each call
+    to brokers.
 
-    Raises InvalidArgumentError if segment files are not accessible, DataDirNotFoundError, BrokerUnreachableError.
+    Raises InvalidArgumentError if `skip_damaged` is set and the source gives no access to segment files, DataDirNotFoundError,
+    BrokerUnreachableError.
     """
     kind = kind_of(address)
     module, _, name = kind.opened_by.partition(":")
@@ -128,12 +130,12 @@ def open_source(address: Address, *, skip_damaged: bool = False, timeout_ms: int
 
 
 def takes_options(address: Address) -> bool:
-    """Return whether an address, one of several in a text, or a tier, is in object storage."""
+    """Return whether an address, or a part of it (one of several folders, or a tier), is in object storage."""
     return in_storage(address) is not None
 
 
 def in_storage(address: Address) -> str | None:
-    """Return what of an address is in object storage; None if nothing is."""
+    """Return the part of an address that is in object storage, or None if no part is."""
     if is_tiered(address):
         return parse_tiered(address).in_storage()
     if is_point(address):
@@ -142,8 +144,8 @@ def in_storage(address: Address) -> str | None:
 
 
 def configured(address: Address, config: Mapping[str, object] | None) -> Address:
-    """Return an address that carries Kafka's client properties, or object storage's options; without any, the address itself.
-    Raises InvalidArgumentError for a local folder.
+    """Return an address that carries `config`: Kafka's client properties, or options of object storage. Without `config`, return
+    the address itself. Raises InvalidArgumentError for a local folder.
     """
     if not config:
         return address
@@ -154,7 +156,7 @@ def configured(address: Address, config: Mapping[str, object] | None) -> Address
         assert isinstance(address, str | os.PathLike)
         return with_options(address, config, in_storage(address))
     if not isinstance(address, str) or not kind.is_cluster:
-        raise InvalidArgumentError("config is for brokers and object storage", found=f"{kind.name}: {address}")
+        raise InvalidArgumentError("config applies only to brokers and object storage", found=f"{kind.name}: {address}")
     return with_config(address, config)
 
 
@@ -167,18 +169,21 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
 
 
 def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) -> Address:
-    """Return the address of a data folder, or several, with the remote storage `tier`; without one, the address itself.
+    """Return the address of one or more data folders combined with the remote storage `tier`. Without a tier, return the address
+    itself.
 
-    Raises InvalidArgumentError for brokers, which read remote storage themselves.
+    Raises InvalidArgumentError if the address is a cluster's: brokers read remote storage themselves.
     """
     if tier is None:
         if key_files:
-            raise InvalidArgumentError("a tier's key is given, but no tier", found=", ".join(key_files), expected="tier=ADDRESS")
+            raise InvalidArgumentError("tier keys are given, but no tier", found=", ".join(key_files), expected="tier=ADDRESS")
         return address
     if not isinstance(address, str | os.PathLike | Sequence) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
-        raise InvalidArgumentError("a tier is for data folders", found=f"{kind_of(address).name}: {address}")
+        raise InvalidArgumentError("only a data folder can have a tier", found=f"{kind_of(address).name}: {address}")
     if kind_of(tier) not in (FOLDER, OBJECTS):
-        raise InvalidArgumentError("a tier is a folder, or an address of object storage", found=f"{kind_of(tier).name}: {tier}")
+        raise InvalidArgumentError(
+            "a tier must be a folder or an address of object storage", found=f"{kind_of(tier).name}: {tier}"
+        )
     if isinstance(address, str | os.PathLike):
         folders = os.fspath(address)
     else:
@@ -189,5 +194,5 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
 
 
 def settled(address: str | os.PathLike[str]) -> str:
-    """Return an address that is valid in another process: folders' addresses become absolute."""
+    """Return an address that is valid in another process: relative paths of folders become absolute."""
     return kind_of(address).settled(os.fspath(address))

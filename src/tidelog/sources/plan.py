@@ -1,4 +1,4 @@
-"""The plan of a scan, for any kind of source: the checked request of `tidelog.scan`, and the splits that answer it."""
+"""Plans a scan of any kind of source: checks the request of `tidelog.scan`, and returns the splits to read."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def plan(
     clock: Clock | None = None,
     skip_damaged: bool = False,
 ) -> ScanPlan[Split]:
-    """Plan a scan of one topic; the arguments are those of `tidelog.scan`.
+    """Return the plan of a scan of one topic. The arguments are those of `tidelog.scan`.
 
-    A split has about `split_bytes`, if that is given; in a folder it covers at most one segment. If there would be fewer than
-    `min_splits` splits, they are made smaller; a split is never smaller than a batch. With `skip_damaged` everything to be read
-    is checked here, and the splits leave out damaged batches.
+    A split has about `split_bytes`, if given. In a folder, a split covers at most one segment. If there would be fewer than
+    `min_splits` splits, smaller splits are made, but none smaller than a batch. With `skip_damaged`, this function checks
+    everything that is to be read, and the splits leave out damaged batches.
 
     Raises:
         InvalidArgumentError: an argument is invalid, or not supported by the source.
-        NotFoundError: no such folder, topic or partition.
+        NotFoundError: the folder, the topic or a partition does not exist.
         CorruptDataError, SegmentChangedError, StorageError: an error from opening the log.
         BrokerUnreachableError, BrokerError, ProtocolError: an error of brokers.
     """
@@ -87,9 +87,7 @@ def scan_request(
     min_splits: int | None = None,
     clock: Clock | None = None,
 ) -> ScanRequest:
-    """Return the request, with relative times resolved. Raises InvalidArgumentError for arguments that are invalid for any
-    source.
-    """
+    """Return the request, with relative times resolved. Raises InvalidArgumentError for arguments that no source accepts."""
     check_choice("isolation", isolation, (READ_UNCOMMITTED, READ_COMMITTED))
     check_choice("until", until, (LOG_END, HIGH_WATERMARK))
     check_positive("split_bytes", split_bytes)

@@ -1,4 +1,4 @@
-"""Resources that are kept from one split to the next: buffers, connections, files opened early."""
+"""Resources that a reader keeps from one split to the next: buffers, connections, and files that were opened early."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LocatedBatch = tuple[BatchHeader, memoryview, int]
 """A batch's header, a buffer that contains it whole, and its start in the buffer."""
 
 BATCH_ROWS = 16_384
-"""The default number of rows of an Arrow batch: what fits the processor's cache while it is made."""
+"""The default number of rows of an Arrow batch. A batch of this size fits the processor's cache while it is being made."""
 
 
 class ReaderResources:
-    """Shared resources for reading splits: buffers and connections. For one thread at a time.
+    """Shared resources for reading splits: buffers and connections. Not thread-safe.
 
-    `connections` are kept by key. A caller that reads for long may pass the same ones to many readings, and closes them itself;
-    otherwise they are closed with the reading.
+    `connections` are kept by key. A caller that reads repeatedly may pass the same `connections` to many readings, and then
+    closes them itself. Otherwise they are closed with the reading.
     """
 
     def __init__(self, connections: MutableMapping[Hashable, Closable] | None = None) -> None:
@@ -45,17 +45,17 @@ class ReaderResources:
         self.close()
 
     def connection(self, key: Hashable, connect: Callable[[], C]) -> C:
-        """Return the connection with a key; `connect` makes it when it is first needed."""
+        """Return the connection with a key. If there is none yet, `connect` opens it."""
         if key not in self._connections:
             self._connections[key] = connect()
         return cast("C", self._connections[key])
 
     def pin(self, key: Hashable, file: Closable) -> None:
-        """Keep an opened file until it is taken."""
+        """Keep an open file until a caller takes it with `pinned`."""
         self._pinned[key] = file
 
     def pinned(self, key: Hashable, kind: type[C]) -> C | None:
-        """Return the file with a key, None without one. The caller closes it."""
+        """Return the pinned file with a key, or None if there is none. The caller closes the file."""
         file = self._pinned.pop(key, None)
         assert file is None or isinstance(file, kind)
         return file
@@ -66,7 +66,7 @@ class ReaderResources:
             self._pinned.popitem()[1].close()
 
     def close(self) -> None:
-        """Close everything that belongs to this reading. Idempotent."""
+        """Close the pinned files, and the connections unless the caller passed them in. Idempotent."""
         self.unpin()
         if self._owns_connections:
             while self._connections:

@@ -1,6 +1,7 @@
 """A scan's request to a source, and the resulting plan.
 
-`ScanRequest` has the topic, times, offsets and end, checked by `plan.scan_request`; `ScanPlan` has the splits that answer it.
+`ScanRequest` has the topic, times, offsets and end, checked by `plan.scan_request`. `ScanPlan` has the splits that cover the
+requested records.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ScanRequest:
     split_bytes: int | None = None
     """The approximate size of a split."""
     min_splits: int | None = None
-    """If there would be fewer splits, they are made smaller where possible."""
+    """If there would be fewer splits than this, smaller splits are made if possible."""
 
     def offsets_of(self, partition: int) -> tuple[int | None, int | None]:
         """Return the requested first offset and end of a partition; None for no bound."""
@@ -46,7 +47,7 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRange:
-    """A plan's part for one partition: offsets `[start_offset, end_offset)`, and the log's bounds."""
+    """The part of a plan for one partition: the offsets to read, `[start_offset, end_offset)`, and the log's bounds."""
 
     partition: int
     start_offset: int
@@ -60,7 +61,7 @@ class PartitionRange:
     """The high watermark in the folder's checkpoint."""
     segments: int = 0
     segments_read: int = 0
-    """The numbers of all segments and of those to be read; both are 0 if files are not accessible."""
+    """The number of segments to be read. Like the number of all segments, it is 0 if files are not accessible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +81,11 @@ class ScanPlan(Generic[S_co]):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the log to be read; an estimate for brokers."""
+        """The number of log bytes to be read; for brokers an estimate."""
         return sum(split.size_bytes for split in self.splits)
 
     def by_partition(self) -> Mapping[int, tuple[S_co, ...]]:
-        """Return the splits of each partition in the plan, in order."""
+        """Return the splits by partition, each partition's splits in reading order."""
         found: dict[int, list[S_co]] = {one.partition: [] for one in self.partitions}
         for split in self.splits:
             found[split.partition].append(split)

@@ -1,7 +1,7 @@
 """Counts of a scan, updated while it reads.
 
-A scan leaves out some records on purpose, and some of the delivered records need a warning. The report has the numbers; the
-notices describe them in one line each. Reports of several splits are added with `+=`.
+A scan leaves out some records on purpose, and some of the delivered records need a warning. The report counts both kinds of
+records, and each notice describes one of the counts in a line. Reports of several splits are added with `+=`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from tidelog.reader.salvage.salvage import LeftOut
 
 @dataclass(slots=True)
 class ScanReport:
-    """Counters of one scan. They are complete once its reader is exhausted."""
+    """Counters of one scan. They are complete once the scan's reader is exhausted."""
 
     records: int = 0
     """Records delivered."""
     without_timestamp: int = 0
     """Records without a timestamp that were left out because the scan has a time bound. Regions that an index rules out are not
-    opened, so their records are not counted; a segment that begins with such records is always opened. In blocks that a time map
-    rules out they are counted, because the map has their number.
+    read, so records without a timestamp in them are not counted; but a segment that begins with such records is always read. In
+    blocks that a time map rules out, such records are counted, because the map has their number.
     """
     above_high_watermark: int = 0
     """Delivered records at or past the high-watermark checkpoint: on disk, but perhaps not on every replica."""
     aborted_batches: int = 0
     """Batches of aborted transactions that were left out (read_committed)."""
     batches: int = 0
-    """Batches read, including batches that their header ruled out: these are checked but not decompressed."""
+    """Batches read. This includes batches that their header rules out, which are checked but not decompressed."""
     bytes_read: int = 0
     """Bytes read from segment files."""
     blocks_read: int = 0
@@ -40,14 +40,14 @@ class ScanReport:
     """Keys and values that `decode` could not decode; their bytes are in the columns `key_undecoded` and `value_undecoded`."""
 
     missing: tuple[MissingOffsets, ...] = ()
-    """Requested offsets that should be in the folder but are not: the result is incomplete."""
+    """Requested offsets that should be in the folder but are not. If there are any, the result is incomplete."""
 
     left_out: tuple[LeftOut, ...] = ()
     """Damaged batches that were skipped, with `skip_damaged`."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the result is complete as far as is known: no missing records, no skipped damage."""
+        """Whether the result is known to lack no record: none is missing from the folder, and no damage was skipped."""
         return not is_any_lost(self.missing) and not self.left_out
 
     def __iadd__(self, other: ScanReport) -> ScanReport:
@@ -59,9 +59,9 @@ class ScanReport:
         """Return notices about the result, one sentence each; empty if there are none."""
         lines = [str(one) for one in (*self.missing, *self.left_out)]
         if self.without_timestamp:
-            lines.append(f"{_count(self.without_timestamp)} without timestamp left out: a time bound cannot place them")
+            lines.append(f"{_count(self.without_timestamp)} without a timestamp left out, because the scan has a time bound")
         if self.above_high_watermark:
-            lines.append(f"{_count(self.above_high_watermark)} at or past the high-watermark checkpoint delivered")
+            lines.append(f"delivered {_count(self.above_high_watermark)} at or past the high-watermark checkpoint")
         return lines
 
 

@@ -61,7 +61,7 @@ VIEW_COLUMNS = frozenset({"key", "value"})
 def resolve_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
     """Return the columns in the requested order, or the default ones.
 
-    Raises InvalidArgumentError for no names, an unknown one, or a duplicate.
+    Raises InvalidArgumentError if the list is empty or has an unknown name or a duplicate.
     """
     if columns is None:
         return DEFAULT_COLUMNS
@@ -69,17 +69,17 @@ def resolve_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
         raise InvalidArgumentError("columns must be a list of names", found=repr(columns), expected=f"e.g. [{columns!r}]")
     names = tuple(columns)
     if not names:
-        raise InvalidArgumentError("no columns", expected="at least one name")
+        raise InvalidArgumentError("the list of columns is empty", expected="at least one name")
     for name in names:
         if name not in _FIELDS:
             raise InvalidArgumentError("unknown column", found=repr(name), expected=f"one of {', '.join(ALL_COLUMNS)}")
         if names.count(name) > 1:
-            raise InvalidArgumentError("column named twice", found=repr(name))
+            raise InvalidArgumentError("a column is listed twice", found=repr(name))
     return names
 
 
 def scan_schema(columns: Iterable[str] | None = None, *, views: bool = False) -> pa.Schema:
-    """Return the Arrow schema of a scan of these columns (all but `create_time` when not given)."""
+    """Return the Arrow schema of a scan of these columns (None: all but `create_time`)."""
     fields = []
     for name in resolve_columns(columns):
         field = _FIELDS[name]

@@ -1,4 +1,4 @@
-"""The protocol of every kind of source: a folder, brokers, and future ones.
+"""The interface of every kind of source: folders, brokers, and future kinds.
 
 | method | a folder | brokers | default |
 |---|---|---|---|
@@ -7,11 +7,11 @@
 | find | `reader.time_search` | ListOffsets, the brokers' own search | |
 | plan, splits, reach | segments and time maps | as in `OffsetSource` | ranges of offsets, cut evenly |
 | groups | `__consumer_offsets` | the coordinators | no groups |
-| missing | by checkpoints and file names | | empty: no gap is known |
+| missing_partitions, missing_in, missing_after | checkpoints and file names | | empty: no gap is known |
 
-A new kind is a module with a class that implements the first three and defines a split (`offset_source.OffsetSource`) or its
-plan, and a row in the table of `opening`. Features of only some kinds are checked by attribute, never by kind: `log_dir` (segment
-files), `cluster` (connections to brokers).
+A new kind is a row in the table of `opening` and a module with a class. The class implements the first three rows, and either the
+splits (as a subclass of `offset_source.OffsetSource`) or the plan. Callers check features of only some kinds by attribute, never
+by kind: `log_dir` (segment files), `cluster` (connections to brokers).
 
 Importing this loads neither Arrow nor the network client, so that `tidelog find` starts fast.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""How many times a plan is attempted before giving up on a folder whose files vanish too quickly."""
+"""How many times planning is attempted before giving up on a folder whose files keep vanishing."""
 
 
 class Ends(NamedTuple):
@@ -53,12 +53,12 @@ class Ends(NamedTuple):
     end_offset: int
     """The end of the readable part."""
     log_end_offset: int
-    """The end of the records, if the source knows it."""
+    """The end of all records in the log, if the source knows it."""
 
 
 class Bounds(NamedTuple):
-    """A partition's bounds at the time of the request: `[log_start_offset, end_offset)`. Read the requested records from
-    `start_offset` on.
+    """A partition's bounds at the time of the request: `[log_start_offset, end_offset)`. The requested records begin at
+    `start_offset`.
     """
 
     log_start_offset: int
@@ -69,21 +69,23 @@ class Bounds(NamedTuple):
 class Source(ABC):
     """A folder or brokers: topics, ends, searches by time, plans, splits, groups. `open_source` opens it; the caller closes it.
 
-    A method for many partitions makes one request if the source supports it. All methods raise what reading and requests raise:
-    CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.
+    A method for many partitions makes a single request if the source supports that. All methods raise what reading and requests
+    raise: CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.
     """
 
     log_dir: LogDir | None = None
-    """The segment files, if the source has any: its searches can be explained, and records after the checkpoint can be read."""
+    """The segment files, if the source has any. With them, searches can be explained, and records after the checkpoint can be
+    read.
+    """
     cluster: Cluster | None = None
-    """The brokers, if the source is brokers: they have coordinators, and accept records."""
+    """The brokers, if the source is a cluster. They have coordinators, and accept records."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         """The source's name in messages; another process can open the source by this name."""
         self.reading = ReaderResources()
-        """Resources for reading this source's splits. They share the source's connections: closing either one closes the
-        connections.
+        """Resources for reading this source's splits. They share the source's connections: closing either the source or the
+        resources closes the connections.
         """
 
     def __enter__(self) -> Source:
@@ -106,25 +108,25 @@ class Source(ABC):
     def ends(
         self, keys: Collection[TopicPartition], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
     ) -> dict[TopicPartition, Ends]:
-        """Return where partitions begin and end. Deleted ones are left out.
+        """Return where partitions begin and end. Deleted partitions are left out.
 
-        `until` as in a scan: `log_end` is the end of all records, `high_watermark` that of replicated and, with read_committed,
-        decided records. Brokers return nothing beyond the latter.
+        `until` is as in a scan: `log_end` means the end of all records; `high_watermark` means the end of replicated records and,
+        with read_committed, the last stable offset. Brokers always use the latter.
         """
 
     @abstractmethod
     def find(
         self, targets: Mapping[TopicPartition, int], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
     ) -> dict[TopicPartition, FoundOffset | None]:
-        """Return, for each partition, the first offset at or after its time (ms, or a special timestamp of ListOffsets); None if
-        there is none.
+        """Return for each partition the offset of the first record at or after the partition's time, or None if there is no such
+        record. A time is in ms, or one of the special timestamps of ListOffsets.
 
         Raises UnsupportedForMessageFormatError if records have no timestamps, UnknownTopicOrPartitionError.
         """
 
     @abstractmethod
     def plan(self, request: ScanRequest) -> ScanPlan[Split]:
-        """Return what must be read for a scan, in splits.
+        """Return the plan of a scan: the splits that must be read.
 
         Raises InvalidArgumentError for requests that the source does not support, UnknownTopicOrPartitionError.
         """
@@ -149,26 +151,26 @@ class Source(ABC):
     def reach(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], time_ms: int, isolation: Isolation
     ) -> tuple[dict[TopicPartition, int], bool]:
-        """Return, for each range, the first offset whose timestamp reaches a time, or the range's end; and False if the
-        search stopped early.
+        """Return for each range the offset of the first record at or after a time, or the range's end if there is none. Also
+        return whether the search got that far everywhere: False if it stopped early.
         """
 
     # --- Defaults
 
     def sizes(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the sizes in bytes of the partitions whose size is known."""
+        """Return the size in bytes of each partition whose size is known."""
         return {}
 
     def bytes_each(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
-        """Return the approximate number of bytes per offset of the partitions for which it is known."""
+        """Return the approximate number of bytes per offset of each partition for which the number is known."""
         sizes, ends = self.sizes(keys), self.ends(keys)
         return {key: sizes.get(key, 0) / max(1, one.log_end_offset - one.log_start_offset) for key, one in ends.items()}
 
     def bounds(
         self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation, until: str = HIGH_WATERMARK
     ) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the offsets to read for all records with `start_ms <= timestamp`; `start_ms` None means all
-        records. Records that arrive meanwhile are not included.
+        """Return the bounds of the offsets to read for all records with `start_ms <= timestamp` (None: all records). Records that
+        arrive during the call are not included.
         """
         ends = self.ends(keys, isolation, until)
         if start_ms is None:
@@ -178,40 +180,40 @@ class Source(ABC):
             try:
                 first = self.find({key: start_ms}, isolation, until)[key]
             except UnsupportedForMessageFormatError:
-                start = one.log_start_offset  # Older records may have timestamps even if the last ones do not.
+                start = one.log_start_offset  # Older records may have timestamps even if the newest records have none.
             else:
                 start = one.end_offset if first is None else min(max(first.offset, one.log_start_offset), one.end_offset)
             found[key] = Bounds(one.log_start_offset, start, one.end_offset)
         return found
 
     def planned(self, make: Callable[[], T]) -> T:
-        """Return the plan that `make` makes; call it again if files vanish meanwhile."""
+        """Return the plan that `make` returns. If files vanish during the call, call `make` again, up to `ATTEMPTS` times."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return make()
             except SegmentChangedError:
-                # Compacted or deleted meanwhile.
+                # Compacted or deleted in the meantime.
                 if attempt == ATTEMPTS or not self.renew():
                     raise
         raise AssertionError("unreachable")
 
     def refresh(self) -> None:
-        """Update to the log's current state. Without this call, a source may use what it has read before."""
+        """Update to the log's current state. Without this call, a source may reuse what it has read before."""
         return
 
     def renew(self) -> bool:
         """Update to the log's current state after a file changed. Returns False if records may have vanished from object storage,
-        where nothing removes them in the course of things.
+        where no regular process removes records.
         """
         self.refresh()
         return True
 
     def groups(self) -> Groups:
-        """Return the consumer groups stored here. Raises InvalidArgumentError if there are none."""
-        raise InvalidArgumentError("this source has no consumer groups", path=self.address)
+        """Return the consumer groups in this source. Raises InvalidArgumentError if this kind of source has no groups."""
+        raise InvalidArgumentError("this kind of source has no consumer groups", path=self.address)
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
-        """Return the ids of topics, if known, which distinguish a topic from a later one of the same name."""
+        """Return the topic ids that are known, by topic. The id distinguishes a topic from a later topic of the same name."""
         return {}
 
     def cluster_id(self) -> str | None:
@@ -223,7 +225,7 @@ class Source(ABC):
         return []
 
     def missing_in(self, ranges: Mapping[TopicPartition, tuple[int, int | None]]) -> list[MissingOffsets]:
-        """Return the missing records in these ranges of offsets; an end of None means anywhere from the start on."""
+        """Return the missing records in these ranges of offsets. An end of None means no upper bound."""
         return []
 
     def missing_after(self, keys: Iterable[TopicPartition]) -> list[MissingOffsets]:

@@ -1,7 +1,7 @@
 """A split: a piece of one partition that is planned now and read later, perhaps by another process on another machine.
 
-Each kind of source has its own class of splits, which reads the piece's batches (`batches`). The rest is common: `read` makes
-Arrow batches of them. A split is small and can be pickled.
+Each kind of source has its own class of splits, whose `batches` reads the piece's batches. `read` is common to all kinds: it
+converts these batches to Arrow batches. A split is small and can be pickled.
 
 Importing this loads nothing heavy: `read` imports Arrow.
 """
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 AHEAD_BYTES = 24 * 1024 * 1024
 AHEAD_SPLITS = 64
-"""How far ahead of the current split reads are announced: at least one split, up to this many bytes and this many splits."""
+"""How many splits ahead of the current split are announced at most. At least one is announced, and no more than `AHEAD_BYTES` in
+total.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +36,18 @@ class Split(ABC):
     topic: str
     partition: int
     start_offset: int
-    """Records below it are left out: it may be within a batch."""
+    """Records below this offset are left out. The offset may be within a batch."""
     end_offset: int
-    """Records at or above it are left out."""
+    """Records at or above this offset are left out."""
     time: TimeRange
     size_bytes: int
-    """Bytes of the log to be read; an estimate if unknown."""
+    """The number of log bytes to be read; an estimate if the exact number is unknown."""
     high_watermark: int | None = None
-    """Records at or above it are counted, because perhaps not every replica has them. None if unknown."""
+    """Records at or above this offset are counted, because possibly not every replica has them. None if unknown."""
 
     @property
     def place(self) -> str:
-        """The place of the records, for messages: a file, or something equally specific."""
+        """Where the records are, for messages: a file, or something equally specific."""
         return str(self)
 
     @property
@@ -84,14 +86,17 @@ class Split(ABC):
         return read_split(self, columns, batch_rows=batch_rows, views=views, report=report, reading=reading)
 
     def without_transactions(self, producers: Mapping[int, int]) -> Split:
-        """Return a split that also leaves out the batches of some producers' transactions, from each one's first offset on.
+        """Return a split that also leaves out transactional batches of these producers. `producers` maps a producer id to the
+        offset from which its batches are left out.
 
-        Raises UnsupportedForMessageFormatError for a source that cannot.
+        Raises UnsupportedForMessageFormatError if the kind of source does not support this.
         """
-        raise UnsupportedForMessageFormatError("only folders can be read without resolving transactions", path=self.place)
+        raise UnsupportedForMessageFormatError(
+            "only data folders can be read with some producers' transactions left out", path=self.place
+        )
 
     def announce(self, reading: ReaderResources) -> int:
-        """Be told that the split is read soon. Return how many bytes are then fetched ahead; 0 if that is of no use."""
+        """Prepare for the split being read soon. Return how many bytes this fetches ahead; 0 if fetching ahead is of no use."""
         return 0
 
     def pin(self, reading: ReaderResources) -> None:
@@ -99,12 +104,14 @@ class Split(ABC):
         return
 
     def after_loss(self, reached: int, reading: ReaderResources) -> Split | None:
-        """Return a split of what remains at or after `reached` when records were deleted; None if nothing remains."""
+        """Return a split of the records that remain at or after `reached` after records were deleted; None if nothing remains."""
         return None
 
 
 def announced(splits: Sequence[Split], reading: ReaderResources) -> Iterator[Split]:
-    """Yield the splits. The next ones are announced while one is read, so that their first bytes are there in time."""
+    """Yield the splits. While a split is being read, the splits after it are announced, so that their first bytes are fetched in
+    time.
+    """
     told, sizes = 0, deque[int]()
     for number, split in enumerate(splits):
         told = max(told, number)

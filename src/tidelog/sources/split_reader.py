@@ -1,16 +1,16 @@
-"""From a split to Arrow batches.
+"""Reads a split as Arrow batches.
 
-A split is read in chunks. The column kernel checks the batches' checksums, rules them out by their headers if possible,
-decompresses them, and keeps the rows within the bounds. When there are enough rows or bytes, they become an Arrow batch. So
-memory is about one Arrow batch and one chunk, whatever the size of the log.
+A split is read in chunks. The column kernel checks each batch's checksum and rules the batch out by its header if possible. It
+decompresses the other batches and keeps the rows within the bounds. Once there are enough rows or bytes, they become an Arrow
+batch. So memory use is about one Arrow batch and one chunk, independent of the size of the log.
 
 | a Kafka batch is | because |
 |---|---|
 | always checked first | a flipped bit in its largest timestamp would otherwise hide records |
-| never part of an aborted transaction | the split leaves such batches out |
+| never part of an aborted transaction | the split has already left such batches out |
 | left out if it has control records | they are not data |
 
-The batches come from the split (`Split.batches`); there is no code for particular kinds here.
+The batches come from the split (`Split.batches`). This module has no code for particular kinds of sources.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 
 class BatchesToRead(Protocol):
-    """The parts of a split that its reader uses: topic and partition, the bounds of the records, and how to read the batches.
+    """The parts of a split that its reader uses: topic and partition, the bounds of the records, and the method that reads the
+    batches.
 
-    `Split` documents each of these.
+    See `Split` for each member.
     """
 
     @property
@@ -65,7 +66,7 @@ def read_split(
     report: ScanReport | None = None,
     reading: ReaderResources | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a split as Arrow batches; `Split.read` documents which, and the errors."""
+    """Yield the records of a split as Arrow batches. `Split.read` documents the batches and the errors."""
     names = resolve_columns(columns)
     check_positive("batch_rows", batch_rows)
     report = ScanReport() if report is None else report
@@ -84,7 +85,7 @@ def _read_alone(
 def read_rows(
     split: BatchesToRead, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: ReaderResources
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a split as read, in Arrow batches of up to `batch_rows` rows, possibly few."""
+    """Yield the records of a split in Arrow batches of up to `batch_rows` rows. Small batches are not combined."""
     columns = Columns(
         split.time.start_ms,
         split.time.end_ms,
@@ -109,7 +110,7 @@ def _collect(
     path: str,
     high_watermark: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a partition's batches in Arrow batches. Rows from `high_watermark` on are counted, if it is given.
+    """Yield the records of a partition's batches in Arrow batches. If `high_watermark` is given, rows at or above it are counted.
 
     If records were deleted, the records before them are yielded first, then the error is raised.
     """
@@ -124,7 +125,7 @@ def _collect(
                 yield from _emit(columns, assembler, batch_rows, report, high_watermark)
                 rows = 0
     except GONE:
-        # Earlier records are complete: a stream that tolerates losses delivers them.
+        # The records before the loss are complete, and a stream that tolerates losses delivers them.
         yield from _emit(columns, assembler, batch_rows, report, high_watermark)
         raise
     yield from _emit(columns, assembler, batch_rows, report, high_watermark)
@@ -140,7 +141,7 @@ def _emit(
     if high_watermark is not None and rows:
         offsets = memoryview(columns.offsets()).cast("q")
         report.above_high_watermark += rows - bisect_left(offsets, high_watermark)
-    # A Kafka batch may have more rows than requested, and decompress to a hundred times its size: make pieces of similar size.
+    # A Kafka batch may have more rows than requested, and decompress to a hundred times its size. So make pieces of similar size.
     pieces = max(-(-rows // batch_rows), min(rows, columns.source_bytes // BATCH_BYTES))
     for piece in range(pieces):
         yield assembler.assemble(columns, rows * piece // pieces, rows * (piece + 1) // pieces)

@@ -1,4 +1,4 @@
-"""A whole scan as one stream of Arrow batches: `tidelog.scan`."""
+"""`tidelog.scan`: a whole scan as one stream of Arrow batches."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from tidelog.times import MAX_TIME_MS, Time, doubtful_unit
 logger = logging.getLogger("tidelog.sources")
 
 PINNED_SPLITS = 256
-"""How many splits have their file opened as soon as they are planned: retention deletes a log's oldest segments, and an open file
-outlives its deletion. The others are opened when they are read, so that a log of many segments needs no descriptor for each.
+"""How many splits have their files opened right after planning. Retention deletes a log's oldest segments, and an open file
+outlives its deletion. The files of all other splits are opened when they are read, so that a log of many segments does not need a
+descriptor for each.
 """
 
 
@@ -62,18 +63,18 @@ def scan(
 ) -> pa.RecordBatchReader:
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
-    Records are in offset order per partition, one partition after the other. Control records are left out, and with a time bound
-    records without a timestamp as well. `scan` reads what is on disk, or below the broker's high watermark, when it is called;
-    it never writes. `docs/scan.md` has the details.
+    Records are in offset order per partition, one partition after the other. Control records are left out; with a time bound,
+    records without a timestamp are left out too. `scan` returns the records that are on disk, or below the broker's high
+    watermark, at the time of the call. It never writes. `docs/scan.md` has the details.
 
     Args:
         source: a Kafka data folder, a `LogDir`, or brokers as `host:port` (several separated by commas).
-        topic: its name.
-        start: inclusive; epoch milliseconds, `datetime`, `date` or a text as `2013-07-10T09:00`, `yesterday 09:00`, `-3d`.
+        topic: the topic's name.
+        start: inclusive; epoch milliseconds, `datetime`, `date` or text such as `2013-07-10T09:00`, `yesterday 09:00`, `-3d`.
             None: no bound.
         end: exclusive; the same, or `+15m`, that long after `start`.
         columns: names, in order (`tidelog.sources.schema`). None: all but `create_time`.
-        partitions: their numbers. None: all.
+        partitions: the numbers of the partitions to read. None: all.
         isolation: `read_uncommitted`, or `read_committed`: no records of aborted or open transactions.
         offsets: `{partition: (first, end)}`, end exclusive, None for no bound.
         until: `log_end`, or `high_watermark`: nothing past the high-watermark checkpoint.
@@ -86,20 +87,20 @@ def scan(
         skip_damaged: skip damaged batches; `report.left_out` and the log say what was left out. For folders only.
         config: Kafka's client properties, for brokers only: `{"security.protocol": "SSL", …}`, as for `connect`.
         tz: the zone of times without one, an IANA name. [default: that of TIDELOG_TZ, else UTC]
-        decode: how to decode keys and values into typed columns: `json` (the values), `{"key": "utf8", "value": "avro"}`, or a
-            `tidelog.decoding.Decodings`, which has a schema registry and schemas too. The columns `key_undecoded` and
+        decode: how to decode keys and values into typed columns: `json` (only values), `{"key": "utf8", "value": "avro"}`, or a
+            `tidelog.decoding.Decodings`, which can also have schemas and a schema registry. The columns `key_undecoded` and
             `value_undecoded` are added; they have the bytes that could not be decoded. Types are those of the schema or, without
-            one, of the first batch, which is read before `scan` returns. `docs/values.md` has the details.
+            a schema, those of the first batch, which is read before `scan` returns. `docs/values.md` has the details.
         where: an SQL expression; only records for which it is true are returned. Its names are `key`, `value`, `headers['name']`,
             `topic`, `partition`, `offset` and `timestamp`: `value->>'$.carrier' = 'UA'`, or with `decode` `value.amount > 3`.
             A record for which it cannot be evaluated does not pass. Needs DuckDB.
-        tier: the remote storage of the folder's tiered topics (KIP-405): a folder, or an address of object storage. The topic is
-            then one log, from its first remote record on. `docs/tiered-storage.md` has the details.
-        tier_keys: the files of RSA private keys, `FILE` or `ID=FILE`, for encrypted segments.
+        tier: the remote storage of the folder's tiered topics (KIP-405): a folder, or an address of object storage. Remote and
+            local records of the topic are then read as one log. `docs/tiered-storage.md` has the details.
+        tier_keys: files with RSA private keys, `FILE` or `ID=FILE`, to decrypt encrypted segments.
 
     Raises:
         InvalidArgumentError: an invalid argument.
-        NotFoundError: no such folder, topic or partition, or no such folder of time maps.
+        NotFoundError: the folder, the topic, a partition, or the folder of time maps does not exist.
         CorruptDataError: damaged files; also while reading.
         SegmentChangedError: a segment vanished or was replaced while reading.
         StorageError: an error of the file system; also while reading.
@@ -154,8 +155,8 @@ def scan(
 
 
 def _plan_and_pin(source: Source, request: ScanRequest, reading: ReaderResources) -> ScanPlan[Split]:
-    """Plan, and open the files of the first splits at once. Raises SegmentChangedError if one is gone, before any row is
-    delivered.
+    """Return the plan, and open the files of its first splits at once. Raises SegmentChangedError, before any row is delivered,
+    if a file is gone.
     """
     reading.unpin()
     scan_plan = source.plan(request)
@@ -182,8 +183,8 @@ def _read(
 def _decoded(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, decoding: TopicDecoding, report: ScanReport, keeps_bytes: bool
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the batches with decoded columns, and with the bytes of keys and values for an expression. Reads the first batch,
-    whose values may determine the types.
+    """Return the schema and the batches with decoded columns. With `keeps_bytes`, they also have the undecoded keys and values,
+    for an SQL expression. The first batch is read at once, because its values may determine the types.
     """
     first = next(batches, None)
     decoding.learn(pa.RecordBatch.from_pylist([], schema=schema) if first is None else first)

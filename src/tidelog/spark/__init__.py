@@ -1,4 +1,4 @@
-"""Kafka logs in Spark, from their files or from brokers: read, streamed, written, and jobs on them.
+"""Reads, streams and writes Kafka logs in Spark, in files or on brokers, and runs jobs on them.
 
     from tidelog.spark import session
 
@@ -12,8 +12,8 @@
         .load()
     )
 
-With your own session, `register(spark)` does what PySpark's discovery does for an installed package, and tells the source the
-number of cores. `docs/spark.md` and `docs/streaming.md` have all options.
+With your own session, `register(spark)` registers the source, as PySpark's discovery does for an installed package, and passes
+the number of cores to the source. `docs/spark.md` and `docs/streaming.md` have all options.
 """
 
 from __future__ import annotations

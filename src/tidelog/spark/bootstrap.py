@@ -1,4 +1,5 @@
-"""Reprocess the last days, then continue live: a cut, the history before it, and the stream from it. No gaps and no duplicates.
+"""Reprocess the last days, then continue live, without gaps or duplicates: a cut, the history before the cut, and the stream from
+the cut.
 
     cut = take_cut("localhost:9092", ["orders"], "-3d")
     cut.save("orders.cut.json")
@@ -8,17 +9,17 @@
 | fixed in the cut | | how |
 |---|---|---|
 | the cut of each partition | its last stable offset | one ListOffsets; for a folder, its files and high-watermark checkpoint |
-| the start of its history | the first offset whose timestamp reaches `start` | ListOffsets by time; for a folder, its files |
+| the start of its history | the offset of the first record at or after `start` | ListOffsets by time; for a folder, its files |
 | `start` | epoch ms: `-3d` means the same three days whenever the history is read | |
 | topics | their ids, if the brokers report them: a recreated topic is an error | |
 
 Every transaction below a last stable offset is complete. The history therefore contains the committed records below the cut, and
 the stream the committed records from the cut on. A transaction that was open at the cut is entirely in the stream if it commits.
-A record that arrives after the cut belongs to the stream, even if its timestamp is early. `since_start=True` leaves out records
-before `start`, so that history and stream together are all committed records with timestamp >= start. Partitions added later are
-read from their start.
+A record that arrives after the cut belongs to the stream, even if its timestamp is before `start`. With `since_start=True`, the
+stream leaves out such records, so that history and stream together are all committed records with timestamp >= start. Partitions
+added after the cut are read from their start.
 
-As everywhere, it is an error if retention deletes records of the history before they are read.
+If retention deletes records of the history before they are read, that is an error, as in every read.
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ class Cut:
     source: str
     """A data folder, or bootstrap servers."""
     start_ms: int | None
-    """The start time of the history, epoch ms; None for all records below the cut."""
+    """The start time of the history in epoch ms; None if the history is all records below the cut."""
     taken_ms: int
     starts: Mapping[TopicPartition, int]
-    """The first offset of the history; the cut itself if the history is empty."""
+    """The first offset of the history in each partition. If the history is empty, it equals the cut."""
     cuts: Mapping[TopicPartition, int]
-    """The end of the history and the first offset of the stream."""
+    """The cut of each partition: the end of the history, exclusive, and the first offset of the stream."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -91,7 +92,7 @@ class Cut:
         write_json(Path(path), VERSION, self._content(), indent=1)
 
     def save_new(self, path: str | os.PathLike[str]) -> bool:
-        """Write the cut to a new file. Return False, and leave the file unchanged, if it exists. Raises StorageError."""
+        """Write the cut to a new file. If the file exists, return False and leave it unchanged. Raises StorageError."""
         return write_new_json(Path(path), VERSION, self._content(), indent=1)
 
     def _content(self) -> dict[str, object]:
@@ -106,8 +107,8 @@ class Cut:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, config: Mapping[str, object] | None = None) -> Cut:
-        """Read a cut. `config` is the client configuration for its brokers, which the file does not contain. Raises
-        NotFoundError, CorruptDataError, StorageError, InvalidArgumentError.
+        """Read a cut from a file. `config` is the client configuration for the cut's brokers, which the file does not contain.
+        Raises NotFoundError, CorruptDataError, StorageError, InvalidArgumentError.
         """
         found = read_json(Path(path), VERSION, _WHAT)
         if found is None:
@@ -123,7 +124,9 @@ class Cut:
     # --- Used ---
 
     def history_options(self, source: str | None = None) -> dict[str, str]:
-        """Return the options of `spark.read.format("tidelog")` that read the history; if `source` is given, from that source."""
+        """Return the options of `spark.read.format("tidelog")` that read the history from the cut's source, or from `source` if
+        given.
+        """
         options = {
             **_place(source or self.source),
             "assign": json.dumps({topic: sorted(numbers) for topic, numbers in _numbers(self.cuts).items()}),
@@ -138,8 +141,8 @@ class Cut:
     def stream_options(self, source: str | None = None, *, since_start: bool = False) -> dict[str, str]:
         """Return the options of `spark.readStream.format("tidelog")` that begin at the cut.
 
-        Requests the current partitions from the source, because some may have been added. Raises UnknownTopicOrPartitionError for
-        missing partitions, InvalidArgumentError for a recreated topic.
+        Requests the current partitions from the source, because partitions may have been added. Raises
+        UnknownTopicOrPartitionError for missing partitions, InvalidArgumentError for a recreated topic.
         """
         now = _partitions_now(source or self.source, self.topics)
         self._check_ids(now)
@@ -148,7 +151,7 @@ class Cut:
             gone = sorted(set(map(int, starts[topic])) - set(numbers))
             if gone:
                 raise UnknownTopicOrPartitionError(
-                    f"partition {gone[0]} of topic {topic} is gone since the cut", path=self.source
+                    f"partition {gone[0]} of topic {topic} has been deleted since the cut", path=self.source
                 )
             for number in numbers:
                 starts[topic].setdefault(str(number), EARLIEST)
@@ -163,10 +166,11 @@ class Cut:
         return options
 
     def history(self, spark: SparkSession, *, source: str | None = None, **options: str) -> DataFrame:
-        """Return the history as a DataFrame: committed records with `start <= timestamp`, below the cut.
+        """Return the history as a DataFrame: committed records below the cut with `start <= timestamp`.
 
-        `options` are further options of the source: columns, includeHeaders, minPartitions, failOnDataLoss... `source` is another
-        source with the same offsets: a broker's data folder, or a copy of it. Raises InvalidArgumentError.
+        `options` are further options of the Spark source, such as columns, includeHeaders, minPartitions or failOnDataLoss.
+        `source` is a different source with the same offsets, such as a broker's data folder or a copy of it. Raises
+        InvalidArgumentError.
         """
         _check_options(options)
         if source is None and kind_of(self.source).is_cluster:
@@ -174,9 +178,9 @@ class Cut:
         return spark.read.format("tidelog").options(**(self.history_options(source) | options)).load()
 
     def stream(self, spark: SparkSession, *, source: str | None = None, since_start: bool = False, **options: str) -> DataFrame:
-        """Return the stream that begins at the cut. A query that has a checkpoint continues from there, as usual.
+        """Return the stream that begins at the cut. A query that has a checkpoint continues from its checkpoint, as usual.
 
-        `since_start` leaves out records that arrive later with timestamps before the history's start. Raises what
+        `since_start` leaves out records that arrive after the cut with timestamps before the history's start. Raises what
         `stream_options` raises.
         """
         _check_options(options)
@@ -188,7 +192,10 @@ class Cut:
             known = self.topic_ids.get(topic, NO_ID)
             if NO_ID not in (known, topic_id) and known != topic_id:
                 raise InvalidArgumentError(
-                    f"topic {topic} was deleted and recreated since the cut", path=self.source, found=topic_id, expected=known
+                    f"topic {topic} has been deleted and recreated since the cut",
+                    path=self.source,
+                    found=topic_id,
+                    expected=known,
                 )
 
 
@@ -200,13 +207,13 @@ def take_cut(
     clock: Clock | None = None,
     config: Mapping[str, object] | None = None,
 ) -> Cut:
-    """Take a cut of topics in a data folder or on brokers, with the start of their history from `start` on.
+    """Take a cut of topics in a data folder or on brokers. The cut includes where their history since `start` begins.
 
     Args:
         source: a data folder, or brokers as comma-separated `host:port`.
-        topics: their names.
-        start: the first time of the history, in any form that `tidelog.times` accepts: epoch ms, `datetime`, a text such as
-            `2013-07-10` or `-3d`. None: all.
+        topics: the topics' names.
+        start: the start time of the history, in any form that `tidelog.times` accepts: epoch ms, `datetime`, or text such as
+            `2013-07-10` or `-3d`. None: all records.
         clock: returns `now`; by default the system clock.
         config: Kafka client properties for the brokers. They are not saved with the cut.
 
@@ -224,7 +231,8 @@ def take_cut(
     with open_source(place) as opened:
         keys = [TopicPartition(name, number) for name in names for number in opened.partitions(name)]
         if start_ms is not None and opened.log_dir is not None:
-            opened.find(dict.fromkeys(keys, start_ms), READ_COMMITTED)  # Raises if a partition's records have no timestamps.
+            # This raises an error if a partition's records have no timestamps.
+            opened.find(dict.fromkeys(keys, start_ms), READ_COMMITTED)
         found = opened.bounds(keys, start_ms, READ_COMMITTED)
         ids = {name: str(topic_id) for name, topic_id in opened.topic_ids(keys).items()} if opened.cluster is not None else {}
     cuts = {key: bounds.end_offset for key, bounds in found.items()}
@@ -236,10 +244,10 @@ def take_cut(
 
 
 def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
-    """Return the partitions and offsets of the history that are missing in the cut's folder, or in `source`. Also included are
-    records that may be missing before the history's start, if it was found by time.
+    """Return the partitions and offsets of the history that are missing from the cut's folder, or from `source`. If the history's
+    start was found by time, records missing before that start are included, because they might be part of the history.
 
-    Records missing after the cut do not matter, unless the end of a log is missing.
+    Records missing after the cut are left out, unless the end of a log is missing.
     """
     with open_source(cut.source if source is None else source) as opened:
         log_dir = opened.log_dir
@@ -253,7 +261,7 @@ def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
 
 
 def _partitions_now(source: str, topics: Iterable[str]) -> dict[str, tuple[str, list[int]]]:
-    """Return each topic's partitions, and its id if the source knows it."""
+    """Return each topic's partitions, and its topic id if the source knows the id."""
     with open_source(source) as opened:
         numbers = {name: opened.partitions(name) for name in topics}
         keys = [TopicPartition(name, number) for name, each in numbers.items() for number in each]
@@ -271,7 +279,7 @@ def _place(source: str) -> dict[str, str]:
 def _check_options(options: Mapping[str, str]) -> None:
     for name in options:
         if name.lower() in _OURS or name.lower().startswith(("starting", "ending")):
-            raise InvalidArgumentError(f"option {name}: the cut sets it")
+            raise InvalidArgumentError(f"option {name} is set by the cut: leave it out")
 
 
 def _numbers(offsets: Mapping[TopicPartition, int]) -> dict[str, list[int]]:
@@ -282,7 +290,7 @@ def _numbers(offsets: Mapping[TopicPartition, int]) -> dict[str, list[int]]:
 
 
 def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets in the form of Spark's Kafka connector: topic → partition → offset."""
+    """Return offsets in the JSON form of Spark's Kafka connector: topic → partition → offset."""
     found: dict[str, dict[str, int]] = {}
     for key in sorted(offsets):
         found.setdefault(key.topic, {})[str(key.partition)] = offsets[key]

@@ -1,16 +1,16 @@
-"""Which partitions and offsets a load reads: the options applied to the existing logs.
+"""Determines which partitions and offsets a load reads, by applying its options to the existing logs.
 
 | option | meaning |
 |---|---|
-| earliest, latest | no bound; latest as the start of a stream is the readable end |
+| earliest, latest | no bound; as the start of a stream, latest is the readable end |
 | an offset inside the log | that offset |
-| an offset outside | OffsetOutOfRangeError, or with `failOnDataLoss=false` the nearest one inside and a notice |
-| a time at the start | the first offset whose timestamp reaches it; if none, NotFoundError or, by strategy, the log end |
-| a time at the end | the first offset whose timestamp reaches it; if there is none, no bound |
+| an offset outside the log | OffsetOutOfRangeError; with `failOnDataLoss=false` the nearest offset inside, and a notice |
+| a time at the start | the first record at or after it; if there is none, NotFoundError or, by strategy, the log end |
+| a time at the end | the first record at or after it; if there is none, no bound |
 | a start after its end | InvalidArgumentError |
 
-Missing records of a folder are also an error, or with `failOnDataLoss=false` a notice. Offsets for times are the source's answers
-(`Source.find`). This runs only on the driver.
+Records missing from a folder are also an error, or a notice with `failOnDataLoss=false`. The source looks up offsets for times
+(`Source.find`). This module runs only on the driver.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ OffsetRange = tuple[int | None, int | None]
 """The first offset, and the offset after the last; None for no bound."""
 
 MOST_NAMED = 5
-"""How many missing ranges an error names."""
+"""The most missing ranges that an error lists."""
 
 _log = logging.getLogger("tidelog.spark")
 
 
 def existing_topics(options: ReadOptions, source: Source) -> dict[str, list[int]]:
-    """Return the current partitions of each topic that may be read.
+    """Return the current partitions of each topic that the options may select.
 
-    Raises BrokerError for a named topic that the user may not describe.
+    Raises BrokerError for a named topic that the user is not authorized to describe.
     """
     if options.pattern is not None:
         return source.topics()
@@ -49,7 +49,7 @@ def existing_topics(options: ReadOptions, source: Source) -> dict[str, list[int]
 def select_partitions(
     options: ReadOptions, source: Source, existing: Mapping[str, list[int]], *, warns: bool = True
 ) -> list[TopicPartition]:
-    """Return the partitions to read, sorted, out of the existing ones (`existing_topics`).
+    """Return the partitions to read, sorted. `existing` comes from `existing_topics`.
 
     Raises UnknownTopicOrPartitionError for a named topic or partition that does not exist. A pattern may match nothing.
     """
@@ -58,7 +58,7 @@ def select_partitions(
         for topic, partition in options.assigned:
             if partition not in existing[topic]:
                 raise UnknownTopicOrPartitionError(
-                    f"no partition {partition} of topic {topic}",
+                    f"topic {topic} has no partition {partition}",
                     path=options.source,
                     expected=f"one of {', '.join(map(str, sorted(existing[topic])))}",
                 )
@@ -75,7 +75,7 @@ def select_partitions(
 
 
 def _found_now(name: str, source: Source) -> list[int]:
-    """Return the partitions of a topic that did not exist when topics were listed. Raises UnknownTopicOrPartitionError,
+    """Return the current partitions of a topic that did not exist when topics were listed. Raises UnknownTopicOrPartitionError,
     BrokerError.
     """
     try:
@@ -93,7 +93,9 @@ def _named(options: ReadOptions) -> list[str]:
 
 
 def missing_partitions(options: ReadOptions, source: Source) -> list[MissingOffsets]:
-    """Return the partitions that a load needs and that are missing from the source. Assigned partitions were checked before."""
+    """Return the partitions that a load needs and that are missing from the source. For `assign` there are none, because
+    `select_partitions` has checked them.
+    """
     if options.assigned is not None:
         return []
     missing = source.missing_partitions()
@@ -105,14 +107,14 @@ def missing_partitions(options: ReadOptions, source: Source) -> list[MissingOffs
 
 
 def report_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> None:
-    """Raise OffsetOutOfRangeError for records missing from a folder; with `failOnDataLoss=false` log it."""
+    """Raise OffsetOutOfRangeError if records are missing from a folder. With `failOnDataLoss=false`, log a warning instead."""
     found = list(missing)
     texts = [str(one) for one in found if one.is_loss]
     if texts and options.fail_on_data_loss:
         more = f"; and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
         raise OffsetOutOfRangeError(
             f"records are missing from the folder: {'; '.join(texts[:MOST_NAMED])}{more} "
-            "(failOnDataLoss=false reads what is left)",
+            "(to read the remaining records, set failOnDataLoss=false)",
             path=options.source,
         )
     for one in found:
@@ -124,10 +126,10 @@ def resolve_ranges(
 ) -> dict[TopicPartition, OffsetRange]:
     """Return each partition's offset range. Logs are opened only if a bound requires it.
 
-    `until` defines the readable end: a batch reads everything.
+    `until` defines the readable end of a log. For a batch it is the log end.
 
     Raises:
-        InvalidArgumentError: a bound per partition for other partitions than those read; a start after its end.
+        InvalidArgumentError: bounds by partition do not name exactly the partitions that are read; a start is after its end.
         OffsetOutOfRangeError, NotFoundError: see the table above.
         UnsupportedForMessageFormatError: a bound by time on a log whose format has no timestamps.
     """
@@ -145,7 +147,9 @@ def resolve_ranges(
     firsts, lasts = (_found(source, bound, bounded, options.isolation, until) for bound in (options.starting, options.ending))
     for key in bounded:
         if key not in held:
-            raise UnknownTopicOrPartitionError(f"partition {key.partition} of topic {key.topic!r} is gone", path=options.source)
+            raise UnknownTopicOrPartitionError(
+                f"partition {key.partition} of topic {key.topic!r} has been deleted", path=options.source
+            )
         first = _start(options, source, held[key], key, firsts.get(key))
         behind = _end(options, held[key], key, lasts.get(key))
         if first is not None and behind is not None and first > behind:
@@ -158,7 +162,9 @@ def resolve_ranges(
 def _found(
     source: Source, bound: Bound, keys: list[TopicPartition], isolation: Isolation, until: str
 ) -> dict[TopicPartition, int | None]:
-    """Return the first offsets for a bound by time, None if no record is at or after it; an empty dict for a bound by offset."""
+    """For a bound by time, return each partition's first offset at or after the time, or None if there is none. For a bound by
+    offset, return an empty dict.
+    """
     if not bound.by_time:
         return {}
     found = source.find({key: bound.of(key) for key in keys}, isolation, until)
@@ -172,10 +178,10 @@ def _check_names(bound: Bound, partitions: list[TopicPartition]) -> None:
     strange = sorted(bound.each.keys() - set(partitions))
     given = [
         f"{verb} {', '.join(f'{topic}-{partition}' for topic, partition in names)}"
-        for verb, names in (("missing are", missing), ("not read are", strange))
+        for verb, names in (("missing:", missing), ("not read:", strange))
         if names
     ]
-    raise InvalidArgumentError(f"option {bound.option} must name every partition that is read and no other: {'; '.join(given)}")
+    raise InvalidArgumentError(f"option {bound.option} must name exactly the partitions that are read ({'; '.join(given)})")
 
 
 def _start(options: ReadOptions, source: Source, held: Ends, partition: TopicPartition, found: int | None) -> int | None:
@@ -190,8 +196,8 @@ def _start(options: ReadOptions, source: Source, held: Ends, partition: TopicPar
         return found
     if options.error_without_match:
         raise NotFoundError(
-            f"option {bound.option}: no record of {partition[0]}-{partition[1]} reaches {value} ({format_time(value)}); "
-            "startingOffsetsByTimestampStrategy=latest reads nothing from such a partition"
+            f"option {bound.option}: {partition[0]}-{partition[1]} has no record at or after {value} ({format_time(value)}); "
+            "to start such partitions at their end, set startingOffsetsByTimestampStrategy=latest"
         )
     return held.end_offset
 
@@ -205,7 +211,9 @@ def _end(options: ReadOptions, held: Ends, partition: TopicPartition, found: int
 
 
 def _check_order(options: ReadOptions, partition: TopicPartition, first: int, behind: int) -> None:
-    """Refuse a start after its end, if both are offsets; with `failOnDataLoss=false` log that nothing is read."""
+    """Raise InvalidArgumentError because a start is after its end. With `failOnDataLoss=false`, log instead that nothing is
+    read.
+    """
     message = (
         f"options: {options.starting.option} is offset {first} of {partition[0]}-{partition[1]}, "
         f"which lies after {options.ending.option}, offset {behind}"
@@ -221,7 +229,7 @@ def _inside(options: ReadOptions, bound: Bound, held: Ends, partition: TopicPart
         return offset
     message = f"option {bound.option}: offset {offset} is outside {partition[0]}-{partition[1]}, which holds {first} to {end}"
     if options.fail_on_data_loss:
-        raise OffsetOutOfRangeError(f"{message}; failOnDataLoss=false reads what is left")
+        raise OffsetOutOfRangeError(f"{message}; to read the remaining records, set failOnDataLoss=false")
     inside = min(max(offset, first), end)
     _log.warning("%s; using %d instead", message, inside)
     return inside

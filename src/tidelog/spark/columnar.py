@@ -1,22 +1,23 @@
-"""Lets Spark read our Arrow batches as columns, so that they are not converted to rows twice.
+"""Lets Spark read Tidelog's Arrow batches as columns, so that Spark does not convert them to rows twice.
 
-Spark 4 converts the batches of a Python source to rows: first by a projection, then again in the scan's plan, and after each
-hundred rows it collects the source's metrics. That is most of a full read's time. `ColumnarReads.java` passes the batches on as
-columns instead (docs/decisions/0015); `FlatColumn.java` is how its values are read.
+Spark 4 converts the batches of a Python source to rows: first by a projection, then again in the scan's plan. After each hundred
+rows it collects the source's metrics. This takes most of a full read's time. `ColumnarReads.java` passes the batches on as
+columns instead (docs/decisions/0015), and `FlatColumn.java` reads the columns' values.
 
 | session | the classes come from |
 |---|---|
-| starts with the jar (by `session`, `spark.jars`, Spark's folder of jars) | the jar: Spark finds `ColumnarSessions` in it |
+| started with the jar (by `session`, `spark.jars`, Spark's folder of jars) | the jar: Spark finds `ColumnarSessions` in it |
 | registered later | the jar, which the executors get by `addJar`: an optimizer rule, and a planner strategy for streams |
 | registered later, a patch release not in `TESTED` | the same, compiled by Janino, once per user, into the cache folder |
 
-In the first case `newSession()` has columns, too.
+In the first case, sessions made by `newSession()` also read columns.
 
-The classes call Spark's internals. Those in the package's jar are for the releases in `TESTED`: with another one it does nothing.
-Compiling is limited to `SPARK_VERSIONS`, against the running Spark, so that a missing method shows then, not in a query. If
-anything fails (a JVM that lets Python call few methods, no folder for the jar, no accessible JVM), the session reads rows, and a
-warning says why, once per process. `spark.tidelog.columnarReads=false` makes it read rows without a warning. A session that has
-neither the jar nor was registered reads rows; the source then warns once per application (`tidelog.spark.once`).
+The classes call Spark's internals. The package's jar has classes for the releases in `TESTED`; with any other release the jar
+does nothing. Compiling is limited to `SPARK_VERSIONS`. The classes are compiled against the running Spark, so that a missing
+method shows at compile time, not in a query. If anything fails (a JVM that lets Python call few methods, no folder for the jar,
+no accessible JVM), the session reads rows, and a warning gives the reason, once per process. `spark.tidelog.columnarReads=false`
+makes a session read rows without a warning. A session without the jar that was not registered either reads rows; the source then
+warns once per application (`tidelog.spark.once`).
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ TESTED = ("4.3.0",)
 """The releases that the package's jar was made for and tested with."""
 
 _SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("FlatColumn", "ColumnarReads"))
-"""Each may use the classes of those before it."""
+"""The Java sources. Each may use the classes of the sources before it."""
 
 _PACKAGE = "tidelog.spark."
 _SERVICE = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
 
 _warned: set[str] = set()
-"""Why sessions of this process read rows; each reason is logged once."""
+"""The reasons, already logged, why sessions of this process read rows."""
 
 _log = logging.getLogger("tidelog.spark")
 
 
 def columns_jar() -> Path:
-    """Return the jar with which a Spark session of a tested release (`TESTED`) reads columns from its start.
+    """Return the path of the jar with which a Spark session of a tested release (`TESTED`) reads columns from its start.
 
     Name it in `spark.jars` or `--jars`, or put it in Spark's folder of jars. Any other release ignores it.
     """
@@ -65,7 +66,7 @@ def columns_jar() -> Path:
 
 
 def read_columns(spark: SparkSession) -> bool:
-    """Make a session's scans of the source columnar, if possible; return whether they are. Idempotent."""
+    """Make a session's scans of the source columnar if possible, and return whether they are columnar. Idempotent."""
     try:
         if str(spark.conf.get(SETTING, "true")).lower() == "false":
             return False
@@ -81,13 +82,13 @@ def read_columns(spark: SparkSession) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error, without the JVM's stack."""
+    """Return the first line of an error's message, without the JVM's stack trace."""
     from pyspark.errors import PySparkException
 
     if isinstance(error, (PySparkException, AttributeError)):
-        return f"no JVM in this process, as with Spark Connect ({type(error).__name__})"
+        return f"there is no JVM in this process, as with Spark Connect ({type(error).__name__})"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Py4J first names the called object, by a number, then Java's message.
+    # Py4J's message first names the called object by a number; Java's message follows.
     said = next((line.removeprefix(":").strip() for line in lines if line.startswith(":")), None)
     return said or (lines[0] if lines else type(error).__name__)
 
@@ -95,11 +96,11 @@ def first_line(error: BaseException) -> str:
 def _warn(reason: str) -> None:
     if reason not in _warned:
         _warned.add(reason)
-        _log.warning("Spark reads the source by rows, not columns: the same answers, more slowly: %s", reason)
+        _log.warning("Spark reads the source as rows instead of columns, which gives the same results but is slower: %s", reason)
 
 
 def _put_in(spark: SparkSession) -> None:
-    """Install the optimizer rule and the planner strategy in the session, unless it has them."""
+    """Install the optimizer rule and the planner strategy in the session, unless the session has them already."""
     jvm: Any = spark._jvm
     session: Any = spark._jsparkSession
     methods: Any = session.experimental()
@@ -122,7 +123,9 @@ def _each(sequence: Any) -> list[Any]:
 
 
 def _jar_for(jvm: Any, version: str) -> Path:
-    """Return the jar of the classes compiled for this Spark version; compile them if there is no jar for this source code."""
+    """Return the path of the jar with the classes compiled for this Spark version. If there is no jar for the current source
+    code, compile the classes.
+    """
     digest = hashlib.sha256("\n".join([version, *_texts()]).encode()).hexdigest()[:16]
     jar = private_cache_folder() / f"columnar-{digest}.jar"
     if jar.exists():
@@ -132,7 +135,7 @@ def _jar_for(jvm: Any, version: str) -> Path:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        # Atomic: other processes may be creating it as well, with the same content.
+        # Write atomically: other processes may be creating the same jar, with the same content.
         Path(fresh).replace(jar)
     finally:
         Path(fresh).unlink(missing_ok=True)
@@ -144,7 +147,7 @@ def _texts() -> list[str]:
 
 
 def compiled(jvm: Any) -> bytes:
-    """Return a jar of the classes, compiled by the running Spark's Janino; the same bytes each time."""
+    """Compile the classes with the running Spark's Janino, and return a jar. The jar has the same bytes each time."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     files = {_SERVICE: f"{_PACKAGE}ColumnarSessions\n".encode()}
     for text in _texts():
@@ -161,7 +164,7 @@ def compiled(jvm: Any) -> bytes:
 
 
 def _instances(gateway: Any, jvm: Any, jar: Path, *names: str) -> list[Any]:
-    """Return an object of each class, loaded from the jar on top of Spark's class loader."""
+    """Return an instance of each class, loaded from the jar by a class loader on top of Spark's."""
     urls = gateway.new_array(jvm.java.net.URL, 1)
     urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
     loader = jvm.java.net.URLClassLoader(urls, jvm.java.lang.Thread.currentThread().getContextClassLoader())

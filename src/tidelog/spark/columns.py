@@ -13,9 +13,9 @@
 | createTime | timestamp | timestamp[us, UTC] | create_time | unknown |
 | keyUndecoded, valueUndecoded | binary | binary | key_undecoded, value_undecoded | the key or value was decoded, or is null |
 
-Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` and the last ones are Tidelog's.
-With the options `decode` and `keyDecode`, the value and the key have other types (`typed_columns`). Spark checks only the
-schema of a split's first Arrow batch, so every batch goes through `spark_batch`.
+Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` and the last two are Tidelog's.
+With the options `decode` and `keyDecode`, value and key have the decoded types (`typed_columns`). Spark checks only the schema of
+a split's first Arrow batch, so every batch goes through `spark_batch`.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _TYPES: dict[str, tuple[DataType, pa.DataType, str]] = {
 
 
 def spark_schema(columns: Sequence[str], typed: Mapping[str, DataType] = MappingProxyType({})) -> StructType:
-    """Return the DataFrame schema of these columns, in their order; `typed` has other types of key and value."""
+    """Return the DataFrame schema of these columns, in the given order. `typed` has the types of decoded keys and values."""
     return StructType([StructField(name, typed.get(name, _TYPES[name][0])) for name in columns])
 
 
 def arrow_schema(columns: Sequence[str], typed: Mapping[str, pa.DataType] = MappingProxyType({})) -> pa.Schema:
-    """Return the Arrow schema that Spark derives from `spark_schema`; `typed` has other types of key and value."""
+    """Return the Arrow schema that Spark derives from `spark_schema`. `typed` has the types of decoded keys and values."""
     return pa.schema([pa.field(name, typed.get(name, _TYPES[name][1])) for name in columns])
 
 
@@ -108,5 +108,5 @@ def _microseconds(array: pa.Array, column: str) -> pa.Array:
         latest_ms = pc.max(array.cast(pa.int64())).as_py()
         raise InvalidArgumentError(
             f"column {column}: Spark's timestamps end in the year 294247; {latest_ms} ms is {format_time(latest_ms)}. "
-            "Bound the range with endTime, or leave the column out with the option columns"
+            "Limit the range with the option endTime, or leave the column out with the option columns"
         ) from None

@@ -5,9 +5,9 @@
 | decode, keyDecode | the format of values, of keys: `json`, `avro`, `protobuf`, ... (`tidelog.decoding`); default: binary |
 | schema, keySchema | the type as DDL, `id BIGINT, carrier STRING`, or a schema file; default: the registry's newest schema |
 | schema.registry.… | the schema registry, by the names of Confluent's clients |
-| mode | `PERMISSIVE`: what cannot be decoded is null, and its bytes are in `valueUndecoded`; `FAILFAST`: an error |
+| mode | `PERMISSIVE`: undecodable values are null, with their bytes in `valueUndecoded`; `FAILFAST`: they are an error |
 
-Nothing here imports PySpark or touches a file.
+This module neither imports PySpark nor accesses files.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _ONE_TYPE = re.compile(r"\s*\w+\s*(<.*|\(.*|)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """How to decode keys and values. `formats`, `ddl` and `files` are by `key` and `value`."""
+    """How to decode keys and values. `formats`, `ddl` and `files` have the entries `key` and `value`."""
 
     formats: Mapping[str, str]
     ddl: Mapping[str, str]
-    """Types as Spark's DDL."""
+    """Types, as Spark DDL."""
     files: Mapping[str, str]
     """Absolute paths of schema files, possibly followed by `#Message`."""
     registry: Mapping[str, str] = field(repr=False)
@@ -64,8 +64,8 @@ class DecodeOptions:
 
 
 def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
-    """Parse options, whose names are in lower case. Return None if no format is given. Raises InvalidArgumentError that names the
-    option.
+    """Parse the options, whose names must be in lower case. Return None if no format is given. Raises an InvalidArgumentError
+    that names the option.
     """
     formats: dict[str, str] = {}
     ddl: dict[str, str] = {}
@@ -74,7 +74,7 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
         name = given.get(format_option.lower(), "raw").strip().lower()
         if name not in FORMATS:
             raise InvalidArgumentError(
-                f"option {format_option}: no such format: {name}{did_you_mean(name, FORMATS)}", expected=", ".join(FORMATS)
+                f"option {format_option}: unknown format: {name}{did_you_mean(name, FORMATS)}", expected=", ".join(FORMATS)
             )
         schema = given.get(schema_option.lower(), "").strip()
         if schema and name == "raw":
@@ -83,11 +83,13 @@ def parse_decode_options(given: Mapping[str, str]) -> DecodeOptions | None:
             formats[side] = name
         if schema:
             if _FILE.fullmatch(schema):
-                # Relative paths refer to the driver's working folder; workers have other ones.
+                # Relative paths refer to the driver's working directory; workers have different ones.
                 files[side] = str(Path(schema).absolute())
             elif name in ("avro", "protobuf"):
                 raise InvalidArgumentError(
-                    f"option {schema_option}: the type of {name} follows from its schema", found=schema, expected="a schema file"
+                    f"option {schema_option} cannot be DDL, because the type of {name} follows from its schema",
+                    found=schema,
+                    expected="a schema file",
                 )
             else:
                 ddl[side] = schema

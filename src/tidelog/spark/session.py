@@ -1,7 +1,7 @@
 """Creates a Spark session with the source, or registers the source in an existing session.
 
-`session` is for programs without a session: before a JVM starts it sets `JAVA_HOME` (see `tidelog.spark.java`) and the workers'
-Python, which must be the one in which Tidelog is installed.
+`session` is for programs without a session. Before a JVM starts, it sets `JAVA_HOME` (see `tidelog.spark.java`) and the workers'
+Python, which must be the Python in which Tidelog is installed.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ _SET_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFE
 """Environment variables of a stream source's Python process, which Spark sets each time it starts the registered source."""
 
 _UNCHECKED_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
-"""Turns off Arrow's check of bounds and nulls at each value. Our reads know their lengths and check for nulls themselves;
-everything else that uses Arrow in that JVM, such as `applyInPandas` and a user's own Java, also loses the checks.
+"""Turns off Arrow's check of bounds and nulls at each value. Tidelog's reads know their lengths and check for nulls themselves.
+But everything else that uses Arrow in that JVM, such as `applyInPandas` and a user's own Java, also loses the checks.
 """
 
 
 _OF_OPTIONS = "spark.sql.redaction.options.regex"
 _SPARKS = "(?i)url"
 _REDACTED = _SPARKS + r"|[.]auth[.]|jaas|ssl[.].*key"
-"""Which options of a SQL statement plans and the UI do not show. Spark's own rules know `password`, `secret` and `token`, but not
+"""The options of a SQL statement that plans and the UI redact. Spark's own rules know `password`, `secret` and `token`, but not
 `schema.registry.basic.auth.user.info` and `kafka.ssl.keystore.key`.
 """
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("tidelog")` known to a session.
+    """Register the source `tidelog` with a session, for `spark.read.format("tidelog")`.
 
-    PySpark finds the source by itself if the Python that it starts (`PYSPARK_PYTHON`) has Tidelog. A registered source also knows
-    the session's default parallelism and cuts at least that many splits, its scans are columnar (`tidelog.spark.columnar`), and
-    several of its streams may be started concurrently. A local session for which no Python is configured runs its workers with
-    this process's Python from now on. Plans hide all secrets among the options in SQL, unless the session has its own
-    `spark.sql.redaction.options.regex`.
+    PySpark finds the source by itself if the Python that it starts (`PYSPARK_PYTHON`) has Tidelog. Registering has these
+    additional effects. The source knows the session's default parallelism and cuts at least that many splits. Scans are columnar
+    (`tidelog.spark.columnar`). Several streams may be started concurrently. A local session for which no Python is configured
+    runs its workers with this process's Python from now on. Plans redact all secrets among the options in SQL, unless the session
+    has its own `spark.sql.redaction.options.regex`.
     """
     from tidelog.spark.columnar import read_columns
     from tidelog.spark.source import source_class
 
     _use_this_python(spark)
     if spark.conf.get(_OF_OPTIONS, _SPARKS) == _SPARKS:
-        with suppress(Exception):  # A platform may forbid it, with any error of Py4J.
+        with suppress(Exception):  # A platform may forbid this, with any of Py4J's errors.
             spark.conf.set(_OF_OPTIONS, _REDACTED)
     read_columns(spark)
     with _environment_of_streams(spark):
@@ -60,8 +60,8 @@ def register(spark: SparkSession) -> None:
 def _use_this_python(spark: SparkSession) -> None:
     """Let the workers of a local session run the Python of this process, which has Tidelog, unless another Python is configured.
 
-    PySpark starts the `python3` of the PATH. That is another Python if a program runs with an environment's Python while the
-    environment is not active (IDEs, cron). The workers of a cluster are on other machines: their Python is not changed.
+    PySpark starts the `python3` on the PATH. That is a different Python if a program runs with an environment's Python while the
+    environment is not active (IDEs, cron). The workers of a cluster are on other machines, so their Python is not changed.
     """
     try:
         context = spark.sparkContext
@@ -69,21 +69,21 @@ def _use_this_python(spark: SparkSession) -> None:
         if sys.executable and not is_named and (context.master or "").startswith("local"):
             context.pythonExec = sys.executable
     except _not_at_hand():
-        return  # Spark Connect: the server decides.
+        return  # With Spark Connect, the server chooses the Python.
 
 
 @contextmanager
 def _environment_of_streams(spark: SparkSession) -> Iterator[None]:
-    """Put all names that a stream's start sets into the registered source's environment beforehand.
+    """Put all names that a starting stream sets into the registered source's environment beforehand.
 
-    All queries of a source share that environment, a plain `HashMap`. If two starting streams add to it concurrently, it may have
-    fewer entries than its count; then each task of the session fails to be deserialized (`OptionalDataException`). For existing
-    names only the values are replaced, whenever Spark starts a Python, which is harmless.
+    All queries of a source share that environment, a plain `HashMap`. If two starting streams add to the map concurrently, it may
+    end up with fewer entries than its size says. Then no task of the session can be deserialized (`OptionalDataException`). For
+    names that exist already, Spark only replaces values, which is harmless.
     """
     try:
         environment: dict[str, Any] = spark.sparkContext.environment
     except _not_at_hand():
-        yield  # Spark Connect: the server has the map.
+        yield  # With Spark Connect, the server has the map.
         return
     new = [name for name in _SET_BY_STREAMS if name not in environment]
     environment.update(dict.fromkeys(new, ""))
@@ -95,7 +95,7 @@ def _environment_of_streams(spark: SparkSession) -> Iterator[None]:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit has started this process, with a JVM and a master to be used."""
+    """Return whether spark-submit has started this process, with a JVM and a master to use."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -113,13 +113,13 @@ def session(
         app_name: the application's name in Spark.
         master: Spark's master URL; `local[*]` if neither this nor the configuration names one.
         config: Spark properties, set before the session starts.
-        unchecked_arrow: start the JVM without Arrow's checks of bounds and nulls: full reads are a little faster, but
-            everything that uses Arrow in that JVM loses the checks. Without effect on a running JVM.
-        java_output: receives the JVM's stderr, if one is started; None leaves it to this process's stderr.
+        unchecked_arrow: start the JVM without Arrow's checks of bounds and nulls. Full reads are a little faster, but everything
+            that uses Arrow in that JVM loses the checks. This has no effect on a running JVM.
+        java_output: receives the stderr of the JVM, if a JVM is started. None: the JVM writes to this process's stderr.
 
     Raises:
-        MissingPackageError: no PySpark.
-        NotFoundError: no Java 17 or newer.
+        MissingPackageError: PySpark is not installed.
+        NotFoundError: there is no Java 17 or newer.
     """
     with imported_from("spark", "PySpark"):
         from pyspark.sql import SparkSession
@@ -150,8 +150,8 @@ def session(
 
 
 def _without_checks(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings, with Arrow's checks turned off for a JVM that is started here, unless the settings already
-    configure them.
+    """Return the settings, adding that a new JVM runs without Arrow's checks, unless the settings already configure these
+    checks.
     """
     java = str(settings.get("spark.driver.extraJavaOptions", ""))
     flags = [flag for flag in _UNCHECKED_ARROW if flag.split("=")[0] not in java]
@@ -159,7 +159,7 @@ def _without_checks(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_columns(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings, with the jar by which a session reads columns from its start."""
+    """Return the settings, adding the jar with which a session reads columns from its start."""
     from tidelog.spark.columnar import columns_jar
 
     return settings | {"spark.jars": ",".join(filter(None, [str(settings.get("spark.jars", "")), str(columns_jar())]))}
@@ -178,7 +178,7 @@ def _start_java(settings: dict[str, Any], output: IO[bytes]) -> None:
 
 @contextmanager
 def _signals_later() -> Iterator[None]:
-    """Delay Ctrl-C and termination requests to the block's end: a JVM abandoned during its start would stay forever."""
+    """Delay Ctrl-C and termination signals until the block ends: a JVM that is abandoned during its start would run forever."""
     came: list[int] = []
     try:
         previous = {
@@ -204,7 +204,7 @@ def _default_parallelism(spark: SparkSession) -> int | None:
 
 
 def _storage_settings(spark: SparkSession) -> dict[str, str]:
-    """Return the session's settings for S3 (`spark.hadoop.fs.s3a.…`); none if they are not at hand."""
+    """Return the session's settings for S3 (`spark.hadoop.fs.s3a.…`), or an empty dict if they are not accessible."""
     from tidelog.spark.storage_options import settings_of
 
     try:
@@ -215,8 +215,8 @@ def _storage_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def _not_at_hand() -> tuple[type[Exception], ...]:
-    """Return the exceptions that are raised if there is no JVM (Spark Connect), or if a platform lets Python call only few of
-    its methods.
+    """Return the exceptions that are raised if there is no JVM (Spark Connect), or if a platform lets Python call only a few of
+    the JVM's methods.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

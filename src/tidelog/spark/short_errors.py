@@ -1,4 +1,4 @@
-"""Short stack traces for errors that are meant for people: Spark shows the stack of every exception."""
+"""Shortens the stack traces of errors that are meant for users, because Spark shows the stack trace of every exception."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def short_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function, changed so that Tidelog's errors are raised again with a stack of one line."""
+    """Decorate a function so that Tidelog's errors are raised again with a stack trace of one line."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

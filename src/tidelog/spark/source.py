@@ -8,7 +8,7 @@
 
 Every object that is passed between steps is pickled. Spark keeps the planned reader with its DataFrame and reuses it, so a reader
 is immutable: its bounds come from the options, and it does not support filter pushdown (docs/decisions/0004). Spark shows the
-stack of every exception; so errors meant for people are raised again at the edge, with a short stack. These processes do not know
+stack trace of every exception, so errors meant for users are raised again with a short stack trace. These processes do not know
 the number of the session's cores; `source_class` makes a source that does.
 """
 
@@ -53,10 +53,10 @@ class TidelogDataSource(DataSource):
     """How many tasks the session runs in parallel; None if unknown."""
 
     storage: Mapping[str, str] = {}
-    """The session's settings for object storage, by Hadoop's names. Options take precedence."""
+    """The session's settings for object storage, under Hadoop's names. Options take precedence."""
 
     is_registered = False
-    """Whether the session was registered; otherwise PySpark has found the source by itself, and perhaps reads rows."""
+    """Whether the source was registered with the session. Otherwise PySpark has found the source by itself, and may read rows."""
 
     _parsed: ReadOptions | None = None
     _readers: Readers | None = None
@@ -68,7 +68,7 @@ class TidelogDataSource(DataSource):
     @short_errors
     def schema(self) -> StructType | str:
         """Check the options and return the schema. Spark calls this at `load()`, unless the user gives a schema, and keeps the
-        source in its state after that.
+        source in the state after this call.
         """
         from tidelog.spark.typed_columns import newest_schemas, typed_schema
 
@@ -84,8 +84,8 @@ class TidelogDataSource(DataSource):
         return TidelogReader(options, self.default_parallelism, self.is_registered, typed_columns(schema, options, self._readers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        """Return the stream reader. If streams are not supported, return a reader that raises the reason when it is first
-        used.
+        """Return the stream reader. If streams are not supported, return a reader that raises an error with the reason when it is
+        first used.
         """
         from tidelog.spark.stream.refused_stream import refused_stream, too_old
         from tidelog.spark.stream.stream_options import parse_stream_options
@@ -116,12 +116,12 @@ class TidelogDataSource(DataSource):
         return stream_writer(self.options, schema)
 
     def _given(self) -> Mapping[str, str]:
-        """Return the options, and those of the session's settings that they do not replace."""
+        """Return the options, merged with the session's settings. Options take precedence."""
         return with_settings(self.options, self.storage)
 
     def _read_options(self) -> ReadOptions:
-        """Return the options of the load. It is unknown here whether this is a batch or a stream, so an option is refused only
-        if neither accepts it.
+        """Return the parsed options of the load. It is unknown here whether this is a batch or a stream, so an option is refused
+        only if neither accepts it.
         """
         from tidelog.spark.stream.stream_options import parse_stream_options
 
@@ -135,7 +135,7 @@ class TidelogDataSource(DataSource):
                 raise (other if is_stream else error) from None
 
     def _options(self) -> ReadOptions:
-        # Resolved once, at load: "-3d" must mean the same in each query on the DataFrame.
+        # Resolve relative times once, at load: "-3d" must mean the same in each query on the DataFrame.
         if self._parsed is None:
             from tidelog.clock import SystemClock
 
@@ -144,7 +144,9 @@ class TidelogDataSource(DataSource):
 
 
 class TidelogReader(DataSourceReader):
-    """Plans tasks, and reads one. Immutable: overriding `pushFilters` would make results depend on earlier queries."""
+    """Plans the tasks of a load, and reads a task. Immutable: overriding `pushFilters` would make results depend on earlier
+    queries.
+    """
 
     def __init__(
         self,
@@ -162,7 +164,7 @@ class TidelogReader(DataSourceReader):
 
     @short_errors
     def partitions(self) -> list[InputPartition]:
-        """Return one partition for each task, whose value is the task's splits. If there is nothing to read, return a single
+        """Return a Spark partition for each task, whose value is the task's splits. If there is nothing to read, return a single
         partition without splits.
         """
         from tidelog.spark.tasks import plan_tasks
@@ -207,9 +209,9 @@ def _warn_of_rows() -> None:
 
 
 def source_class(default_parallelism: int | None, storage: Mapping[str, str] | None = None) -> type[TidelogDataSource]:
-    """Return the source class for a registered session that runs `parallelism` tasks in parallel.
+    """Return the source class for a registered session that runs `default_parallelism` tasks in parallel.
 
-    The class is pickled by value, because its name refers to another object, `TidelogDataSource`.
+    The class is pickled by value, because its name refers to a different object, `TidelogDataSource`.
     """
     known = {"default_parallelism": default_parallelism, "is_registered": True, "storage": dict(storage or {})}
     return type(TidelogDataSource.__name__, (TidelogDataSource,), known)

@@ -1,7 +1,7 @@
-"""Options and settings for object storage: those of a load, and those that the session has for Hadoop's own client.
+"""Options and settings for object storage: a load's options, and the session's settings for Hadoop's own client.
 
-The names are those of `tidelog.objects.settings`, Hadoop's `fs.s3a.…` among them. Values travel with the address
-(`ObjectAddress`), which shows none of them. Nothing here imports PySpark.
+The names are those of `tidelog.objects.settings`, including Hadoop's `fs.s3a.…`. Values are passed on with the address
+(`ObjectAddress`), which does not show them. This module does not import PySpark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidelog.sources.opening import in_storage
 
 
 def storage_options(given: Mapping[str, str], path: str) -> dict[str, str]:
-    """Return those of a load's options that configure the object storage of its path."""
+    """Return the subset of a load's options that configures the object storage of `path`."""
     part = in_storage(path)
     if part is None:
         return {}
@@ -24,13 +24,15 @@ def storage_options(given: Mapping[str, str], path: str) -> dict[str, str]:
 
 
 def with_storage(path: str, given: Mapping[str, str]) -> str:
-    """Return a load's path with its options for object storage."""
+    """Return a load's path combined with its options for object storage."""
     part = in_storage(path)
     return path if part is None else with_options(path, storage_options(given, path), part)
 
 
 def with_settings(options: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Return a load's options with a session's settings, if it reads from S3. An option replaces the same setting."""
+    """Return a load's options, merged with the session's settings if the load reads from S3. An option takes precedence over the
+    same setting.
+    """
     paths = (value for name, value in options.items() if name.lower() in ("path", "paths", "tier"))
     if not settings or not any("s3" in path for path in paths):
         return options
@@ -39,7 +41,7 @@ def with_settings(options: Mapping[str, str], settings: Mapping[str, str]) -> Ma
 
 
 def settings_of(hadoop: Any) -> dict[str, str]:
-    """Return the settings for S3 in a Hadoop `Configuration`, a Java object, without Hadoop's defaults."""
+    """Return the S3 settings of a Hadoop `Configuration` (a Java object), without Hadoop's defaults."""
     found = {}
     for name in HADOOP_NAMES:
         value = hadoop.get(name)

@@ -1,13 +1,13 @@
-"""Spark tasks for a load: its splits, and which of them each task reads.
+"""Plans the Spark tasks of a load: its splits, and which splits each task reads.
 
 | the log has | a task reads |
 |---|---|
-| large segments | a piece of one, at most `TASK_BYTES` |
-| many small segments | several of them, together at most `TASK_BYTES` |
-| little data | its share of at least as many tasks as requested, unless there are fewer batches |
+| large segments | a piece of a segment, at most `TASK_BYTES` |
+| many small segments | several segments, together at most `TASK_BYTES` |
+| little data | an equal share: there are at least as many tasks as requested, unless there are fewer batches |
 
-Without access to files a piece is a range of offsets, and its size is an estimate. A task costs Spark tens of milliseconds,
-whatever it reads. Tasks are in order of topic, partition and offset.
+Without access to files a piece is a range of offsets, and its size is an estimate. Every task costs Spark tens of milliseconds,
+however little it reads. Tasks are in the order of topic, partition and offset.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from tidelog.spark.bounds import (
 from tidelog.spark.options import ReadOptions
 
 TASK_BYTES = 128 * 1024 * 1024
-"""The most bytes of log that one task reads, except for a larger single batch: the same as in Spark's file sources."""
+"""The most log bytes that one task reads, except for a single larger batch. The limit is that of Spark's file sources."""
 
 SIFTED_TASK_BYTES = 2 * TASK_BYTES
-"""The limit if the end of a time range is unknown, as on brokers: most of the records read are then skipped."""
+"""The limit if the end of a time range cannot be looked up, as on brokers. Most of the records that are read are then left
+out.
+"""
 
 Task = tuple[Split, ...]
 
@@ -44,7 +46,7 @@ _log = logging.getLogger("tidelog.spark")
 
 
 def plan_tasks(options: ReadOptions, wanted: int) -> list[Task]:
-    """Resolve a load's options against the source and return its tasks, at least `wanted` of them if possible.
+    """Resolve a load's options against the source, and return the load's tasks: at least `wanted` if possible.
 
     Raises what `select_partitions`, `resolve_ranges` and `Source.plan` raise.
     """
@@ -60,8 +62,8 @@ def _plan(options: ReadOptions, source: Source, wanted: int) -> list[Task]:
     shares = dict.fromkeys(by_topic, wanted if len(by_topic) == 1 else 1)
     planned = {topic: _plan_topic(options, source, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}
     if sum(len(splits) for splits, _, _ in planned.values()) < wanted:
-        # Plan again with more splits for each topic, in proportion to its size.
-        # Doubled, because the planner rounds the number of pieces of a segment.
+        # Plan again with more splits for each topic, in proportion to its size. Double the number, because the planner rounds the
+        # number of pieces of a segment.
         sizes = {topic: sum(split.size_bytes for split in splits) for topic, (splits, _, _) in planned.items()}
         total = max(1, sum(sizes.values()))
         for topic, offsets in by_topic.items():
@@ -101,13 +103,13 @@ def _task_bytes(options: ReadOptions) -> int:
 
 
 def pack(splits: Sequence[Split], wanted: int, task_bytes: int = TASK_BYTES) -> list[Task]:
-    """Combine adjacent splits up to `task_bytes`, as long as at least `wanted` tasks remain, or one for each split if there
-    are fewer.
+    """Combine adjacent splits into tasks of up to `task_bytes`, but keep at least `wanted` tasks. If there are fewer splits than
+    that, each is a task.
     """
     limit_bytes = min(task_bytes, sum(split.size_bytes for split in splits) // wanted)
     tasks = _pack(splits, limit_bytes)
     while len(tasks) < min(wanted, len(splits)):
-        # This happens only if splits have very different sizes. With a limit of 0 each split is a task.
+        # This happens only if splits have very different sizes. With a limit of 0, each split is a task.
         limit_bytes //= 2
         tasks = _pack(splits, limit_bytes)
     return tasks

@@ -1,11 +1,11 @@
 """Decodes keys and values into typed columns, for the options `decode` and `keyDecode`.
 
-The driver determines the types once: from the user's DDL, or from the schema file, or from the registry's newest schema of the
-subject `TOPIC-value` (`TOPIC-key`). All tasks decode into these types, so a schema that is registered later does not change a
-running query.
+The driver determines the types once: from the user's DDL, or from the schema file, or from the newest schema of the subject
+`TOPIC-value` (`TOPIC-key`) in the registry. All tasks decode into these types, so a schema that is registered later does not
+change a running query.
 
 A value that cannot be decoded is null. Its bytes are in the column `valueUndecoded`, and each task logs the number of such
-values. With `mode` FAILFAST it raises an error that names the record.
+values. With `mode` FAILFAST, such a value raises an error that names the record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger("tidelog.spark")
 
 
 Readers: TypeAlias = dict[str, dict[str, Schema]]
-"""The registry's newest schemas by topic, for `key` and `value`."""
+"""The registry's newest schemas: for `key` and `value`, a schema by topic."""
 
 
 def newest_schemas(options: ReadOptions) -> Readers:
@@ -72,8 +72,8 @@ def _topics(options: ReadOptions) -> Sequence[str]:
 
 
 def typed_schema(options: ReadOptions, readers: Readers) -> StructType | str:
-    """Return the schema of a DataFrame, with the types of decoded columns. If the user gave DDL, return DDL, which only Spark
-    parses.
+    """Return the schema of a DataFrame, with the types of decoded columns. If the user gave DDL, return the schema as DDL,
+    because only Spark parses DDL.
 
     Raises InvalidArgumentError if a type is unknown.
     """
@@ -92,7 +92,7 @@ def typed_schema(options: ReadOptions, readers: Readers) -> StructType | str:
 
 
 def _own_type(options: ReadOptions, decode: DecodeOptions, side: str, readers: Readers) -> DataType:
-    """Return the type that the format or its schema determines. It must be the same for all topics."""
+    """Return the type that the format or its schema determines. All topics must have the same type."""
     found: dict[str, pa.DataType] = {}
     for topic in _topics(options) or [""]:
         reader = readers.get(topic, {}).get(side)
@@ -109,13 +109,13 @@ def _own_type(options: ReadOptions, decode: DecodeOptions, side: str, readers: R
             )
     if len(set(found.values())) > 1:
         raise InvalidArgumentError(
-            f"the topics' {side}s are of different types: load one topic at a time", found=", ".join(found)
+            f"the {side}s of the topics have different types: load one topic at a time", found=", ".join(found)
         )
     return from_arrow_type(_supported(next(iter(found.values()))), prefer_timestamp_ntz=True)
 
 
 def _supported(kind: pa.DataType) -> pa.DataType:
-    """Return a type that Spark supports, and that can hold the same values."""
+    """Return a type that Spark supports and that can hold all values of `kind`."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_supported(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -133,7 +133,7 @@ _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int6
 
 
 def _ddl(kind: DataType) -> str:
-    """Return a type as DDL, with all names quoted."""
+    """Return a type as Spark DDL, with all names quoted."""
     if isinstance(kind, StructType):
         fields = ("`" + one.name.replace("`", "``") + "`: " + _ddl(one.dataType) for one in kind)
         return f"STRUCT<{', '.join(fields)}>"
@@ -165,7 +165,11 @@ def typed_columns(schema: StructType, options: ReadOptions, readers: Readers | N
     types = {}
     for side, kind in given.items():
         if not _is_nullable(kind):
-            raise InvalidArgumentError(f"column {side}: a value may lack any field", found="NOT NULL", expected="nullable types")
+            raise InvalidArgumentError(
+                f"column {side}: every type must be nullable, because a value may lack any field",
+                found="NOT NULL",
+                expected="nullable types",
+            )
         if decode is not None and decode.formats[side] in PLAIN_FORMATS and kind != StringType():
             raise InvalidArgumentError(
                 f"column {side}: {decode.formats[side]} decodes to text", found=kind.simpleString(), expected="string"
@@ -184,7 +188,7 @@ def _is_nullable(kind: DataType) -> bool:
 
 @dataclass(frozen=True)
 class TypedColumns:
-    """The columns of a DataFrame: those of a scan, with decoded keys and values if the options require it. Picklable."""
+    """The columns of a DataFrame: the columns of a scan, with keys and values decoded if the options say so. Picklable."""
 
     columns: tuple[str, ...]
     decode: DecodeOptions | None = None
@@ -203,7 +207,7 @@ class TypedColumns:
 
     def decoded(self, batches: Iterator[pa.RecordBatch], where: object) -> Iterator[pa.RecordBatch]:
         """Decode a scan's batches, which have the columns `names_to_read`. Yield batches with the columns `columns`, in order.
-        Log the number of values of `where` that could not be decoded.
+        Then log the number of values that could not be decoded; `where` names what was read.
 
         Raises InvalidRecordError for a value that cannot be decoded, with `mode` FAILFAST.
         """
@@ -230,7 +234,7 @@ class TypedColumns:
             _log.warning("%s: %d %ss are null because they are not %s: %s", where, count, side, self.decode.formats[side], seen)
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Cast the batch to the exact types of the DataFrame, since a decoder may return times in milliseconds."""
+        """Cast the batch to the exact types of the DataFrame, because a decoder may return timestamps in milliseconds."""
         for side, kind in self.types.items():
             if batch.column(side).type != kind:
                 number = batch.schema.get_field_index(side)
@@ -239,7 +243,7 @@ class TypedColumns:
 
 
 def _failure(decoding: TopicDecoding, batch: pa.RecordBatch) -> InvalidRecordError:
-    """Return the error for the first record of a batch that could not be decoded."""
+    """Return an error that names the first record of a batch that could not be decoded."""
     side = next(side for side, count in decoding.undecoded.items() if count)
     row = pc.index(batch.column(side + UNDECODED).is_valid(), True).as_py()
     partition, offset = batch.column("partition")[row].as_py(), batch.column("offset")[row].as_py()

@@ -1,12 +1,12 @@
-"""Tools to test programs that use Kafka: brokers inside the test's process, and a clock that the test moves.
+"""Tools for testing programs that use Kafka: brokers inside the test's process, and a clock that the test advances.
 
 | | |
 |---|---|
 | `Broker` | a broker on a free port: `tidelog.Broker` |
-| `ManualClock` | a clock for the broker: `advance` lets time pass, and runs the work that has become due |
+| `ManualClock` | a clock for the broker: `advance` moves the time forward and runs the work that becomes due |
 | `broker_fixture` | makes a pytest fixture: a broker for a function, a class, a module, a package or the session |
 | `MakeBroker` | the type of the fixture `make_tidelog_broker` |
-| `KafkaContainer` | replaces testcontainers' class of this name |
+| `KafkaContainer` | replaces testcontainers' class of the same name |
 | `plugin` | the fixtures, markers and options; pytest loads it if Tidelog is installed |
 """
 

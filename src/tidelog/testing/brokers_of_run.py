@@ -3,9 +3,9 @@
 | with `--tidelog-keep` | |
 |---|---|
 | a broker's folder | `tidelog-kept/<test>/<fixture>` in pytest's root |
-| ... if it has a wider scope, or is a container | `tidelog-kept/shared-<process>/<name>` |
-| if a test fails | the folders of its brokers stay, and its report has the commands that show their logs |
-| otherwise | the folder is removed when the broker ends |
+| ... if the broker has a wider scope than a test, or is a container | `tidelog-kept/shared-<process>/<name>` |
+| if a test fails | its brokers' folders are kept, and its report has the commands that show their logs |
+| otherwise | the folder is removed when the broker stops |
 
 Without the option, folders are below pytest's `tmp_path`.
 """
@@ -42,7 +42,7 @@ class BrokerInUse:
         self.takes_topics = takes_topics
         self.has_failed = False
         self.made: list[str] = []
-        """The topics that were created for the running test, and are deleted after it."""
+        """The topics that were created for the running test. They are deleted after the test."""
 
     def is_used_by(self, item: pytest.Item) -> bool:
         """Return whether a test may have written to the broker."""
@@ -53,7 +53,7 @@ class BrokersOfRun:
     """The running brokers of one pytest process."""
 
     active: BrokersOfRun | None = None
-    """The instance of this process, for brokers that are not fixtures."""
+    """This process's instance, for brokers that are not fixtures."""
 
     def __init__(self, kept: Path | None) -> None:
         self.kept = kept
@@ -64,8 +64,8 @@ class BrokersOfRun:
     def started(
         self, folder: Path | None, name: str, fixture: str | None, *, test: str = "", takes_topics: bool = True, **arguments: Any
     ) -> Iterator[Broker]:
-        """Run a broker for the block. Its folder is `folder` (None: a temporary one), or with `--tidelog-keep` one for `test`
-        that may be kept.
+        """Run a broker for the block. Its data folder is `folder`, or a temporary folder if that is None. With `--tidelog-keep`,
+        it is a folder for `test` that may be kept.
         """
         from tidelog.broker.broker import Broker
 
@@ -84,18 +84,18 @@ class BrokersOfRun:
                 self._in_use.remove(used)
         if is_kept and not used.has_failed:
             shutil.rmtree(broker.data_dir, ignore_errors=True)
-            with suppress(OSError):  # The folder contains the folder of another broker.
+            with suppress(OSError):  # The folder contains the data folder of another broker.
                 broker.data_dir.parent.rmdir()
 
     def begin(self, item: pytest.Item) -> None:
-        """Create a test's topics in the brokers that exist already."""
+        """Create a test's topics in the brokers that are already running."""
         self._item = item
         for used in self._in_use:
             if used.is_used_by(item):
                 self._make_topics(item, used)
 
     def end(self) -> None:
-        """Delete the topics of the test that ran."""
+        """Delete the topics of the test that has just ended."""
         self._item = None
         for used in self._in_use:
             made, used.made = used.made, []
@@ -104,7 +104,7 @@ class BrokersOfRun:
                     used.broker.delete_topic(topic)
 
     def failed(self, item: pytest.Item) -> str:
-        """Keep the folders of a failed test's brokers. Return the commands that show their logs, or "" if no folder is kept."""
+        """Keep the folders of a failed test's brokers. Return the commands that show the logs, or "" if no folder is kept."""
         if self.kept is None:
             return ""
         lines: list[str] = []
@@ -144,7 +144,7 @@ def _commands(folder: Path) -> Iterator[str]:
     place = shlex.quote(str(folder))
     yield f"tidelog ui {place}"
     topics: list[str] = []
-    with suppress(TidelogError):  # Nothing has been written.
+    with suppress(TidelogError):  # The broker has written nothing.
         topics = [one for one in LogDir(folder).topics() if one not in KAFKAS_TOPICS]
     for topic in topics:
         yield f"tidelog cat {place} {shlex.quote(topic)}"

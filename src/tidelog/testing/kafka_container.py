@@ -1,4 +1,4 @@
-"""`KafkaContainer`: replaces testcontainers' class of this name, and runs a broker in this process instead of a container.
+"""`KafkaContainer` replaces testcontainers' class of the same name. It runs a broker in this process instead of a container.
 
     from tidelog.testing import KafkaContainer   # before: from testcontainers.kafka import KafkaContainer
 
@@ -8,12 +8,12 @@
 | of testcontainers' class | here |
 |---|---|
 | `with_env("KAFKA_NUM_PARTITIONS", "3")` | sets the broker's property `num.partitions`, by the rules of Kafka's images |
-| `KAFKA_LISTENERS` and the like, `listener_name`, `security_protocol` | set the protocol of the only listener, at `port` |
-| `with_bind_ports(9093, 19093)` | the broker's port is 19093; otherwise any free port |
+| `KAFKA_LISTENERS` and related variables, `listener_name`, `security_protocol` | set the protocol of the listener at `port` |
+| `with_bind_ports(9093, 19093)` | makes the broker listen on port 19093 instead of any free port |
 | image, cluster id, `with_kraft`, controllers, ZooKeeper, memory, `with_name` | have no effect |
 | networks, volumes, commands, `exec`, logs | raise AttributeError: nothing runs in a container |
 
-`broker` is the running `tidelog.Broker`. A second `start` begins with an empty folder, like a new container.
+`broker` is the running `tidelog.Broker`. After `stop`, the next `start` begins with an empty folder, like a new container.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.security.client_config import PLAINTEXT
 from tidelog.testing.brokers_of_run import BrokersOfRun
 
 _SHELL = ("_OPTS", "_LOGLEVEL", "_LOGGERS", "_JMX_PORT", "_JMX_HOSTNAME")
-"""Suffixes of variables that only the image's scripts use."""
+"""Suffixes of environment variables that only the image's scripts use."""
 
 _OF_THE_CONTAINER = (
     "advertised.listeners",
@@ -81,15 +81,17 @@ class KafkaContainer:
 
     @property
     def broker(self) -> Broker:
-        """The running broker. Raises InvalidArgumentError if there is none."""
+        """The running broker. Raises InvalidArgumentError if none is running."""
         if self._broker is None:
             raise InvalidArgumentError("the KafkaContainer is not started")
         return self._broker
 
     def start(self, timeout: int = 30) -> Self:
-        """Start a broker with an empty folder. The timeout has no effect, because clients are served when this returns."""
+        """Start a broker with an empty folder. `timeout` has no effect, because the broker serves clients as soon as this
+        returns.
+        """
         if self._broker is not None:
-            raise InvalidArgumentError("the KafkaContainer is running")
+            raise InvalidArgumentError("the KafkaContainer is already running")
         run = BrokersOfRun.active or BrokersOfRun(None)
         self._running = run.started(None, "KafkaContainer", None, takes_topics=False, **self._properties())
         self._broker = self._running.__enter__()
@@ -104,7 +106,7 @@ class KafkaContainer:
     # --- where it is
 
     def get_bootstrap_server(self) -> str:
-        """Return `host:port`, for clients."""
+        """Return the bootstrap servers for clients, as `host:port`."""
         return self.broker.bootstrap_servers
 
     def get_container_host_ip(self) -> str:
@@ -112,26 +114,26 @@ class KafkaContainer:
         return self.broker.bootstrap_servers.rpartition(":")[0]
 
     def get_exposed_port(self, port: int) -> int:
-        """Return the port of `get_bootstrap_server`. Raises InvalidArgumentError for any port but Kafka's."""
+        """Return the port of `get_bootstrap_server`. Raises InvalidArgumentError if `port` is not Kafka's port."""
         if int(port) != self.port:
-            raise InvalidArgumentError("this broker has one port only", found=str(port), expected=str(self.port))
+            raise InvalidArgumentError("the broker has only one port", found=str(port), expected=str(self.port))
         return self.broker.port
 
     # --- its configuration, before it starts
 
     def with_env(self, key: str, value: Any) -> Self:
-        """Set an environment variable of Kafka's images. Variables that begin with `KAFKA_` set properties of the broker."""
+        """Set an environment variable as for Kafka's images. Variables that begin with `KAFKA_` set properties of the broker."""
         self.env[key] = str(value)
         return self
 
     def with_envs(self, **variables: Any) -> Self:
-        """Set several variables."""
+        """Set several environment variables, as `with_env` does."""
         for key, value in variables.items():
             self.with_env(key, value)
         return self
 
     def with_bind_ports(self, container: int | str, host: int | str | None = None) -> Self:
-        """Set the broker's port, if `container` is Kafka's port."""
+        """Let the broker listen on port `host` if `container` is Kafka's port. Otherwise do nothing."""
         if str(container).partition("/")[0] == str(self.port):
             self._host_port = int(host or 0)
         return self
@@ -157,14 +159,14 @@ class KafkaContainer:
         return self
 
     def waiting_for(self, strategy: object) -> Self:
-        """Return self. Clients are served as soon as `start` returns."""
+        """Return self. The broker serves clients as soon as `start` returns."""
         return self
 
     def _properties(self) -> dict[str, str]:
         given: dict[str, str] = {}
         for key, value in self.env.items():
             if key.startswith("KAFKA_") and not key.endswith(_SHELL):
-                # The images write a properties file, in which the backslash is the escape character.
+                # The images write a properties file, in which a backslash is the escape character.
                 given |= parse_properties(f"{_property_name(key)}=" + value.replace("\n", "\\n"))
         name = next(
             (one.partition("://")[0].strip() for one in given["listeners"].split(",") if one.strip().endswith(f":{self.port}")),
@@ -175,7 +177,7 @@ class KafkaContainer:
         protocols = dict(one.strip().split(":") for one in given["listener.security.protocol.map"].split(","))
         protocol = protocols.get(name, name)
         properties = {key: value for key, value in given.items() if not key.startswith(_OF_THE_CONTAINER + _OF_THE_CLUSTER)}
-        # Certificates name localhost. Without TLS, an IP address saves clients an attempt with IPv6.
+        # Certificates are for localhost. Without TLS, use an IP address, which saves clients an attempt with IPv6.
         host = "localhost" if protocol.endswith("SSL") else "127.0.0.1"
         return properties | {
             "listeners": f"{name}://{joined(host, self._host_port)}",
@@ -184,10 +186,10 @@ class KafkaContainer:
 
 
 def replace_testcontainers() -> None:
-    """Replace the class in testcontainers' module for Kafka. Do nothing if testcontainers is not installed."""
+    """Replace `KafkaContainer` in testcontainers' module for Kafka. Do nothing if testcontainers is not installed."""
     for module in ("testcontainers.community.kafka", "testcontainers.kafka"):
         with suppress(ModuleNotFoundError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Access to one of the names warns that it is deprecated.
+            warnings.simplefilter("ignore")  # Accessing one of the names causes a deprecation warning.
             vars(import_module(module))["KafkaContainer"] = KafkaContainer
 
 

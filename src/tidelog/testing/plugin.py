@@ -2,20 +2,20 @@
 
 | fixture | is |
 |---|---|
-| `tidelog_broker` | a running broker with its data in the test's temporary folder; uses `tidelog_clock` if the test does |
-| `tidelog_broker_properties` | its properties; redefine this fixture in a module or class: `{"log.retention.ms": 1000}` |
+| `tidelog_broker` | a running broker with its data in the test's temporary folder; it uses `tidelog_clock` if the test does |
+| `tidelog_broker_properties` | the broker's properties; redefine it in a module or class: `{"log.retention.ms": 1000}` |
 | `tidelog_clock` | a clock that starts at the current time, and stands still until the test advances it |
-| `make_tidelog_broker` | starts more brokers, with the arguments of `tidelog.Broker`; all are stopped at the test's end |
+| `make_tidelog_broker` | starts more brokers, with the arguments of `tidelog.Broker`; they stop when the test ends |
 
 | marker | |
 |---|---|
-| `tidelog_broker(tls=True, num_partitions=3)` | arguments for the fixture `tidelog_broker`; they override its properties |
+| `tidelog_broker(tls=True, num_partitions=3)` | arguments for the fixture `tidelog_broker`, which override its properties |
 | `tidelog_topics("orders", "payments", partitions=3)` | topics that exist during the test, in the broker of each fixture |
 
 | option | |
 |---|---|
 | `--tidelog-keep` | keeps the log folders of failed tests, and prints the commands that show them (`brokers_of_run`) |
-| `--tidelog-testcontainers` | `testcontainers.kafka.KafkaContainer` is `tidelog.testing.KafkaContainer` |
+| `--tidelog-testcontainers` | replaces `testcontainers.kafka.KafkaContainer` with `tidelog.testing.KafkaContainer` |
 
 Until a test requests one of these fixtures, only pytest is imported.
 """
@@ -43,7 +43,7 @@ BROKER_MARK = "tidelog_broker"
 
 @pytest.fixture
 def tidelog_broker_properties() -> Mapping[str, PropertyValue]:
-    """The properties of `tidelog_broker`, by Kafka's names."""
+    """The properties of `tidelog_broker`, under Kafka's names."""
     return {}
 
 
@@ -55,7 +55,7 @@ def tidelog_broker(
     arguments: dict[str, Any] = dict(tidelog_broker_properties)
     if "tidelog_clock" in request.fixturenames:
         arguments["clock"] = request.getfixturevalue("tidelog_clock")
-    for mark in reversed([*request.node.iter_markers(BROKER_MARK)]):  # The marker of the test itself comes last.
+    for mark in reversed([*request.node.iter_markers(BROKER_MARK)]):  # The test's own marker comes last, so it takes precedence.
         arguments |= mark.kwargs
     name = "tidelog_broker"
     with request.config.stash[RUN].started(tmp_path / name, name, name, test=request.node.nodeid, **arguments) as broker:
@@ -94,7 +94,7 @@ def tidelog_clock() -> ManualClock:
 
 @pytest.hookimpl
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the plugin's command-line options."""
     group = parser.getgroup("tidelog", "brokers for tests (Tidelog)")
     group.addoption(
         KEEP, action="store_true", help=f"Keep the log folders of failed tests in {KEPT}, and say how to look at them."
@@ -129,19 +129,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Create the test's topics."""
+    """Create the topics that the test's markers request."""
     item.config.stash[RUN].begin(item)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Delete the test's topics."""
+    """Delete the topics that were created for the test."""
     item.config.stash[RUN].end()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the commands that show the log to a failed test's report."""
+    """Add the commands that show the kept logs to a failed test's report."""
     report = yield
     if report.failed:
         commands = item.config.stash[RUN].failed(item)

@@ -3,7 +3,7 @@
     kafka = broker_fixture(scope="session", num_partitions=3)
     secured_kafka = broker_fixture(scope="module", tls=True, users={"alice": "secret"}, topics=["orders"])
 
-Each call makes another broker. They run side by side, on free ports.
+Each call makes a fixture with its own broker. The brokers run side by side, on free ports.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ RUN: pytest.StashKey[BrokersOfRun] = pytest.StashKey()
 
 
 class MakeBroker(Protocol):
-    """The type of the fixture `make_tidelog_broker`. A call starts a broker, which is stopped at the end of the test."""
+    """The type of the fixture `make_tidelog_broker`. A call starts a broker, which stops when the test ends."""
 
     def __call__(self, data_dir: str | Path | None = None, **arguments: Any) -> Broker:
-        """Return a running broker. Raises the same errors as `tidelog.Broker` and its `start`."""
+        """Start a broker and return it. Raises the same errors as `tidelog.Broker` and its `start`."""
 
 
 def broker_fixture(*, scope: Scope = "function", name: str | None = None, topics: Iterable[str] = (), **arguments: Any) -> Any:
-    """Return a pytest fixture that runs a broker with these `topics`. The other arguments are those of `tidelog.Broker`.
+    """Return a pytest fixture that runs a broker with these `topics`. All other arguments are those of `tidelog.Broker`.
 
-    The fixture has the name of the variable that it is assigned to, or `name`. If arguments are wrong, the tests that use it
-    fail.
+    The fixture's name is `name`, or the name of the variable to which it is assigned. If arguments are wrong, the tests that use
+    the fixture fail.
     """
     created = tuple(topics)
 

@@ -1,1 +1,1 @@
-"""Records of Kafka's internal topics as JSON: `records` decodes single records, `values` decodes Arrow columns."""
+"""Decodes records of Kafka's internal topics into JSON: `records` decodes single records, `values` decodes Arrow columns."""

@@ -5,8 +5,8 @@
 | `__consumer_offsets`, `__transaction_state`, `__share_group_state` | `{"type": 1, "data": …}` | `{"version": 3, "data": …}` |
 | `__cluster_metadata`, `__remote_log_metadata` | none | `{"type": "TOPIC_RECORD", "version": 0, "data": …}` |
 
-`wire/coordinator/json_form` and `metadata/json_form` have the details. Records of an unknown type or version, which a newer Kafka
-may write, and malformed bytes raise no error: their keys and values are counted, and callers show the bytes.
+`wire/coordinator/json_form` and `metadata/json_form` have the details. No error is raised for malformed bytes and for records of
+an unknown type or version, which a newer Kafka may write. Such keys and values are counted, and callers show their bytes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ KEYLESS: Final[Mapping[str, Callable[[Bytes], Json]]] = {
     METADATA_TOPIC: show_known_value,
     REMOTE_LOG_METADATA_TOPIC: show_remote_log_value,
 }
-"""Topics whose records have no keys that mean anything, and the functions that show their values."""
+"""Topics whose records have no meaningful keys, with the functions that convert their values to JSON."""
 
 
 class InternalRecords:
-    """Decodes the records of one of Kafka's own topics, and counts what it cannot decode."""
+    """Decodes the records of one internal topic, and counts the keys and values that cannot be decoded."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -43,7 +43,7 @@ class InternalRecords:
         return [f"{self.topic}: {what} of an unknown version, or malformed; shown as bytes"]
 
     def key(self, key: Bytes | None) -> Json | None:
-        """Return a key as JSON; None for null, and for one that cannot be decoded."""
+        """Return a key as JSON; None for null, and for a key that cannot be decoded."""
         try:
             return None if self.topic in KEYLESS else show_key(self.topic, key)
         except ProtocolError:
@@ -51,7 +51,7 @@ class InternalRecords:
             return None
 
     def value(self, key: Bytes | None, value: Bytes | None) -> Json | None:
-        """Return the value of the record with this key as JSON; None for null, and for one that cannot be decoded."""
+        """Return the value of a record with this key as JSON; None for null, and for a value that cannot be decoded."""
         try:
             if (show := KEYLESS.get(self.topic)) is not None:
                 return None if value is None else show(value)

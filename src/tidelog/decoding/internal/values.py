@@ -1,5 +1,5 @@
-"""Decodes the records of Kafka's internal topics (`records`). The columns are JSON text, because each type of record has other
-fields.
+"""Decodes columns of Kafka's internal topics (`records`). The resulting columns are JSON text, because each type of record has
+different fields.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class InternalDecoder(Decoder):
-    """Keys or values of an internal topic. A column of values is a struct of `key` and `value` if the decoder `reads_keys`.
+    """Decodes keys or values of an internal topic. If `reads_keys` is true, a column of values is a struct of `key` and `value`.
 
-    Raises InvalidArgumentError for another topic.
+    Raises InvalidArgumentError if the topic is not internal.
     """
 
     name = "internal"
@@ -28,7 +28,7 @@ class InternalDecoder(Decoder):
     def __init__(self, topic: str, side: str) -> None:
         if topic not in KAFKAS_TOPICS:
             expected = ", ".join(sorted(KAFKAS_TOPICS))
-            raise InvalidArgumentError("internal decodes internal topics only", found=topic, expected=expected)
+            raise InvalidArgumentError("the format internal is only for internal topics", found=topic, expected=expected)
         self.reads_keys = side == "value" and topic not in KEYLESS
         self._is_key = side == "key"
         self._records = InternalRecords(topic)

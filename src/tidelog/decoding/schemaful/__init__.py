@@ -1,1 +1,1 @@
-"""Converts schemas of Avro, Protobuf and JSON Schema to Arrow types, and decodes with them."""
+"""Converts schemas of Avro, Protobuf and JSON Schema to Arrow types, and decodes values with these schemas."""

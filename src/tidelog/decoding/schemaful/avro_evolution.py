@@ -1,6 +1,6 @@
-"""Avro's most common schema evolution, in Arrow: fields were added with a default, or removed.
+"""Implements Avro's most common schema evolution on Arrow columns: fields added with a default, and fields removed.
 
-fastavro resolves schemas value by value, at half its usual speed. Here, whole columns are added and dropped. Other changes
+fastavro resolves schemas value by value, at half its usual speed. This module adds and drops whole columns. All other changes
 (promotions, aliases, changes within fields) are left to fastavro.
 """
 
@@ -16,8 +16,8 @@ from tidelog.decoding.schemaful.avro_schema import AvroSchema
 
 
 def evolution(writer: AvroSchema, reader: AvroSchema) -> Callable[[pa.Array], pa.Array] | None:
-    """Return a function that converts a column from the writer's type to the reader's type. None if that takes more than adding
-    and dropping fields.
+    """Return a function that converts a column from the writer's type to the reader's type. Return None if that takes more than
+    adding and dropping fields.
     """
     if not (writer.is_record and reader.is_record and writer.name == reader.name) or "aliases" in reader.schema:
         return None
@@ -43,7 +43,7 @@ def evolution(writer: AvroSchema, reader: AvroSchema) -> Callable[[pa.Array], pa
 
 
 def _is_plain(default: Any, kind: pa.DataType) -> bool:
-    """Whether Avro's JSON form of a default is also its value in Arrow."""
+    """Return whether the JSON form of an Avro default is also its value in Arrow."""
     if default is None or isinstance(default, bool):
         return default is None or pa.types.is_boolean(kind)
     if isinstance(default, int):

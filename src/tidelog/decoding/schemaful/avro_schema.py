@@ -4,13 +4,13 @@
 |---|---|
 | null, boolean, int, long, float, double, bytes, string | null (as string), bool, int32, int64, float, double, binary, string |
 | record, array, map, enum, fixed | struct, list, map, string, binary of that size |
-| union of null and one other | that other; nulls are nulls |
+| union of null and one other type | the other type; nulls are nulls |
 | any other union, a record without fields, a type that contains itself | string: JSON |
 | decimal, date, time-millis, time-micros | decimal128 or decimal256, date32, time32, time64 |
 | timestamp-millis, -micros, -nanos; local-timestamp-… | timestamp with UTC; without a zone |
-| uuid, and unknown logical types | the type below |
+| uuid, and unknown logical types | the underlying type |
 
-A schema may be hostile, so its depth is limited, and so is the number of cells that it can make from a few bytes.
+A schema may be hostile. So its depth is limited, and so is the number of cells that a few bytes of a value can expand to.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tidelog.extras import imported_from
 
 MAX_DEPTH: Final = 64
 MAX_CELLS: Final = 20_000
-"""The most fields of a value, nested ones included, without the items of arrays and maps."""
+"""The most fields of a value, including nested fields, without the items of arrays and maps."""
 MAX_CELLS_PER_BYTE: Final = 64
-"""The most fields that an array's item may have per byte of its minimum size."""
+"""The most fields that an item of an array may have per byte of the item's minimum size."""
 MAX_SCHEMA_CHARACTERS: Final = 4 << 20
 
 MARK: Final = "tidelog_mark_"
@@ -60,7 +60,7 @@ _MIN_BYTES: Final = {"null": 0, "float": 4, "double": 8}
 
 
 class AvroSchema:
-    """A checked schema. `references` are the schemas whose types it names, in order of use."""
+    """A checked schema. `references` are the schemas that define types used by this schema, in order of use."""
 
     def __init__(self, text: str, references: Iterable[str] = (), *, path: str | None = None) -> None:
         with imported_from("decode", "fastavro"):
@@ -71,7 +71,7 @@ class AvroSchema:
             for one in references:
                 parse_schema(_plain(_parsed(one)), named_schemas=self._named)
             self.schema = _parsed(text)
-            # Arrow applies logical types: it is faster, and its times do not end with the year 9999.
+            # Let Arrow apply logical types: it is faster, and its times do not end with the year 9999.
             named = dict(self._named)
             parse_schema(_plain(self.schema), named_schemas=named)
         except (SchemaParseException, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -81,7 +81,7 @@ class AvroSchema:
         self.type, self.name, self.is_recursive = self._types.of(self.schema, path)
 
     def named_types(self) -> dict[str, Any]:
-        """Return the definitions of all records, enums and fixed types, by full name."""
+        """The definitions of all records, enums and fixed types, by full name."""
         return self._types.names
 
     @property
@@ -90,8 +90,8 @@ class AvroSchema:
         return isinstance(self.schema, dict) and self.schema.get("type") == "record"
 
     def rows(self, mark_bytes: int) -> Any:
-        """Return fastavro's schema for an array of values, in which each value has the last field `MARK`. A value that is no
-        record is wrapped in one, as the field `VALUE`.
+        """Return fastavro's schema for an array of values, in which each value has a last field `MARK`. If values are not
+        records, each is wrapped in a record, as the field `VALUE`.
         """
         from fastavro.schema import parse_schema
 
@@ -112,7 +112,7 @@ class AvroSchema:
 
 def _parsed(text: str) -> Any:
     if len(text) > MAX_SCHEMA_CHARACTERS:
-        raise ValueError(f"{len(text):,} characters, at most {MAX_SCHEMA_CHARACTERS:,} are accepted")
+        raise ValueError(f"it has {len(text):,} characters, but at most {MAX_SCHEMA_CHARACTERS:,} are accepted")
     try:
         schema = json.loads(text)
     except ValueError:
@@ -131,7 +131,7 @@ def _parsed(text: str) -> Any:
 
 
 def _plain(schema: Any) -> Any:
-    """Return the schema without the logical types that Arrow applies."""
+    """Return a copy of the schema without the logical types that Arrow applies."""
     if isinstance(schema, list):
         return [_plain(one) for one in schema]
     if not isinstance(schema, dict):
@@ -154,7 +154,7 @@ class _Types:
             self._register(one, "")
 
     def of(self, schema: Any, path: str | None) -> tuple[pa.DataType, str | None, bool]:
-        """Return the Arrow type, the full name if it is a named type, and whether a type contains itself."""
+        """Return a schema's Arrow type, its full name if it is a named type, and whether a type in it contains itself."""
         self._register(schema, "")
         try:
             _, cells = self._size(schema, "", 0)
@@ -182,7 +182,7 @@ class _Types:
                 self._register(schema.get(part), space)
 
     def _resolved(self, schema: Any, space: str) -> tuple[Any, str, str | None]:
-        """Return the schema behind a name, its namespace, and its full name if it has one."""
+        """Return the schema that a name refers to, the schema's namespace, and its full name if it has one."""
         if isinstance(schema, dict) and not isinstance(schema.get("type"), str):
             return self._resolved(schema["type"], space)
         if isinstance(schema, str) and schema not in _PRIMITIVES and schema != "null":
@@ -207,7 +207,7 @@ class _Types:
             if name in self._open:
                 return pa.string()
             if not schema["fields"]:
-                return pa.string()  # Parquet and others have no empty structs.
+                return pa.string()  # Parquet and other formats have no empty structs.
             self._open.append(str(name))
             fields = [pa.field(one["name"], self._type(one["type"], space, depth + 1)) for one in schema["fields"]]
             self._open.pop()
@@ -226,7 +226,7 @@ class _Types:
         return _LOGICAL.get((kind, str(logical)), _PRIMITIVES[kind])
 
     def _size(self, schema: Any, space: str, depth: int) -> tuple[int, int]:
-        """Return the minimum size of a value in bytes, and its number of cells without the items of arrays."""
+        """Return a value's minimum size in bytes, and its number of cells without the items of arrays."""
         if depth > MAX_DEPTH:
             raise ValueError("nested too deeply")
         schema, space, name = self._resolved(schema, space)
@@ -247,7 +247,7 @@ class _Types:
         if kind in ("array", "map"):
             least, cells = self._size(schema["items" if kind == "array" else "values"], space, depth + 1)
             if cells > MAX_CELLS_PER_BYTE * (least + (kind == "map")):
-                raise ValueError(f"the items of an {kind} make up to {cells:,} fields of {least} bytes")
+                raise ValueError(f"{least} bytes of an {kind} may expand to {cells:,} fields")
             return 1, 1
         if kind == "fixed":
             return schema["size"], 1

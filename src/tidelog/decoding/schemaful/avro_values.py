@@ -1,8 +1,8 @@
 """Decodes Avro's binary encoding with fastavro.
 
-The values of a slice are decoded as one array, in one call of the library, each with a random mark as its last field. If a mark
-is not in its place, a value was longer or shorter than its schema allows, and each value is decoded alone. So a damaged value
-never affects the next one.
+The values of a slice are decoded as one array, in one call of the library, each with a random marker as its last field. If a
+marker is not where it should be, a value is longer or shorter than its schema allows, and each value is decoded alone. So a
+damaged value never affects the next value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AvroDecoder(ObjectDecoder):
     name = "avro"
     is_exact = True
     undecodable = (Exception,)
-    """All errors, because fastavro raises many types for malformed values."""
+    """All exceptions, because fastavro raises many types of exceptions for malformed values."""
 
     def __init__(self, writer: AvroSchema, reader: AvroSchema | None = None) -> None:
         reader = None if reader is writer else reader
@@ -51,7 +51,7 @@ class AvroDecoder(ObjectDecoder):
         stream = io.BytesIO(value)
         found = self._read(stream, self._one, self._reader_one)
         if stream.tell() != len(value):
-            raise ValueError("bytes after the value")
+            raise ValueError("there are bytes after the value")
         return found
 
     def load_all(self, values: Sequence[bytes | None]) -> list[object]:

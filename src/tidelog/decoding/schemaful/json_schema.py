@@ -4,13 +4,13 @@
 |---|---|
 | string, integer, number, boolean | string, int64, double, bool |
 | object with properties | struct |
-| object with additionalProperties of a type, and no properties | string: JSON, because its keys are data |
+| object with typed additionalProperties, and no properties | string: JSON, because the object's keys are data |
 | array with items of one type | list |
-| a type or null, in `type`, `oneOf`, `anyOf` | that type, nullable |
-| `$ref` within the schema or to a reference of the registry | the type there |
+| a type or null, by `type`, `oneOf` or `anyOf` | that type, nullable |
+| `$ref` within the schema or to a reference in the registry | the type of the schema that it refers to |
 | anything else, and a schema that contains itself | string: JSON |
 
-Values are not validated against the schema. A value that does not fit the Arrow type is not decoded; all others are.
+Values are not validated against the schema. A value is decoded if it fits the Arrow type.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PRIMITIVES: Final = {"string": pa.string(), "integer": pa.int64(), "number": pa
 
 
 def json_schema_type(text: str, references: Iterable[tuple[str, str]] = (), *, path: str | None = None) -> pa.DataType:
-    """Return the Arrow type of a schema's values. Raises InvalidArgumentError if it is not a JSON Schema."""
+    """Return the Arrow type for values of a schema. Raises InvalidArgumentError if `text` is not a JSON Schema."""
     try:
         documents = {name: json.loads(content) for name, content in references}
         schema = json.loads(text)
@@ -74,7 +74,7 @@ class _Types:
         return _PRIMITIVES.get(kind, pa.string())
 
     def _target(self, reference: str, document: Any) -> tuple[Any, Any]:
-        """Return the schema that a `$ref` refers to, and its document; None if there is none."""
+        """Return the schema that a `$ref` refers to, and the document that contains it; None if there is no such schema."""
         name, _, pointer = reference.partition("#")
         if name:
             document = self._documents.get(name)

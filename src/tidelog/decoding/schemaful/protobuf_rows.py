@@ -1,6 +1,6 @@
-"""Parses many Protobuf messages of one type in one call, as the elements of a message that contains nothing else.
+"""Parses many Protobuf messages of one type in one call, as the elements of an enclosing message.
 
-Each message alone would have memory of its own in the library, and take twice as long.
+If each message were parsed alone, the library would allocate memory for each, and take twice as long.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ProtobufRows:
         self._class = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{name}.Rows"))
 
     def parse(self, values: Sequence[bytes]) -> tuple[list[Any], bool]:
-        """Return the messages, and whether it is certain that they had no unknown fields, which are removed.
+        """Return the messages without their unknown fields, and whether it is certain that there were none.
 
-        Raises the library's DecodeError if one of them is malformed, ValueError if there are too many bytes.
+        Raises the library's DecodeError if a message is malformed, ValueError if there are too many bytes.
         """
         sizes = list(map(len, values))
         if sum(sizes) > MAX_BYTES:
@@ -49,7 +49,7 @@ class ProtobufRows:
 
 @lru_cache(1 << 16)
 def _prefix(size: int) -> bytes:
-    """Return the tag of field 1 and a length, as a varint."""
+    """Return the bytes before a message: the tag of field 1, then the length as a varint."""
     parts = bytearray(b"\n")
     while size > 0x7F:
         parts.append(size & 0x7F | 0x80)

@@ -1,6 +1,6 @@
-"""Protobuf schemas: `.proto` texts, which protoc of grpcio-tools compiles in a separate process, or descriptor sets.
+"""Loads Protobuf schemas: `.proto` texts, which protoc of grpcio-tools compiles in a separate process, or descriptor sets.
 
-protoc is Google's compiler. It runs in a separate process because a hostile text may make it use much time and memory, and
+protoc is Google's compiler. It runs in a separate process because a hostile text may make it use a lot of time and memory, and
 because it writes errors to standard error.
 """
 
@@ -34,7 +34,7 @@ class ProtobufFile:
             pool = descriptor_pool.DescriptorPool()
             for one in files.file:
                 pool.AddSerializedFile(one.SerializeToString())
-            # protoc writes a file after its imports.
+            # protoc writes each file after its imports.
             self._main = pool.FindFileByName(files.file[-1].name)
             self._files = [pool.FindFileByName(one.name) for one in files.file]
         except (message.DecodeError, TypeError, KeyError, IndexError) as error:
@@ -45,8 +45,8 @@ class ProtobufFile:
         self._path = path
 
     def by_name(self, name: str | None) -> Any:
-        """Return the descriptor of a message by its full name, or by its last part if that is unique. If `name` is None, return
-        the file's first message.
+        """Return the descriptor of the message with a full name, or with a last part of its name if that is unique. If `name` is
+        None, return the file's first message.
         """
         if name is None:
             return self.by_indexes((0,))
@@ -56,18 +56,25 @@ class ProtobufFile:
         if len(found) != 1:
             names = ", ".join(one.full_name for one in list(self._messages())[:10])
             raise InvalidArgumentError(
-                "no such message" if not found else "not unique", found=name, expected=names, path=self._path
+                "the Protobuf file does not have this message" if not found else "not unique",
+                found=name,
+                expected=names,
+                path=self._path,
             )
         return found[0]
 
     def by_indexes(self, indexes: Sequence[int]) -> Any:
-        """Return the descriptor of a message by its position in the file, and the positions of nested ones in it."""
+        """Return the descriptor of a message. The first index is a message's position in the file; each further index is a nested
+        message's position in the message before it.
+        """
         try:
             one = list(self._main.message_types_by_name.values())[indexes[0]]
             for index in indexes[1:]:
                 one = one.nested_types[index]
         except IndexError:
-            raise InvalidArgumentError("no such message in the Protobuf file", found=list(indexes), path=self._path) from None
+            raise InvalidArgumentError(
+                "the Protobuf file does not have a message with these indexes", found=list(indexes), path=self._path
+            ) from None
         return one
 
     def _messages(self) -> Iterable[Any]:
@@ -79,9 +86,9 @@ class ProtobufFile:
 
 
 def compiled(text: str, references: Iterable[tuple[str, str]] = (), *, path: str | None = None) -> bytes:
-    """Compile a `.proto` text into a descriptor set. `references` are the names and texts of the files that it imports.
+    """Compile a `.proto` text into a descriptor set. `references` are the names and texts of the files that the text imports.
 
-    Raises InvalidArgumentError with protoc's first error.
+    Raises an InvalidArgumentError that has protoc's first error.
     """
     with tempfile.TemporaryDirectory(prefix="tidelog-proto-") as folder:
         root = Path(folder)
@@ -96,13 +103,14 @@ def compiled(text: str, references: Iterable[tuple[str, str]] = (), *, path: str
 
 
 def serialized(texts: Sequence[str]) -> bytes | None:
-    """Return a descriptor set from texts that are FileDescriptorProtos in base64, the schema last. None if one of them is not.
+    """Return a descriptor set from texts that are FileDescriptorProtos in base64; the schema is the last text. Return None if a
+    text is not.
 
-    Confluent's serializers for Python register these, and its registry returns them for `format=serialized`.
+    Confluent's serializers for Python register schemas in this form, and Confluent's registry returns it for `format=serialized`.
     """
     with imported_from("decode", "protobuf"):
         from google.protobuf import descriptor_pb2, message
-    # The library's own files, which schemas import.
+    # Files that the library itself provides and schemas import.
     from google.protobuf import any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 
     own = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2, descriptor_pb2)
@@ -140,6 +148,10 @@ def _run(root: Path, folders: Sequence[str], file: str, path: str | None) -> byt
         raise InvalidArgumentError(f"protoc did not end within {COMPILE_TIMEOUT_S} s", path=path) from None
     if done.returncode or not out.exists():
         lines = [line for line in done.stderr.splitlines() if line.strip() and not _NOTICE.match(line)]
-        reason = lines[0].replace(f"{root}/", "").replace(_MAIN, "line ") if lines else f"protoc ended with {done.returncode}"
+        reason = (
+            lines[0].replace(f"{root}/", "").replace(_MAIN, "line ")
+            if lines
+            else f"protoc failed with exit code {done.returncode}"
+        )
         raise InvalidArgumentError(f"not a Protobuf schema: {reason[:300]}", path=path)
     return out.read_bytes()

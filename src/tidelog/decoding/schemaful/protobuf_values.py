@@ -3,11 +3,11 @@ as the elements of one message (`protobuf_rows`), or one by one if that fails.
 
 | Protobuf | Arrow |
 |---|---|
-| scalars | the same types; enums are strings: the name, or the number if it has no name |
+| scalars | the same types; enums are strings: the value's name, or its number if it has no name |
 | message, repeated, map | struct, list, map |
 | optional, oneof, message | null if it is not set |
 | google.protobuf.Timestamp, wrappers (`Int64Value`, …) | timestamp in microseconds with UTC; the wrapped type, or null |
-| Struct, Value, ListValue, messages without fields, and those that contain themselves | string: JSON |
+| Struct, Value, ListValue, messages without fields, messages that contain themselves | string: JSON |
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 
 MAX_FIELDS: Final = 10_000
-"""The most fields of a message, nested ones included."""
+"""The most fields of a message, including nested fields."""
 
 MAX_CELLS: Final = 4_000_000
-"""The most elements of a list, multiplied by the fields of each. A larger list is not decoded: two bytes may be an element."""
+"""The most cells of a list: its number of elements multiplied by the number of fields in each. A larger list is not decoded,
+because an element may take only two bytes.
+"""
 
 _SCALARS: Final = {
     1: pa.float64(),
@@ -97,7 +99,7 @@ class ProtobufDecoder(Decoder):
         parse = self.message_class.FromString
         given = [value for value in values if value is not None]
         messages: list[Any] = []
-        has_all = False  # Whether it is certain that the schema has all fields.
+        has_all = False  # Whether it is certain that the schema has all fields of the values.
         try:
             messages, has_all = self._rows.parse(given)
             if len(given) < len(values):
@@ -119,13 +121,13 @@ class ProtobufDecoder(Decoder):
         return gathered
 
     def _count_unknown(self, messages: Sequence[Any], values: Sequence[bytes | None]) -> None:
-        """Count messages with fields that the schema lacks: without these, they are smaller. Removes them."""
+        """Remove unknown fields from the messages, and count the messages that had any: these become smaller."""
         given = [one for one in messages if one is not None]
         written = [value for one, value in zip(messages, values, strict=True) if one is not None and value is not None]
         deque(map(self.message_class.DiscardUnknownFields, given), maxlen=0)
         sizes = list(map(self.message_class.ByteSize, given))
         if sizes != list(map(len, written)):
-            # Another encoding of the same fields may differ in size.
+            # A different encoding of the same fields may have a different size.
             parse = self.message_class.FromString
             self._unknown += sum(
                 size != len(value) and size != parse(value).ByteSize() for size, value in zip(sizes, written, strict=True)
@@ -173,7 +175,7 @@ class ProtobufDecoder(Decoder):
         return pa.struct(fields), gather
 
     def _field(self, field: Any, outer: tuple[str, ...]) -> tuple[pa.DataType, Gather]:
-        """Return the type of a field's column, and the function that makes the column from messages."""
+        """Return the type of a field's column, and the function that makes this column from messages."""
         name, get = field.name, attrgetter(field.name)
         nested = field.message_type
         if nested is not None and nested.GetOptions().map_entry:
@@ -222,7 +224,7 @@ def _offsets(lists: Sequence[Any], width: int) -> pa.Array:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Return the number of cells of a value, without the elements of lists."""
+    """Return the number of cells of a value of this type, without the elements of lists."""
     if pa.types.is_struct(kind):
         return 1 + sum(_width(field.type) for field in kind)
     return 1

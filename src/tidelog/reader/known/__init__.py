@@ -1,1 +1,1 @@
-"""Segments of which something is known without reading them: `known_segment.py`."""
+"""Segments with facts that are known before the segment is read (`known_segment.py`)."""

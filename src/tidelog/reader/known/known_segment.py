@@ -1,4 +1,4 @@
-"""A segment in a bucket, or in a backup, that answers from what is known of it (`formats/summary/known_segments.py`)."""
+"""A segment in a bucket or in a backup whose properties come from a summary if possible (`formats/summary/known_segments.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tidelog.reader.segment_files import SegmentFile
 
 
 class KnownSegment(Segment):
-    """A segment whose `facts` are those that `known` has of it; with None it is read like any other."""
+    """A segment whose `facts` come from `known`. If `known` has no facts about it, `facts` is None and the segment is read like
+    any other.
+    """
 
     def __init__(
         self, file: SegmentFile, next_base_offset: int | None, notices: Notices, budget: WalkBudget, known: KnownSegments
@@ -40,7 +42,9 @@ class KnownSegment(Segment):
         return super().valid_end()
 
     def _known_end(self) -> SegmentEnd | None:
-        """Return the end that is known; None, with a notice, if the last batch is another one. Then nothing else is believed."""
+        """Return the end that the facts give, after checking the last batch. If the log has a different last batch, note this,
+        drop all facts and return None.
+        """
         facts = self.facts
         assert facts is not None
         if not facts.size_bytes:
@@ -50,5 +54,5 @@ class KnownSegment(Segment):
             if (last.crc, last.end_position, last.next_offset) == (facts.last_crc, self.size_bytes, facts.next_offset):
                 return SegmentEnd(self.size_bytes, facts.next_offset, last)
         self.facts = self.largest = None
-        self.notices.note(self.log_path, f"{names.SEGMENT_SUMMARY} describes another log; the log itself is read instead")
+        self.notices.note(self.log_path, f"{names.SEGMENT_SUMMARY} describes a different log; the log itself is read instead")
         return None

@@ -1,4 +1,4 @@
-"""Facts about a partition outside its segments: checkpoints, settings, leader epochs."""
+"""Facts about a partition that are stored outside its segments: checkpoints, settings, leader epochs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 class Claims(NamedTuple):
-    """What the data folder says about a partition, outside of the partition's folder. None means unknown."""
+    """What the data folder says about a partition, outside the partition's segments. None means unknown."""
 
     recovery_point: int | None = None
     high_watermark: int | None = None
     log_start_offset: int | None = None
     cleaner_offset: int | None = None
     newest_epoch: EpochEntry | None = None
-    """Read before the folder is listed, like everything here."""
+    """Like everything here, read before the folder is listed."""
     is_set_compacted: Callable[[], bool] | None = None
     """Looks up whether the topic's settings say that it is compacted. Called only if it matters."""
     is_tiered: Callable[[], bool] | None = None
     """Looks up whether the topic's older segments may be in remote storage. Called only if it matters."""
     was_closed: bool = False
-    """The folder has the mark of a clean shutdown, so nothing is torn."""
+    """Whether the folder has Kafka's clean-shutdown marker, so no batch should be torn."""
 
     def is_compacted(self, topic: str) -> bool:
         """Return whether the topic is compacted, judged by everything except its batches."""
@@ -39,12 +39,12 @@ class Claims(NamedTuple):
 
 
 def newest_epoch(directory: FilePath) -> EpochEntry | None:
-    """Return a partition's newest leader epoch; None if there is none or the checkpoint is damaged."""
+    """Return a partition's newest leader epoch; None if it has no leader epochs or the checkpoint is damaged."""
     return read_epochs(directory).latest
 
 
 def read_epochs(directory: FilePath) -> LeaderEpochs:
-    """Return a partition's current leader epochs, none if the checkpoint is damaged."""
+    """Return a partition's current leader epochs. If the checkpoint is damaged, there are none."""
     try:
         return LeaderEpochs.read(directory / names.LEADER_EPOCH_CHECKPOINT)
     except (CorruptCheckpointError, StorageError):

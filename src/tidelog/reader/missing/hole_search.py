@@ -2,9 +2,9 @@
 batches.
 
 A broker serves such a log as Kafka does, without an error: consumers continue after the gap. So a warning names the offsets. One
-thread checks each log once, with the reader of folders (`Log.missing`, `Log.check_names`). It reads only the ends and first
-headers of segments, except for a log that has a gap and is not compacted according to its settings: there it reads all headers.
-It pauses after each log. Neither startup nor clients wait for it.
+thread checks each log once, with the reader of folders (`Log.missing`, `Log.check_names`). The thread reads only the ends and
+first headers of segments. It reads all headers only if a log has a gap and its settings do not say that it is compacted. The
+thread pauses after each log. Neither startup nor clients wait for it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.serve")
 
 REST_S = 0.002
-"""The pause after each log, so that the thread takes only a fraction of a processor."""
+"""The pause (s) after each log, so that the thread uses only a fraction of a processor."""
 
 
 class _NoticesOf(Notices):
-    """Logs the notices of a search only while it runs. Later the folder may be deleted, and missing files mean nothing."""
+    """Logs the notices of a search, but only while the search runs. After its end the folder may be deleted, and missing files
+    mean nothing.
+    """
 
     def __init__(self, stopping: threading.Event) -> None:
         super().__init__()
@@ -40,7 +42,7 @@ class _NoticesOf(Notices):
 
 
 class HoleSearch:
-    """A check of the folder on its own thread, from `start` to `stop` or the last log."""
+    """A check of a data folder on a thread, which runs from `start` until `stop` is called or the last log is checked."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -52,7 +54,7 @@ class HoleSearch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell the thread to end. Do not wait for it, because it only reads."""
+        """Tell the thread to end, without waiting for it: it only reads."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -62,7 +64,7 @@ class HoleSearch:
             log_dir = LogDir(self._directory)
             keys = [(topic, partition) for topic, partitions in log_dir.topics().items() for partition in partitions]
         except (TidelogError, OSError):
-            return  # An empty folder.
+            return  # The data folder has no partitions.
         for topic, partition in keys:
             if self._stopping.wait(REST_S):
                 return
@@ -79,9 +81,9 @@ class HoleSearch:
                 except CorruptBatchError as error:
                     if not self._stopping.is_set():
                         logger.error("%s: a reader that trusts this file name misses records", error)
-                # The checkpoints describe the log's end before startup; the broker continues from the actual end.
+                # The checkpoints describe the log's end before startup, whereas the broker continued from the actual end.
                 found = [one for one in log.missing() if one.kind in ("segment", "head")]
         except (TidelogError, OSError):
             return  # Deleted since, or damaged: loading has reported that, or reading will.
         for one in found:
-            logger.warning("%s; consumers skip them without an error", one)
+            logger.warning("%s; consumers will skip these offsets without an error", one)

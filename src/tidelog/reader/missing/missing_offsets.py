@@ -13,20 +13,21 @@ the head                    the first leader epoch begins below the first segmen
                             index file without its ``.log`` below the first segment
 the end                     the log ends below a checkpoint (recovery point, high watermark, log start), below a producer
                             snapshot, below the newest leader epoch, or below an index file without its ``.log``; or with
-                            a torn tail, in a folder with the mark of a clean shutdown. Snapshots and index files prove
-                            nothing in a folder with that mark whose recovery point and high watermark are the log's end
+                            a torn tail, in a folder with the clean-shutdown marker. Snapshots and index files prove
+                            nothing in a folder with that marker whose recovery point and high watermark are the log's end
 present but hidden          records lie below the checkpoint's log start, and the first leader epoch begins before it:
                             deleting records moves both. If there are no epochs (formats v0 and v1) or they begin later,
                             nothing confirms or contradicts the checkpoint: the records may have been deleted
 ==========================  ==========================================================================================
 
-A log counts as compacted if the cleaner's checkpoint lists it, if its topic's settings say so, if it is an internal topic that
-always is, or if its batches show traces of a cleaner: gaps between offsets within a segment, or a batch with fewer records than
-offsets.
+A log counts as compacted if the cleaner's checkpoint lists it, if its topic's settings say so, or if it belongs to an internal
+topic that Kafka always compacts. It also counts as compacted if its batches show traces of a cleaner: gaps between offsets within
+a segment, or a batch with fewer records than offsets.
 
-Concurrent changes by the owner are not reported: the checkpoints must be read before the folder is listed (`LogDir` does that), a
-``.log`` that is being deleted, cleaned or swapped in keeps its name with a suffix, and a segment that vanishes during the check
-is ignored. If a running broker has just removed the head, the check waits a moment for the leader epochs to confirm it.
+Concurrent changes by the owner are not reported. For this, the checkpoints must be read before the folder is listed, as `LogDir`
+does. A ``.log`` that is being deleted, cleaned or swapped in keeps its name with a suffix, and a segment that vanishes during the
+check is ignored. If a running broker has just removed the head, the check waits a moment for the leader epochs to confirm the
+removal.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from tidelog.reader.segment_end import SegmentEnd
 
 _OWNER_S = 2.0
-"""How long a running broker may take from removing a log's head to writing the leader epochs that confirm it."""
+"""How long (s) a running broker may take between removing a log's head and writing the leader epochs that confirm the removal."""
 
 _INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
@@ -75,34 +76,38 @@ class MissingOffsets(NamedTuple):
     partition: int
     first_offset: int
     end_offset: int
-    """If the end of a log or a whole partition is missing, the true end may have been higher."""
+    """The end of the missing range, exclusive. If the end of a log or a whole partition is missing, the true end may have been
+    higher.
+    """
     kind: Kind
     reason: str
-    """The evidence for their existence."""
+    """The evidence that these records existed."""
     previous_timestamp: int | None = None
-    """Largest timestamp (ms) of the last batch before them; None if there is none."""
+    """The largest timestamp (ms) of the last batch before the missing offsets; None if it is unknown."""
     next_timestamp: int | None = None
-    """Largest timestamp (ms) of the first batch after them; None if there is none. Late and early records may be outside
-    these bounds.
+    """The largest timestamp (ms) of the first batch after the missing offsets; None if it is unknown. Late and early records may
+    be outside these bounds.
     """
 
     def __str__(self) -> str:
         what = _WORDS.get(self.kind, "missing")
         times = ""
         if self.previous_timestamp is not None:
-            times = f"; the batch before is of {format_time(self.previous_timestamp)}"
+            times = f"; the batch before is from {format_time(self.previous_timestamp)}"
         if self.next_timestamp is not None:
-            times += f"{',' if times else ';'} the batch after of {format_time(self.next_timestamp)}"
+            times += f"{',' if times else ';'} the batch after is from {format_time(self.next_timestamp)}"
         return f"{self.topic}-{self.partition}: offsets [{self.first_offset}, {self.end_offset}) {what}: {self.reason}{times}"
 
     @property
     def is_loss(self) -> bool:
-        """Whether an answer without them is certainly incomplete; otherwise a note suffices."""
+        """Whether a result without these offsets is certainly incomplete. If not, the records may have been deleted, and a note
+        suffices.
+        """
         return self.kind != "perhaps_deleted"
 
     @property
     def sentence(self) -> str:
-        """Return the text of `str` as a sentence, for a log that also has other content."""
+        """The text of `str` as a complete sentence, for log files that also have other content."""
         return f"records are {'missing from the folder' if self.is_loss else 'perhaps missing'}: {self}"
 
     def fields(self) -> dict[str, Any]:
@@ -112,22 +117,22 @@ class MissingOffsets(NamedTuple):
 
 _WORDS = {
     "partition": "the partition is missing",
-    "hidden": "are in the files and are not read",
-    "perhaps_deleted": "are in the files and are not read",
+    "hidden": "are in the files but are not read",
+    "perhaps_deleted": "are in the files but are not read",
 }
 
 
 def is_any_lost(missing: Iterable[MissingOffsets]) -> bool:
-    """Return whether an answer without these offsets is certainly incomplete."""
+    """Return whether a result without these offsets is certainly incomplete."""
     return any(one.is_loss for one in missing)
 
 
 def missing_offsets(log: LogSegments, claims: Claims, start_offset: int, end_offset: int | None) -> Iterator[MissingOffsets]:
-    """Yield the missing parts of `[start_offset, end_offset)` in order; None as an end means the offset at which the log should
-    end.
+    """Yield the missing parts of `[start_offset, end_offset)` in order. An end of None stands for the offset at which the log
+    should end.
 
-    Below the log start, only records that exist and are hidden by it are reported. Raises CorruptBatchError if the last segment
-    is damaged, SegmentChangedError, StorageError.
+    Below the log start, only records that exist and that the log start hides are reported. Raises CorruptBatchError if the last
+    segment is damaged, SegmentChangedError, StorageError.
     """
     log_start_offset = claims.log_start_offset or 0
     for found in _hidden(log, log_start_offset):
@@ -156,7 +161,7 @@ def _all_missing(
             is_known = is_known or before.size_bytes > 0
             continue
         end = _end_of(before)
-        # An empty segment ends at its base, which is no evidence if the previous one is damaged or extends beyond it.
+        # An empty segment ends at its base. That is no evidence if the previous segment is damaged or extends beyond this base.
         is_known = end is not None and (is_known or before.size_bytes > 0)
         if end is None or not is_known or end.next_offset >= behind.base_offset:
             continue
@@ -174,11 +179,11 @@ def _all_missing(
 
 
 def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
-    """Return the file beside a segment that reports a record in `[its end, limit)`: then its `.log` was truncated, compacted or
-    not.
+    """Return a message about an index file that refers to a record between the segment's end and `limit`, or None if no index
+    does. Such an index proves that the `.log` was truncated, even in a compacted log.
 
-    A cleaner replaces the indexes together with the `.log`, so they are compared only while the `.log` is the one that was read.
-    A time map may be left over from before, because Kafka does not know it.
+    A cleaner replaces the indexes together with the `.log`, so the indexes count only while the `.log` is still the file that was
+    read. Time maps do not count: Kafka does not know them, so a map may be left over from an earlier `.log`.
     """
     log_path, index = segment.index_path(names.LOG_SUFFIX), segment.index_path(names.INDEX_SUFFIX)
     told: list[tuple[FilePath, Callable[[], int]]] = [
@@ -188,7 +193,7 @@ def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
     for path, last_offset in told:
         with contextlib.suppress(CorruptIndexError, SegmentChangedError, StorageError):
             if end.next_offset <= last_offset() < limit and segment.log_path == segment.file.locate() == log_path:
-                return f"{path.name} reports more than the .log holds"
+                return f"{path.name} has an entry past the end of the .log"
     return None
 
 
@@ -209,7 +214,7 @@ def _hidden(log: LogSegments, log_start_offset: int) -> Iterator[MissingOffsets]
     """Yield the offsets below the log start that are in the files and that the leader epochs do not confirm as deleted."""
     if not log.segments or log.segments[0].base_offset >= log_start_offset:
         return
-    # Reread: an owner moves the epochs first.
+    # Read the epochs again: an owner moves them before the log start.
     epoch = read_epochs(log.directory).earliest
     if epoch is not None and epoch.start_offset == log_start_offset:
         return
@@ -236,7 +241,7 @@ def _missing(
 
 def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets]:
     first = log.segments[0]
-    # Reread: an owner moves it together with the first segment.
+    # Read the epoch again: an owner moves it together with the first segment.
     epoch = read_epochs(log.directory).earliest
     lost = orphans.between(0, first.base_offset - 1)
     starts: list[tuple[int, str]] = []
@@ -246,11 +251,11 @@ def _head(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missi
         starts.append((_base(lost), f"{lost.name} exists, but its .log does not"))
     if starts and (claims.cleaner_offset is not None or not _is_losing_its_head(log.directory, first.base_offset)):
         if _moves(log.directory, epoch):
-            return  # The owner has written the epochs since, and then removed the waiting segment.
+            return  # In the meantime the owner has written the epochs and removed the segment.
         start, reason = min(starts)
-        reason += f", the first segment at {first.base_offset}"
+        reason += f", but the first segment begins at {first.base_offset}"
         if claims.is_tiered is not None and claims.is_tiered():
-            reason += "; the topic is tiered, so they may be in remote storage, which --tier names"
+            reason += "; the topic is tiered, so they may be in remote storage: add it with --tier"
         yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
 
 
@@ -259,7 +264,7 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
     # Without segments the log begins at the checkpoint's offset.
     next_offset = claims.log_start_offset or 0 if end is None else end.next_offset
     said = [
-        (claims.recovery_point, f"{names.RECOVERY_POINT_CHECKPOINT} says that the log was on the disk up to {{}}"),
+        (claims.recovery_point, f"{names.RECOVERY_POINT_CHECKPOINT} says that the log was flushed up to {{}}"),
         (claims.high_watermark, f"{names.HIGH_WATERMARK_CHECKPOINT} says {{}}"),
         (claims.log_start_offset, f"{names.LOG_START_OFFSET_CHECKPOINT} says {{}}"),
     ]
@@ -268,10 +273,10 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
     found: list[tuple[int, FilePath, str]] = []
     if log.snapshots:
         path = log.directory / names.file_name(log.snapshots[-1], names.SNAPSHOT_SUFFIX)
-        found.append((log.snapshots[-1], path, "a producer snapshot is of offset {}"))
+        found.append((log.snapshots[-1], path, "there is a producer snapshot for offset {}"))
     if claims.was_closed and end is not None and end.torn is not None:
         at_least = end.torn.end_offset or next_offset + 1
-        said.append((at_least, f"the log was closed ({names.CLEAN_SHUTDOWN_FILE}), and {end.torn}, below {{}}"))
+        said.append((at_least, f"the broker shut down cleanly ({names.CLEAN_SHUTDOWN_FILE}), but found a {end.torn}, below {{}}"))
     lost = orphans.last()
     if lost is not None:
         found.append((_base(lost) + 1, lost, f"{lost.name} exists, but its .log does not"))
@@ -279,18 +284,18 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
     for offset, path, text in found:
         if is_confirmed and offset > next_offset + 1:
             # If the end of a cleanly closed log is lost, its checkpoints are above the remaining end.
-            why = f"is of another log: the broker ended cleanly, and its checkpoints agree that this one ends at {next_offset}"
+            why = f"belongs to a different log: after a clean shutdown, the checkpoints agree that this log ends at {next_offset}"
             log.notices.note(path, why)
         else:
             said.append((offset, text))
     offset, reason = max(((offset, text) for offset, text in said if offset is not None), default=(0, ""), key=lambda one: one[0])
     if offset > next_offset:
-        reason = f"{reason.format(offset)}, the log ends at {next_offset}"
+        reason = f"{reason.format(offset)}, but the log ends at {next_offset}"
         yield _missing(log, next_offset, offset, "end", reason, None if end is None else end.last_header, None)
 
 
 def _end_of(segment: Segment) -> SegmentEnd | None:
-    """Return a segment's end, None if it vanished or is damaged there. Reading it raises the error."""
+    """Return a segment's end, or None if the segment vanished or its end is damaged. Reading the segment raises the error."""
     try:
         return segment.valid_end()
     except (CorruptBatchError, SegmentChangedError):
@@ -313,7 +318,8 @@ def _time(header: BatchHeader | None) -> int | None:
 
 
 def _moves(directory: FilePath, epoch: EpochEntry | None) -> bool:
-    """Return whether the first leader epoch is no longer `epoch`, waiting a moment if the folder has an owner.
+    """Return whether the first leader epoch is no longer `epoch`. If the folder has an owner, wait up to `_OWNER_S` for the
+    change.
 
     Kafka may remove a segment's files at once, but writes the epochs on another thread, with an fsync.
     """
@@ -326,8 +332,8 @@ def _moves(directory: FilePath, epoch: EpochEntry | None) -> bool:
 
 
 def _is_losing_its_head(directory: FilePath, first_base_offset: int) -> bool:
-    """Return whether the files of the segment just below the first one still wait for their removal: then the epochs are written
-    a moment later.
+    """Return whether the segment just below the first one is still awaiting removal (``.deleted``). If so, the owner is about to
+    write the epochs.
 
     The result means nothing if compaction deleted segments.
     """
@@ -340,7 +346,7 @@ def _is_losing_its_head(directory: FilePath, first_base_offset: int) -> bool:
         with contextlib.closing(Segment.open(max(going), first_base_offset, _Silent())) as segment:
             return segment.next_offset == first_base_offset
     except (CorruptBatchError, SegmentChangedError, NotFoundError):
-        return True  # Removed meanwhile.
+        return True  # Removed in the meantime.
 
 
 def _list(directory: FilePath) -> list[str]:
@@ -358,19 +364,19 @@ def _base(path: FilePath) -> int:
 
 
 class _Silent(Notices):
-    """Discards notices: for a segment that is being deleted, whose gaps do not matter."""
+    """Discards notices, for a segment that is being deleted, in which gaps do not matter."""
 
     def note(self, path: FilePath, text: str) -> None:
         pass
 
 
 class _Orphans:
-    """Index files without a ``.log`` under any name."""
+    """Index files whose ``.log`` does not exist under any name."""
 
     def __init__(self, directory: FilePath, bases: set[int]) -> None:
         found = [directory / name for name in _list(directory) if name.endswith(_INDEX_SUFFIXES)]
         found = sorted(path for path in found if _base(path) >= 0 and _base(path) not in bases)
-        # Checked one by one, again: a listing may miss a file that is being renamed.
+        # Check each name again: a listing may miss a file that is being renamed.
         self._paths = [path for path in found if not _has_log(path) and path.exists() and not _has_log(path)]
 
     def between(self, first: int, last: int) -> FilePath | None:
@@ -382,7 +388,7 @@ class _Orphans:
 
 
 def _has_log(index: FilePath) -> bool:
-    """Return whether the ``.log`` exists under its name, or one to which its index would be renamed as well."""
+    """Return whether the ``.log`` exists under its name, or under a name that an owner gives to a log and its indexes alike."""
     log = index.with_suffix(names.LOG_SUFFIX)
     endings = (names.DELETED_SUFFIX, names.SWAP_SUFFIX, names.CLEANED_SUFFIX)
     return log.exists() or any(

@@ -1,17 +1,18 @@
-"""Finds the sound batches of a damaged ``.log``, and what lies between them.
+"""Finds the sound batches of a damaged ``.log``, and the damaged bytes between them.
 
-After a batch that is not sound (header, length, checksum, offset, or unreadable records), the following bytes are searched for
-the next sound one:
+After a batch that is not sound (because of its header, length, checksum, offset or records), the following bytes are searched for
+the next sound batch:
 
 | damage | continues at |
 |---|---|
 | an invalid checksum, a valid length | the batch's end, if a sound batch with the next offset is there |
-| anything else | the first position where a sound batch with a possible offset is followed by another one or by the end |
+| anything else | the first sound batch with a possible offset that is followed by another sound batch or by the end |
 | an offset that contradicts its neighbours | the batch is skipped, because no checksum covers the offset |
 
-So a batch inside a record's value is not mistaken for a batch of this log, because no batch follows it there. Several consecutive
-batches inside a value are mistaken if their offsets are possible and the length of the enclosing batch is damaged. Index entries
-are not used. Only a torn tail, which a crash may have left after the last sound batch of the last segment, is not damage.
+So a single batch inside a record's value is not mistaken for a batch of this log, because no batch follows it. Several
+consecutive batches inside a value are mistaken for batches of the log if their offsets are possible and the length of the
+enclosing batch is damaged. Index entries are not used. Only a torn tail, which a crash may have left after the last sound batch
+of the last segment, is not damage.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ class LeftOut(NamedTuple):
     partition: int
     first_offset: int
     end_offset: int
-    """No sound batch has an offset in `[first_offset, end_offset)`. In a compacted log some of these may have been absent
-    before.
+    """No sound batch has an offset in `[first_offset, end_offset)`. In a compacted log, some of these offsets may have been
+    absent before the damage.
     """
     path: str
     start_position: int
     end_position: int
     reason: str
     records: int | None
-    """The number of lost records if known, else at most the number of offsets."""
+    """The number of lost records if known. If None, it is at most the number of offsets."""
     previous_timestamp: int | None
     next_timestamp: int | None
 
@@ -59,9 +60,9 @@ class LeftOut(NamedTuple):
         count = f"at most {self.end_offset - self.first_offset:,}" if self.records is None else f"{self.records:,}"
         times = ""
         if self.previous_timestamp is not None:
-            times = f"; the batch before is of {format_time(self.previous_timestamp)}"
+            times = f"; the batch before is from {format_time(self.previous_timestamp)}"
         if self.next_timestamp is not None:
-            times += f"{',' if times else ';'} the batch after of {format_time(self.next_timestamp)}"
+            times += f"{',' if times else ';'} the batch after is from {format_time(self.next_timestamp)}"
         return (
             f"{self.topic}-{self.partition}: offsets [{self.first_offset}, {self.end_offset}) left out, {count} records: bytes "
             f"{self.start_position} to {self.end_position} of {self.path} are damaged: {self.reason}{times}"
@@ -73,7 +74,7 @@ class LeftOut(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes between sound batches. `claimed` is the header at their beginning, if it is plausible."""
+    """Damaged bytes between sound batches. `claimed` is the header at the start of these bytes, if it is plausible."""
 
     start: int
     end: int
@@ -85,14 +86,15 @@ class Damage(NamedTuple):
 
 
 class Sound(NamedTuple):
-    """The sound parts of a segment."""
+    """The sound batches of a segment, and the damage between them."""
 
     headers: list[BatchHeader]
     damages: list[Damage]
 
 
 def salvage(file: ReadOnlyFile, size_bytes: int, base_offset: int, next_base_offset: int | None) -> Sound:
-    """Check every batch of a segment and its records. Raises SegmentChangedError, StorageError.
+    """Check every batch of a segment, with its records, and return what is sound and what is damaged. Raises SegmentChangedError,
+    StorageError.
 
     Each header takes a few hundred bytes of memory.
     """
@@ -118,14 +120,14 @@ class _Salvage:
         while position < self._size:
             header, fault = self._batch_at(position)
             if header is not None and self._is_out_of_line(header):
-                header, fault = None, "its offset does not fit those of its neighbours"
+                header, fault = None, "its offset contradicts those of the batches around it"
             if header is not None:
                 self._sound.append(header)
                 position = header.end_position
                 continue
             behind = self._next_sound(position)
             if behind is None and self._is_last and may_be_torn(self._file, position, self._size, self._next_offset):
-                break  # `missing` compares with the checkpoints.
+                break  # `missing` compares the log's end with the checkpoints.
             end = self._size if behind is None else behind.position
             before, claimed = self._sound[-1] if self._sound else None, self._header_at(position)
             first_behind = self._offset_after(claimed) if behind is None else first_offset(behind, self._read, self._file.path)
@@ -134,8 +136,8 @@ class _Salvage:
         return Sound(self._sound, self._damages)
 
     def _offset_after(self, claimed: BatchHeader | None) -> int:
-        """Return the offset after damage that extends to the segment's end: the next segment's base, or the damaged
-        header's claim.
+        """Return the offset after damage that extends to the segment's end: the base of the next segment or, in the last segment,
+        the offset that the damaged header claims.
         """
         if not self._is_last:
             return self._limit
@@ -157,18 +159,18 @@ class _Salvage:
         return header if header.end_position <= self._size else None
 
     def _batch_at(self, position: int) -> tuple[BatchHeader | None, str]:
-        """Return the sound batch at a position whose offset may follow, or None and the reason."""
+        """Return the sound batch at a position, if its offset may follow the previous batch; otherwise None and the reason."""
         try:
             header = read_header(self._file.read(position, HEADER_BYTES), 0, position, self._file.path)
         except CorruptBatchError as error:
             return None, error.message
         if header.end_position > self._size:
-            return None, "a batch is cut off by the end of its segment"
+            return None, "a batch extends beyond the end of its segment"
         first = header.base_offset if header.magic == 2 else header.last_offset
         if not self._next_offset <= first <= header.last_offset < self._limit:
-            return None, "its offset does not fit its place"
+            return None, "its offset is out of order"
         if header.last_offset - self._base_offset > MAX_RELATIVE_OFFSET:
-            return None, "its offset does not fit its segment"
+            return None, "its offset is too far above the segment's base offset"
         try:
             if header.size > READ_BYTES:
                 check_crc_by_pieces(self._file, header)
@@ -181,7 +183,7 @@ class _Salvage:
         return header, ""
 
     def _is_out_of_line(self, header: BatchHeader) -> bool:
-        """Return whether a batch's offset is too high: the next batch continues from the previous one."""
+        """Return whether a batch's offset is too high, because the next batch continues from the previous one."""
         first = header.base_offset if header.magic == 2 else header.last_offset
         if first == self._next_offset or header.end_position >= self._size:
             return False
@@ -212,7 +214,7 @@ class _Salvage:
         return None
 
     def _follows(self, header: BatchHeader) -> bool:
-        """Return whether a sound batch, or nothing but zeros, follows a batch."""
+        """Return whether a batch is followed by a sound batch, or by nothing but zeros."""
         if last_nonzero(self._file, header.end_position, self._size) is None:
             return True
         self._sound.append(header)
@@ -223,7 +225,7 @@ class _Salvage:
 
 
 def left_out(damages: list[Damage], topic: str, partition: int, path: str, base_offset: int) -> Iterator[LeftOut]:
-    """Yield the reports about a segment's damage."""
+    """Yield a report for each damaged part of a segment."""
     for damage in damages:
         first = base_offset if damage.before is None else damage.before.next_offset
         end = damage.first_offset_behind

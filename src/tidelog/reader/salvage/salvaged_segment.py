@@ -20,7 +20,7 @@ _Index = TypeVar("_Index", bound=IndexEntries)
 
 
 class SalvagedSegment(Segment):
-    """A segment that shows its sound batches only."""
+    """A segment that shows only its sound batches."""
 
     @cached_property
     def sound(self) -> Sound:
@@ -28,12 +28,14 @@ class SalvagedSegment(Segment):
         return salvage(self._file, self.size_bytes, self.base_offset, self.next_base_offset)
 
     def left_out(self, topic: str, partition: int) -> list[LeftOut]:
-        """Return what is skipped in the segment."""
+        """Return a report for each part of the segment that is skipped."""
         return list(left_out(self.sound.damages, topic, partition, str(self.log_path), self.base_offset))
 
     @property
     def is_damaged_at_end(self) -> bool:
-        """Whether the segment ends with damage. The last segment then ends before it, because its extent is unknown."""
+        """Whether the segment ends with damage. The last segment of a log then ends before the damage, because the extent of the
+        damage is unknown.
+        """
         return bool(self.sound.damages) and self.sound.damages[-1].behind is None
 
     def valid_end(self) -> SegmentEnd:
@@ -53,7 +55,7 @@ class SalvagedSegment(Segment):
         return self._end
 
     def check_name(self) -> bool:
-        return True  # Offsets outside the range of its name are reported as skipped.
+        return True  # Offsets outside the range that the segment's name allows are reported as skipped.
 
     def floor_position(self, offset: int, trace: object = None) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""The layout of Aiven's plugin (Aiven-Open/tiered-storage-for-apache-kafka), manifests of version 1.
+"""The layout of Aiven's plugin (Aiven-Open/tiered-storage-for-apache-kafka), with manifests of version 1.
 
 ::
 
@@ -6,12 +6,12 @@
                                                                       .indexes       all other files, one after the other
                                                                       .rsm-manifest  JSON: where chunks and files are
 
-A chunk is compressed with zstd, then encrypted, each only if the broker was configured so; the indexes are encrypted and never
-compressed. The manifest has the data key, encrypted with an RSA key of the broker's (OAEP with SHA3-512). An encrypted chunk is
-12 bytes of nonce, then the output of AES-GCM with its tag; the manifest's ``aad`` is its additional data.
+A chunk is compressed with zstd and then encrypted, if the broker is configured to do so. The indexes may be encrypted, but are
+never compressed. The manifest has the data key, encrypted with the broker's RSA key (OAEP with SHA3-512). An encrypted chunk is
+12 bytes of nonce, then the output of AES-GCM with its tag. The additional data (AAD) is the manifest's ``aad``.
 
-The broker may keep object names in the segment's custom metadata, as tagged fields (``OBJECT_PREFIX``, ``OBJECT_KEY``); they are
-looked for below the tier's address. Segments that the plugin wrote as Iceberg tables are not read.
+The broker may keep object names in the segment's custom metadata, as tagged fields (``OBJECT_PREFIX``, ``OBJECT_KEY``). Such
+names are resolved below the tier's address. Segments that the plugin wrote as Iceberg tables are not read.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _PARTS = {
     names.LEADER_EPOCH_CHECKPOINT: "leaderEpoch",
     names.TXN_INDEX_SUFFIX: "transaction",
 }
-"""Kafka's ending of a file → its name in the manifest."""
+"""Maps Kafka's suffix of a file to the file's name in the manifest."""
 
 
 class ObjectNames(Message, versions="0", flexible="0+"):
-    """A segment's custom metadata, without the size (tag 0)."""
+    """The object names in a segment's custom metadata. The size (tag 0) is not needed."""
 
     object_prefix: str = string(tag=1)
     object_key: str = string(tag=2)
@@ -67,14 +67,14 @@ class Manifest(NamedTuple):
 
     chunks: Chunks
     parts: dict[str, tuple[int, int]]
-    """The position and size of each file in ``.indexes``, by its ending."""
+    """The position and size of each file in ``.indexes``, by Kafka's suffix."""
     is_compressed: bool
     data_key: bytes | None
     aad: bytes
 
 
 class AivenLayout:
-    """Segments as Aiven's plugin stores them."""
+    """Reads segments as Aiven's plugin stores them."""
 
     name = "tiered-storage-for-apache-kafka"
 
@@ -85,7 +85,7 @@ class AivenLayout:
         self._private_keys: dict[str, PrivateKey] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AivenLayout, (self._root, self._key_files)  # Keys in memory stay in this process.
+        return AivenLayout, (self._root, self._key_files)  # Do not pickle decrypted keys: they stay in this process.
 
     def holds(self, segment: RemoteSegment) -> bool:
         return any(with_ending(stem, MANIFEST).exists() for stem in self._stems(segment))
@@ -132,26 +132,30 @@ class AivenLayout:
             if content is not None:
                 if content.get("version") != "1":
                     found = content.get("version")
-                    raise UnsupportedVersionError("a segment's manifest", path=path, found=found, expected="version 1")
+                    raise UnsupportedVersionError(
+                        "a segment's manifest has an unsupported version", path=path, found=found, expected="version 1"
+                    )
                 return stem, self._parsed(content, path)
         raise FileNotFoundError(f"{next(self._stems(segment))}{MANIFEST}")
 
     def _parsed(self, content: dict[str, Any], path: FilePath) -> Manifest:
         if content.get("segmentFormat", "kafka") != "kafka":
-            raise InvalidArgumentError("only segments in Kafka's format are read", path=path, found=content["segmentFormat"])
+            raise InvalidArgumentError(
+                "a remote segment is not in Kafka's format, so it cannot be read", path=path, found=content["segmentFormat"]
+            )
         with understanding(path, "a segment's manifest"):
             manifest = _understood(content)
             data_key = str(content["encryption"]["dataKey"]) if content.get("encryption") else None
         return manifest if data_key is None else manifest._replace(data_key=self._data_key(data_key, path))
 
     def _stems(self, segment: RemoteSegment) -> Iterator[FilePath]:
-        """Yield the paths at which a segment's files may be, without their endings."""
+        """Yield the paths at which a segment's files may be, without their suffixes."""
         topic, topic_id, number = segment.partition
         name = f"{names.file_name(segment.start_offset, '')}-{format_topic_id(segment.id)}"
         main = f"{topic}-{format_topic_id(topic_id)}/{number}/{name}"
         found = ObjectNames()
         if segment.custom_metadata:
-            with contextlib.suppress(ProtocolError):  # It may belong to another plugin.
+            with contextlib.suppress(ProtocolError):  # The custom metadata may belong to a different plugin.
                 found = decoder(ObjectNames, 0, exact=False)(segment.custom_metadata, 0)
         main = found.object_key or main
         for key in dict.fromkeys((main, f"{found.object_prefix}{main}")):
@@ -182,11 +186,13 @@ class AivenLayout:
                 return Path(file if equals else text)
         given = ", ".join(self._key_files) or "no key"
         expected = f"the file of its RSA private key in PEM, {key_id}=FILE"
-        raise InvalidArgumentError("the segments are encrypted", path=path, found=given, expected=expected)
+        raise InvalidArgumentError(
+            "the segments are encrypted, and their private key was not given", path=path, found=given, expected=expected
+        )
 
 
 def _understood(content: dict[str, Any]) -> Manifest:
-    """Parse a manifest; the data key stays None. Raises what `understanding` expects."""
+    """Parse a manifest, leaving the data key None. Raises the errors that `understanding` converts."""
     index = content["chunkIndex"]
     size, chunk_bytes = int(index["originalFileSize"]), int(index["originalChunkSize"])
     if index["type"] == "variable":
@@ -195,7 +201,7 @@ def _understood(content: dict[str, Any]) -> Manifest:
         count = max(1, -(-size // max(1, chunk_bytes)))
         stored = [int(index["transformedChunkSize"])] * (count - 1) + [int(index["finalTransformedChunkSize"])]
     else:
-        raise ValueError(f"a chunk index of type {index['type']}")
+        raise ValueError(f"unknown type of chunk index: {index['type']}")
     chunks = Chunks(chunk_bytes, size, stored)
     chunks.check()
     found = {suffix: content["segmentIndexes"][name] for suffix, name in _PARTS.items()}
@@ -232,9 +238,10 @@ def _load_key(file: Path) -> PrivateKey:
 
 
 def unwrapped(encrypted: bytes, key: PrivateKey) -> bytes:
-    """Return what was encrypted with RSA and OAEP by SHA3-512 (RFC 8017, 7.1.2), which OpenSSL's libraries do not offer.
+    """Decrypt bytes that were encrypted with RSA-OAEP and SHA3-512 (RFC 8017, 7.1.2), which OpenSSL's libraries do not offer.
 
-    Raises ValueError for another key, or damage. Takes a time that depends on the key: it is for files, not for a server.
+    Raises ValueError if the bytes are damaged or were encrypted with a different key. The running time depends on the key, so use
+    this only for files, never in a server.
     """
     size, digest = (key.modulus.bit_length() + 7) // 8, hashlib.sha3_512().digest_size
     number = int.from_bytes(encrypted, "big")
@@ -250,14 +257,14 @@ def unwrapped(encrypted: bytes, key: PrivateKey) -> bytes:
 
 
 def _masked(data: bytes, seed: bytes) -> bytes:
-    """Return `data` combined with the mask that MGF1 makes of `seed`."""
+    """Return `data` XORed with the mask that MGF1 generates from `seed`."""
     mask = b"".join(hashlib.sha3_512(seed + count.to_bytes(4, "big")).digest() for count in range(-(-len(data) // 64)))
     return bytes(a ^ b for a, b in zip(data, mask, strict=False))
 
 
 def _sizes(text: str) -> list[int]:
-    """Decode the sizes of chunks: their count, the smallest size, the width of the differences from it, the differences, and the
-    last size.
+    """Decode the sizes of chunks. The encoding has the number of chunks, the smallest size, the byte width of the differences
+    from the smallest size, the differences, and the last size.
     """
     buffer = decompress(Codec.ZSTD, b64decode(text, validate=True), limit_bytes=MAX_SIZES_BYTES)
     (count,) = struct.unpack_from(">i", buffer)
@@ -268,13 +275,13 @@ def _sizes(text: str) -> list[int]:
     base, width = struct.unpack_from(">iB", buffer, 4)
     end = 9 + (count - 1) * width
     if not (count > 0 and 1 <= width <= 4 and len(buffer) == end + 4):
-        raise ValueError(f"{count} chunk sizes of {width} bytes in {len(buffer)}")
+        raise ValueError(f"{count} chunk sizes of {width} bytes do not fit the {len(buffer)} bytes of the index")
     sizes = [base + int.from_bytes(buffer[at : at + width], "big") for at in range(9, end, width)]
     return [*sizes, *struct.unpack_from(">i", buffer, end)]
 
 
 def _opened(manifest: Manifest, path: FilePath, chunk: bytes, size: int) -> bytes:
-    """Decrypt and decompress a chunk of the records, which has `size` bytes then. Raises CorruptDataError."""
+    """Decrypt and decompress a chunk of the records. The result must have `size` bytes. Raises CorruptDataError."""
     if manifest.data_key is not None:
         chunk = _decrypted(manifest, path, chunk)
     return bytes(decompress(Codec.ZSTD, chunk, limit_bytes=size, path=str(path))) if manifest.is_compressed and size else chunk
@@ -288,5 +295,7 @@ def _decrypted(manifest: Manifest, path: FilePath, data: bytes) -> bytes:
     try:
         found: bytes = AESGCM(manifest.data_key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], manifest.aad)
     except (InvalidTag, ValueError):
-        raise CorruptDataError("a chunk cannot be decrypted: it is damaged, or encrypted with another key", path=path) from None
+        raise CorruptDataError(
+            "a chunk cannot be decrypted: it is damaged, or encrypted with a different key", path=path
+        ) from None
     return found

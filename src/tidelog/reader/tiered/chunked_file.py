@@ -1,7 +1,7 @@
-"""A file that was cut into chunks of one size, each compressed or encrypted, and stored one after the other.
+"""Reads a file that was cut into chunks of equal size, each compressed or encrypted, and stored one after the other.
 
-A read fetches the chunks that it needs in one piece, and opens each. The last chunks are kept, because headers are read in small
-steps.
+A read fetches all the chunks that it needs at once, then decrypts and decompresses each. The most recent chunks are kept, because
+headers are read in small steps.
 """
 
 from __future__ import annotations
@@ -18,27 +18,31 @@ from tidelog.formats.paths.file_path import FilePath, Handle
 from tidelog.reader.tiered.layout import copy_into, stat_of
 
 KEPT_BYTES = 16 * 1024 * 1024
-"""How much of a file is kept in memory after it was read; at least one chunk."""
+"""How many bytes of a file are kept in memory after they were read; at least one chunk is kept."""
 
 
 class Chunks(NamedTuple):
-    """Where a file's chunks are. All but the last have `chunk_bytes` of the file."""
+    """The positions of a file's chunks. Each chunk but the last has `chunk_bytes` of the file."""
 
     chunk_bytes: int
     size_bytes: int
     stored_bytes: Sequence[int]
-    """The size of each chunk as it is stored."""
+    """The size of each chunk in storage."""
 
     def check(self) -> None:
-        """Raise ValueError if the numbers contradict each other."""
+        """Raise ValueError if the chunk count, chunk size and file size contradict each other."""
         expected = -(-self.size_bytes // self.chunk_bytes) if self.chunk_bytes > 0 else -1
-        # An empty file may have one empty chunk.
+        # An empty file may have one chunk, which is empty.
         if self.size_bytes < 0 or len(self.stored_bytes) != max(expected, 1) or min(self.stored_bytes) < 0:
-            raise ValueError(f"{len(self.stored_bytes)} chunks of {self.chunk_bytes} bytes for a file of {self.size_bytes}")
+            raise ValueError(
+                f"{len(self.stored_bytes)} chunks of {self.chunk_bytes} bytes do not add up to a file of {self.size_bytes} bytes"
+            )
 
 
 class ChunkedHandle:
-    """The file in `stored`, chunk by chunk. `opened` turns a stored chunk into `size` bytes, and raises CorruptDataError."""
+    """A handle for the file whose chunks are in `stored`. `opened` decodes a stored chunk to `size` bytes, and raises
+    CorruptDataError.
+    """
 
     fd = -1
     is_constant = False
@@ -78,7 +82,7 @@ class ChunkedHandle:
         self._stored.close()
 
     def _read(self, first: int, last: int) -> list[bytes]:
-        """Return the chunks from `first` to `last`."""
+        """Return the decoded chunks from `first` to `last`."""
         with self._lock:
             found = {number: self._kept[number] for number in range(first, last + 1) if number in self._kept}
         wanted = [number for number in range(first, last + 1) if number not in found]
@@ -103,7 +107,7 @@ class ChunkedHandle:
         size = min(self._chunks.chunk_bytes, self._chunks.size_bytes - begin)
         chunk = self._opened(piece, size)
         if len(chunk) != size:
-            text = f"chunk {number} of a remote file"
+            text = f"chunk {number} of a remote file has a wrong size"
             position = self._starts[number]
             raise CorruptDataError(
                 text, path=self._path, position=position, found=f"{len(chunk)} bytes", expected=f"{size} bytes"

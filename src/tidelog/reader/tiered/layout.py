@@ -1,6 +1,6 @@
-"""How remote storage keeps a segment's files. Each plugin of Kafka's (RemoteStorageManager) has a layout of its own.
+"""How a segment's files are laid out in remote storage. Each of Kafka's plugins (RemoteStorageManager) has its own layout.
 
-A layout is one module with a class like `Layout`, and its row in `LAYOUTS`. The first one that finds files for a segment is used.
+A layout is a module with a class like `Layout`, and a row in `LAYOUTS`. The first layout that finds files for a segment is used.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from tidelog.formats.paths.file_path import FilePath, Handle
 from tidelog.reader.tiered.remote_segments import RemoteSegment
 
 INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
-"""The files that a remote segment always has, besides its ``.log``, and that are read without asking whether they exist."""
+"""Besides the ``.log``, a remote segment always has files with these suffixes. So they are opened without first checking that
+they exist.
+"""
 
 
 class Layout(Protocol):
-    """The files of remote segments below one address."""
+    """The interface of a layout: finds and opens the files of remote segments below one address."""
 
     name: str
 
     def __init__(self, root: FilePath, key_files: tuple[str, ...]) -> None:
-        """`key_files`: ``FILE`` or ``ID=FILE``, for a layout that encrypts. Nothing is read yet."""
+        """`key_files` are ``FILE`` or ``ID=FILE``, for a layout that encrypts. Nothing is read yet."""
 
     def holds(self, segment: RemoteSegment) -> bool:
-        """Return whether there are files of this layout for a segment."""
+        """Return whether a segment's files exist in this layout."""
 
     def check_keys(self) -> None:
-        """Raise InvalidArgumentError or StorageError for key files that cannot be used, or if nothing is encrypted in this
-        layout.
-        """
+        """Raise InvalidArgumentError or StorageError if a key file cannot be used, or if this layout does not encrypt."""
 
     def open(self, segment: RemoteSegment, suffix: str) -> Handle:
-        """Open the file with an ending of Kafka's: ``.log``, ``.index``, ``.timeindex``, ``.txnindex``, ``.snapshot``,
-        ``leader-epoch-checkpoint``. The snapshot is that of the segment's end.
+        """Open the segment's file with one of Kafka's suffixes: ``.log``, ``.index``, ``.timeindex``, ``.txnindex``,
+        ``.snapshot``, ``leader-epoch-checkpoint``. The producer snapshot is as of the segment's end.
 
-        Raises FileNotFoundError if there is none, another OSError, CorruptDataError, InvalidArgumentError for a missing key.
+        Raises FileNotFoundError or another OSError, CorruptDataError, InvalidArgumentError for a missing key.
         """
 
     def path(self, segment: RemoteSegment) -> FilePath:
-        """Return the path of the file that holds a segment's records, for messages."""
+        """Return the path of the file with a segment's records, for messages."""
 
 
 LAYOUTS = (
     "tidelog.reader.tiered.local_layout:LocalLayout",
     "tidelog.reader.tiered.aiven_layout:AivenLayout",
 )
-"""Every layout."""
+"""Every layout, as `module:class`."""
 
 
 def open_layout(root: FilePath, key_files: tuple[str, ...], segments: Iterable[RemoteSegment]) -> Layout:
-    """Return the layout of the files below `root`, judged by the first of these segments that is found.
+    """Return the layout of the files below `root`: the layout in which the first of `segments` is found.
 
-    Raises NotFoundError if there is no file of any of them.
+    Raises NotFoundError if no layout finds any of the segments.
     """
     layouts: list[Layout] = []
     for opened_by in LAYOUTS:
@@ -74,11 +74,11 @@ def open_layout(root: FilePath, key_files: tuple[str, ...], segments: Iterable[R
     if tried is None:
         return layouts[0]
     places = " nor ".join(str(layout.path(tried)) for layout in layouts)
-    raise NotFoundError(f"no remote segment at the tier's address: neither {places}", path=root)
+    raise NotFoundError(f"there is there is no remote segment at the tier's address: neither {places}", path=root)
 
 
 class BytesHandle:
-    """A small file that was read as a whole."""
+    """A handle for a small file whose whole content is in memory."""
 
     fd = -1
     is_constant = False
@@ -109,7 +109,7 @@ def copy_into(buffer: memoryview, data: bytes) -> int:
 
 
 def stat_of(size_bytes: int, *, inode: int = 0, device: int = 0, modified_ms: int = 0) -> os.stat_result:
-    """Return the state of a regular file that the operating system does not know."""
+    """Return the stat result for a file that exists only in remote storage, as of a regular file."""
     seconds, modified_ns = modified_ms // 1000, modified_ms * 1_000_000
     fields = (stat_modes.S_IFREG | 0o444, inode, device, 1, 0, 0, size_bytes, seconds, seconds, seconds)
     return os.stat_result(fields, {"st_atime_ns": modified_ns, "st_mtime_ns": modified_ns, "st_ctime_ns": modified_ns})

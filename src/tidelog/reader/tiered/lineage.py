@@ -1,8 +1,8 @@
-"""Which remote segments belong to a log, and which part of each is read (KIP-405, with KIP-101's leader epochs).
+"""Determines which remote segments belong to a log, and which part of each is read (KIP-405, with KIP-101's leader epochs).
 
-A record is identified by its offset and leader epoch. So a segment belongs to the log as far as its own epochs agree with the
-log's, whose checkpoint is in the local folder. A former leader may have copied records that were later truncated, and leaders cut
-segments at different offsets.
+A record is identified by its offset and leader epoch. So a segment belongs to the log up to the offset at which its leader epochs
+differ from the log's. The log's epochs are in the checkpoint in the local folder. A former leader may have copied records that
+were later truncated, and leaders roll segments at different offsets.
 
 | segment's epochs (epoch: start) | log's epochs | agree up to |
 |---|---|---|
@@ -14,9 +14,9 @@ segments at different offsets.
 | 0: 0, 1: 40, end 99 | 1: 60 (records below were deleted) | 99; the log start hides the records below 60 |
 | 3: 0, end 99 | none known | 99 |
 
-Kafka's RemoteLogManager.isRemoteSegmentWithinLeaderEpochs is true for a segment only if all of it agrees; it reads others, too,
-up to the offset where they differ. Segments may overlap. Of those that hold an offset, the one that ends last is read, from its
-first offset on; what precedes it ends there. So each offset is read once.
+Kafka's RemoteLogManager.isRemoteSegmentWithinLeaderEpochs is true for a segment only if all of its records agree, but Kafka reads
+other segments too, up to the offset where they differ. Segments may overlap. If several segments contain an offset, the segment
+that ends last is read from its first offset, and the segment before it is cut at that offset. So each offset is read once.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ class ChosenSegment(NamedTuple):
 
 
 def agreed_end(segment: RemoteSegment, epochs: LeaderEpochs) -> int:
-    """Return the offset up to which a segment's records are the log's: `end_offset + 1` if all are, `start_offset` if none is."""
+    """Return the offset up to which a segment's records belong to the log, exclusive: `end_offset + 1` if all belong,
+    `start_offset` if none does.
+    """
     end = segment.end_offset + 1
     known = epochs.entries
     if not known:
         return end
     first = max(segment.start_offset, known[0].start_offset)
     if first >= end:
-        return segment.start_offset  # All of it is below the log start.
+        return segment.start_offset  # The whole segment is below the log start.
     own = LeaderEpochs(segment.epochs)
     bounds = sorted({first, *(entry.start_offset for entry in (*known, *own.entries) if first < entry.start_offset < end)})
     for offset in bounds:
@@ -60,8 +62,8 @@ def agreed_end(segment: RemoteSegment, epochs: LeaderEpochs) -> int:
 def chosen_segments(
     segments: Iterable[RemoteSegment], epochs: LeaderEpochs, local_start: int | None, log_start: int = 0
 ) -> list[ChosenSegment]:
-    """Return the remote segments to read, in order, without overlaps, and nothing at or after `local_start` or wholly below
-    `log_start`. A gap between them stays a gap.
+    """Return the remote segments to read, in order and without overlaps. Nothing at or after `local_start` is included, and no
+    segment wholly below `log_start`. A gap between segments remains a gap.
     """
     usable = []
     for segment in segments:
@@ -90,5 +92,7 @@ def chosen_segments(
 
 
 def newest_of(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
-    """Return the segment that knows most of the log's history: that of the last leader epoch, and of these the last one."""
+    """Return the segment with the longest history of leader epochs: a segment with the highest last epoch, and of several the one
+    that ends last.
+    """
     return max(segments, key=lambda one: (one.epochs[-1].epoch if one.epochs else -1, one.end_offset), default=None)

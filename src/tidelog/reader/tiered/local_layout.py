@@ -23,7 +23,7 @@ _ENDINGS = {names.LEADER_EPOCH_CHECKPOINT: ".leader_epoch_checkpoint"}
 
 
 class LocalLayout:
-    """Files as Kafka has them, under names with the segment's id."""
+    """Reads files whose content is as in Kafka's local log, under names with the segment id."""
 
     name = "LocalTieredStorage"
 

@@ -1,4 +1,4 @@
-"""Remote files under the state that their path shows: one file, or ranges of several as one."""
+"""Handles for remote files that report the stat result of their path: for one file, or for ranges of several files as one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.formats.paths.file_path import Handle
 
 
 class RemoteHandle:
-    """A remote file under the state that its path shows; a cut file ends at that size."""
+    """A handle for a remote file that reports the stat result of its path. A cut file ends at the size in that result."""
 
     fd = -1
     is_constant = False
@@ -37,7 +37,7 @@ class RemoteHandle:
 
 
 class Part(NamedTuple):
-    """`size_bytes` of a file from `start` on. `open` opens it."""
+    """A range of a file: `size_bytes` bytes from `start`. `open` opens the file."""
 
     open: Callable[[], Handle]
     start: int
@@ -45,7 +45,9 @@ class Part(NamedTuple):
 
 
 class JoinedHandle:
-    """The parts one after the other, under a state that a local file had. Each is opened when it is first read."""
+    """A handle for the concatenation of several parts, which reports the stat result of a former local file. Each part is opened
+    when it is first read.
+    """
 
     fd = -1
     is_constant = False

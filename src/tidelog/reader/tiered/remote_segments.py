@@ -1,9 +1,9 @@
-"""The remote segments of each partition, by the records of ``__remote_log_metadata`` in a data folder (KIP-405).
+"""The remote segments of each partition, according to the records of ``__remote_log_metadata`` in a data folder (KIP-405).
 
-Only a segment whose copy is finished and whose deletion has not begun is read: a copy in progress or an abandoned one may be
-incomplete, and Kafka may remove the files of the others at any time. A partition that is marked for deletion has no segments.
+Only a segment whose copy is finished and whose deletion has not begun is read. An unfinished copy may be incomplete, and Kafka
+may at any time remove the files of a segment whose deletion has begun. A partition that is marked for deletion has no segments.
 
-Kafka chooses the partition of this topic by a hash of topic id and partition number, over the number of its partitions.
+Kafka chooses the partition of ``__remote_log_metadata`` by a hash of topic id and partition number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of a topic that may have been deleted and created again under its name."""
+    """A partition identified by topic id as well, because a topic may be deleted and created again under the same name."""
 
     topic: str
     topic_id: uuid.UUID
@@ -48,7 +48,7 @@ class TopicIdPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RemoteSegment:
-    """A segment in remote storage, as of its newest record. Offsets include both ends; times are epoch ms."""
+    """A segment in remote storage, as of the newest metadata record about it. `end_offset` is inclusive; times are epoch ms."""
 
     partition: TopicIdPartition
     id: uuid.UUID
@@ -56,7 +56,7 @@ class RemoteSegment:
     end_offset: int
     max_timestamp: int
     epochs: tuple[EpochEntry, ...]
-    """The leader epochs of its records; the first begins at or before `start_offset`."""
+    """The leader epochs of the segment's records. The first epoch begins at or before `start_offset`."""
     size_bytes: int
     custom_metadata: bytes | None
     state: SegmentState
@@ -68,12 +68,12 @@ class RemoteSegment:
 
 
 class RemoteSegments:
-    """The remote segments that a data folder's ``__remote_log_metadata`` lists. `refresh` reads what was added to it."""
+    """The remote segments that a data folder's ``__remote_log_metadata`` lists. `refresh` reads records that have been added."""
 
     def __init__(self) -> None:
         self.partitions: dict[TopicIdPartition, dict[uuid.UUID, RemoteSegment]] = {}
         self.notices: list[str] = []
-        """What was ignored: records that are malformed or unknown, or that contradict earlier ones."""
+        """A notice for each record that was ignored because it is malformed, unknown, or contradicts earlier records."""
         self.metadata_partitions: dict[int, int] = {}
         """The partitions of ``__remote_log_metadata`` that were read, and the offset after the last record of each."""
         self._deleted: set[TopicIdPartition] = set()
@@ -96,17 +96,17 @@ class RemoteSegments:
             log.close()
 
     def apply_value(self, value: bytes, where: str) -> None:
-        """Apply a record's value. One that cannot be applied is noted with `where`, and ignored, as in Kafka."""
+        """Apply a record's value. A value that cannot be applied is ignored, as in Kafka, with a notice that names `where`."""
         try:
             record = decode_remote_log_record(value)
             if isinstance(record, UnknownRecord):
                 raise ProtocolError("a record has an unknown type or version", found=f"{record.name}, version {record.version}")
             self.apply(record)
         except (ProtocolError, IllegalStateError) as error:
-            self.notices.append(f"{where}: {error}, ignored")
+            self.notices.append(f"{where}: ignored a record: {error}")
 
     def apply(self, record: Message) -> None:
-        """Apply a record. Raises IllegalStateError for a transition that `TRANSITIONS` does not have."""
+        """Apply a record. Raises IllegalStateError for a state transition that `TRANSITIONS` does not list."""
         if isinstance(record, RemoteLogSegmentMetadataRecord):
             self._created(record)
         elif isinstance(record, RemoteLogSegmentMetadataUpdateRecord):
@@ -117,13 +117,15 @@ class RemoteSegments:
             self.partitions.pop(partition, None)
 
     def readable(self, partition: TopicIdPartition) -> list[RemoteSegment]:
-        """Return a partition's segments whose copy is finished and not being deleted, by their first offset."""
+        """Return the partition's segments whose copy is finished and whose deletion has not begun, ordered by first offset."""
         found = self.partitions.get(partition, {}).values()
         whole = [one for one in found if one.state is SegmentState.COPY_SEGMENT_FINISHED]
         return sorted(whole, key=lambda one: (one.start_offset, one.end_offset))
 
     def topic_ids(self, key: TopicPartition) -> list[uuid.UUID]:
-        """Return the ids of the topics that had this partition and were not deleted, the one with the newest record last."""
+        """Return the ids of the topics of this name that have this partition and are not marked for deletion. The id with the
+        newest record is last.
+        """
         found = [partition for partition in self.partitions if partition.key == key]
         return [one.topic_id for one in sorted(found, key=self._newest_ms)]
 
@@ -163,7 +165,7 @@ class RemoteSegments:
         before = self.partitions.get(partition, {}).get(segment_id)
         state = SegmentState(record.remote_log_segment_state)
         if partition in self._deleted or (before is None and state >= SegmentState.DELETE_SEGMENT_STARTED):
-            return  # Retention may have removed the record that created it.
+            return  # Retention may have removed the record that created the segment.
         if before is None:
             raise IllegalStateError(f"remote segment {segment_id} has an update, but no record that creates it")
         checked(TRANSITIONS, before.state, state, f"remote segment {segment_id}")
@@ -180,9 +182,11 @@ def _partition(entry: TopicIdPartitionEntry) -> TopicIdPartition:
 
 
 def metadata_partition(partition: TopicIdPartition, count: int) -> int:
-    """Return the partition of ``__remote_log_metadata`` with the records of a partition, if that topic has `count` of them.
+    """Return the partition of ``__remote_log_metadata`` that has the records about `partition`, if that topic has `count`
+    partitions.
 
-    As Kafka's RemoteLogMetadataTopicPartitioner: murmur2 of Java's hash of the id's halves and the partition number.
+    The rule is that of Kafka's RemoteLogMetadataTopicPartitioner: murmur2 of Java's hash of the topic id's halves and the
+    partition number.
     """
     from tidelog.records.kernel import murmur2
 

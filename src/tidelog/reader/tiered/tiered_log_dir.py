@@ -1,8 +1,8 @@
-"""A data folder, or several, with its remote storage: partitions with remote segments are read as one log.
+"""One or more data folders with their remote storage. The local and remote segments of a partition are read as one log.
 
 The folder's ``__remote_log_metadata`` says which segments are remote. A broker keeps only some partitions of that topic, so the
-folders of all brokers may be needed; an error names the partition that is not there. A partition that only remote storage has, in
-a folder with that topic and nothing else, is read as far as it is remote, with a notice.
+folders of all brokers may be needed; an error names the partition that is missing. If no folder has a partition's local log, only
+its remote records are read, and a notice says so.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from tidelog.metadata.image import MetadataImage
 
 _TRIED = 100
-"""How many segments are looked for before the tier's address counts as wrong."""
+"""How many segments are looked for in remote storage before the tier's address is considered wrong."""
 
 
 class TieredLogDir(LogDir):
-    """`folders` with the remote storage `tier`. Raises NotFoundError without ``__remote_log_metadata``, or if nothing of the
-    segments that it lists is in remote storage.
+    """The data folders `folders` with the remote storage `tier`. Raises NotFoundError if no folder has ``__remote_log_metadata``,
+    or if none of the segments that it lists is in remote storage.
     """
 
     def __init__(self, folders: LogDir, tier: Tier) -> None:
@@ -53,7 +53,7 @@ class TieredLogDir(LogDir):
         self.remote = RemoteSegments()
         self._read_metadata()
         if not self.remote.metadata_partitions:
-            text = f"no {REMOTE_LOG_METADATA_TOPIC} here, which lists the segments in remote storage"
+            text = f"the folder lacks {REMOTE_LOG_METADATA_TOPIC}, the topic that lists the segments in remote storage"
             raise NotFoundError(text, path=folders.address)
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class TieredLogDir(LogDir):
         return open_layout(folder_at(self.tier.address), self.tier.key_files, islice(found, _TRIED))
 
     def partition_id(self, key: TopicPartition) -> TopicIdPartition | None:
-        """Return a partition with its topic's id; None if it has none, so cannot be in remote storage."""
+        """Return a partition with its topic id. Return None if the topic has no id: such a topic cannot be in remote storage."""
         if key in self.folders.partition_keys:
             topic_id = read_topic_id(self.folders.directory(*key) / names.PARTITION_METADATA)
         else:
@@ -92,7 +92,7 @@ class TieredLogDir(LogDir):
         is_local = key in self.folders.partition_keys
         local = self.folders.directory(topic, partition) if is_local else self.path / names.log_dir_name(*key)
         if not is_local:
-            self.notices.note(local, "only the records in remote storage are read: no folder has the others")
+            self.notices.note(local, "only the records in remote storage are read: no folder has the local log")
         again = partial(readable_again, self.folders.address, identity)
         log_start = self.claims(key).log_start_offset or 0
         return TieredFolder(local.absolute(), identity, self.tier, self.layout, segments, log_start, again).path
@@ -114,7 +114,7 @@ class TieredLogDir(LogDir):
         is_remote = self.image.topic_config(identity.topic).get("remote.storage.enable") == "true"
         if is_remote and count and (number := metadata_partition(identity, count)) not in self.remote.metadata_partitions:
             name = names.log_dir_name(*identity.key)
-            lists = f"{REMOTE_LOG_METADATA_TOPIC}-{number} lists the remote segments of {name}, and no folder has it"
+            lists = f"{REMOTE_LOG_METADATA_TOPIC}-{number} lists the remote segments of {name}, but no folder has it"
             raise NotFoundError(lists, path=self.folders.address, expected="the folders of all brokers")
 
     # --- what the folders have
@@ -181,14 +181,15 @@ class TieredLogDir(LogDir):
 
 
 def readable_again(folders: str, partition: TopicIdPartition) -> list[RemoteSegment]:
-    """Return a partition's readable remote segments as of now. `folders` is the address of the folders."""
+    """Return a partition's current readable remote segments. `folders` is the address of the data folders."""
     remote = RemoteSegments()
     remote.refresh(open_log_dir(folders))
     return remote.readable(partition)
 
 
 def open_log_dir(folders: Folders, opened: Callable[[Folders], LogDir] | None = None) -> LogDir:
-    """Open one data folder, several as one (see `folder_list`), or a tiered address; `opened` opens untiered folders.
+    """Open one data folder, several folders as one (see `folder_list`), or a tiered address. `opened` opens folders without a
+    tier.
 
     Raises the same errors as `LogDir`, `folders_at` and `TieredLogDir`.
     """

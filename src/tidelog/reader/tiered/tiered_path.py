@@ -1,17 +1,17 @@
 """A partition's folder in which remote segments appear beside the local ones, under Kafka's local names.
 
-`TieredPath` is a path like any other, so the readers of folders need not know where a segment is. A name is looked for in the
-local folder first, then among the remote segments:
+`TieredPath` has the interface of a path, so code that reads folders does not need to know where a segment is. A name is looked up
+in the local folder first, then among the remote segments:
 
 | name | remote file |
 |---|---|
-| ``<start offset>.log``, ``.index``, ``.timeindex``, ``.txnindex`` | of the segment, cut where the next one begins |
+| ``<start offset>.log``, ``.index``, ``.timeindex``, ``.txnindex`` | the segment's file, cut where the next segment begins |
 | ``<end offset + 1>.snapshot`` | the segment's producer snapshot, which is that of its end |
-| ``leader-epoch-checkpoint``, ``partition.metadata`` | of the newest segment, only if there is no local folder |
+| ``leader-epoch-checkpoint``, ``partition.metadata`` | the newest segment's file, only if there is no local folder |
 
-A local segment that was listed and is gone, because Kafka deleted it after its copy was finished, is read from remote storage
-under the same name and identity: from the segment with these bounds, or, where another leader cut its log elsewhere, from the
-ranges of remote segments that have the same batches (`remote_handle.py`). Such a ``.log`` has no indexes.
+Kafka may delete a local segment after the listing, once the segment's copy is finished. The segment is then read from remote
+storage under the same name and identity. If no remote segment has the same bounds, because a different leader rolled its segments
+elsewhere, the batches come from ranges of several remote segments (`remote_handle.py`). Such a ``.log`` has no indexes.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _OF_SEGMENT = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, na
 
 
 class Cut(NamedTuple):
-    """The files of a segment that is read only up to an offset."""
+    """The sizes and indexes of a segment that is read only up to an offset."""
 
     size_bytes: int
     files: dict[str, bytes]
-    """The segment's indexes, cut off at that end."""
+    """The segment's indexes, truncated to match."""
 
 
 class TieredFolder:
     """A partition's local folder, which need not exist, and its remote segments. Can be pickled.
 
-    `look_again` returns the partition's readable remote segments as of now.
+    `look_again` returns the partition's current readable remote segments.
     """
 
     def __init__(
@@ -87,11 +87,13 @@ class TieredFolder:
 
     @property
     def path(self) -> TieredPath:
-        """The folder itself."""
+        """The path of the folder itself."""
         return TieredPath(self, "")
 
     def names(self) -> list[str]:
-        """Return the names in the folder, and choose the remote segments again. Raises OSError."""
+        """List the folder: choose the remote segments to read again, and return the names of local and remote files. Raises
+        OSError.
+        """
         found = list_names(self.local) if self.is_local else []
         logs = (name for name in found if names.is_log_file(name) and name.endswith(names.LOG_SUFFIX))
         self._local_bases = sorted(map(names.offset_from_file_name, logs))
@@ -101,7 +103,7 @@ class TieredFolder:
             self.local_start not in (None, self._looked_for)
             and (chosen[-1].next_offset if chosen else self.log_start) < self.local_start
         ):
-            # Kafka may have copied a segment and deleted the local one since the metadata were read.
+            # Since the metadata were read, Kafka may have copied a segment and deleted the local file.
             self.segments, self._looked_for = self._look_again(), self.local_start
             chosen = self._choose()
         self.chosen = {one.segment.start_offset: one for one in chosen}
@@ -119,13 +121,13 @@ class TieredFolder:
         return max((end - 1 for one, end in ends if end > one.start_offset), default=-1)
 
     def only_for(self, name: str) -> TieredFolder:
-        """Return a copy that knows only what a file needs, to send it to another process."""
+        """Return a copy with only what opening the file `name` needs, small enough to send to another process."""
         found = self.find(name)
         base = None if "." not in name or not name[:1].isdigit() else names.offset_from_file_name(name)
         copy = TieredFolder.__new__(TieredFolder)
         copy.__dict__.update(self.__dict__)
         copy.chosen = {} if found is None else {found[0].segment.start_offset: found[0]}
-        if base in self._local_bases:  # It may move to remote segments with other bounds.
+        if base in self._local_bases:  # The file may move to remote segments with different bounds.
             end = next((one for one in self._local_bases if one > base), base + 1)
             copy.segments = [one for one in self.segments if one.start_offset < end and one.end_offset >= base]
         else:
@@ -134,14 +136,14 @@ class TieredFolder:
         return copy
 
     def device(self) -> int:
-        """Return the device of the local folder: remote files appear to be on it."""
+        """Return the device number of the local folder. Remote files report the same device."""
         try:
             return self.local.stat().st_dev
         except OSError:
             return 0
 
     def find(self, name: str) -> tuple[ChosenSegment, str] | None:
-        """Return the remote segment with the file `name`, and the file's ending; None if there is none."""
+        """Return the remote segment to which the file `name` belongs, and the file's suffix; None if there is none."""
         try:
             offset = names.offset_from_file_name(name)
         except InvalidArgumentError:
@@ -155,8 +157,8 @@ class TieredFolder:
         return None if one is None or suffix not in _OF_SEGMENT else (one, suffix)
 
     def find_moved(self, name: str, seen: os.stat_result | None) -> tuple[ChosenSegment, str] | None:
-        """Return the remote copy of a file whose segment was local when the folder was listed, and is gone. `seen` is the state
-        of a ``.log`` then; without it, the segment's ``.log`` has been looked for before.
+        """Return the remote copy of a file whose segment was local when the folder was listed, but is now gone. `seen` is the
+        stat result of a ``.log`` at that time. Without `seen`, the segment's ``.log`` must have been looked up before.
         """
         base, suffix = names.offset_from_file_name(name), name[name.index(".") :]
         if seen is None and (not self.is_local or (self.local / names.file_name(base, names.LOG_SUFFIX)).exists()):
@@ -171,8 +173,8 @@ class TieredFolder:
         return None
 
     def open_moved(self, name: str, seen: os.stat_result) -> Handle | None:
-        """Return a ``.log`` that was local, in the state `seen`, as ranges of remote segments with other bounds; None if they do
-        not have all of it. A batch has the same bytes in every replica.
+        """Open a ``.log`` that was local, with the stat result `seen`, as ranges of remote segments with different bounds. Return
+        None if the remote segments do not have all of its batches. A batch has the same bytes in every replica.
         """
         offset, left = names.offset_from_file_name(name), seen.st_size
         parts: list[Part] = []
@@ -188,20 +190,22 @@ class TieredFolder:
         return None if left else JoinedHandle(parts, seen)
 
     def _position_of(self, one: ChosenSegment, offset: int) -> int | None:
-        """Return where the batch that begins with an offset is in a remote segment; None if it has no such batch."""
+        """Return the position of the batch that begins with `offset` in a remote segment; None if the segment has no such
+        batch.
+        """
         with closing(self._whole_segment(one)) as segment:
             header = segment.translate_offset(offset) if one.segment.start_offset <= offset else None
         return header.position if header is not None and header.base_offset == offset else None
 
     def open(self, one: ChosenSegment, suffix: str) -> Handle:
-        """Open a remote file, cut if the segment is. Raises what `Layout.open` raises."""
+        """Open a remote file, truncated if the segment is cut. Raises what `Layout.open` raises."""
         cut = self.cut(one) if one.is_cut else None
         if cut is not None and suffix in cut.files:
             return BytesHandle(cut.files[suffix])
         return self.layout.open(one.segment, suffix)
 
     def size_bytes(self, one: ChosenSegment, suffix: str) -> int:
-        """Return the size of a remote file. That of a whole ``.log`` is known; others are looked at."""
+        """Return the size of a remote file. The size of a whole ``.log`` is in the metadata; other files are opened."""
         if suffix == names.LOG_SUFFIX:
             return self.cut(one).size_bytes if one.is_cut else one.segment.size_bytes
         handle = self.open(one, suffix)
@@ -211,7 +215,7 @@ class TieredFolder:
             handle.close()
 
     def cut(self, one: ChosenSegment) -> Cut:
-        """Return where a segment is cut, from its indexes and a few batches."""
+        """Determine where a segment is cut, from its indexes and a few batches."""
         if one not in self._cuts:
             self._cuts[one] = self._cut(one)
         return self._cuts[one]
@@ -246,10 +250,10 @@ class TieredFolder:
             if largest > last.timestamp:
                 times.maybe_append(largest, largest_offset, skip_full_check=True)
             files = {names.INDEX_SUFFIX: offsets.to_bytes(), names.TIME_INDEX_SUFFIX: times.to_bytes()}
-            with suppress(CorruptIndexError):  # Reading it says so.
+            with suppress(CorruptIndexError):  # Reading the segment raises the error.
                 aborted = with_all.open_txn_index()
                 if aborted is not None:
-                    # A marker behind the cut is in the next segment, or belongs to another history.
+                    # A marker after the cut is in the next segment, or was truncated from the log.
                     aborted.truncate_to(one.next_offset)
                     files[names.TXN_INDEX_SUFFIX] = aborted.to_bytes()
             return Cut(position, files)
@@ -267,7 +271,7 @@ class TieredPath:
         self.folder = folder
         self._name = name
         self._seen: os.stat_result | None = None
-        """The state of the local file, once it was asked for."""
+        """The stat result of the local file, once it has been requested."""
 
     def __str__(self) -> str:
         found = self.folder.find(self._name) if self._seen is None and self._name else None
@@ -369,7 +373,7 @@ class TieredPath:
         return self._stat_of(one, folder.size_bytes(one, suffix), suffix)
 
     def open_handle(self) -> Handle:
-        """Open the file, wherever it is. Raises OSError: FileNotFoundError if it is nowhere."""
+        """Open the file, local or remote. Raises OSError, in particular FileNotFoundError if it is neither."""
         if self.folder.is_local:
             try:
                 return open_handle(self._local)
@@ -398,11 +402,13 @@ class TieredPath:
         size = handle.stat().st_size
         if size != one.segment.size_bytes:
             handle.close()
-            raise CorruptDataError("a segment's size in remote storage", path=path, found=size, expected=one.segment.size_bytes)
+            raise CorruptDataError(
+                "a segment has the wrong size in remote storage", path=path, found=size, expected=one.segment.size_bytes
+            )
         return RemoteHandle(handle, self._stat_of(one, self.folder.size_bytes(one, suffix), suffix))
 
     def _remote(self) -> tuple[ChosenSegment, str]:
-        """Return the remote segment that has the file, and the file's ending. Raises FileNotFoundError."""
+        """Return the remote segment that has the file, and the file's suffix. Raises FileNotFoundError."""
         found = self.folder.find(self._name)
         if found is None and self.suffix in _OF_SEGMENT:
             found = self.folder.find_moved(self._name, self._seen if self.suffix == names.LOG_SUFFIX else None)
@@ -411,7 +417,7 @@ class TieredPath:
         return found
 
     def _generated(self) -> bytes | None:
-        """Return the content of a file that remote storage does not have, but that its metadata imply."""
+        """Return the content of a file that remote storage lacks but that follows from the metadata; None for other files."""
         is_asked = self._name == names.PARTITION_METADATA and not self.folder.is_local
         return encode_topic_id(self.folder.partition.topic_id) if is_asked else None
 

@@ -1,1 +1,1 @@
-"""Brokers as a source: its splits and groups."""
+"""A cluster's brokers as a source, with its splits and groups."""

@@ -1,4 +1,4 @@
-"""Consumer groups of brokers, from their coordinators."""
+"""A cluster's consumer groups, as their coordinators report them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.sources.groups import GroupBundle, Groups
 
 BUNDLE_GROUPS = 50
-"""The most groups of a bundle; each group needs about ten requests, one after the other."""
+"""The maximum number of groups in a bundle. Each group needs about ten requests, sent one after the other."""
 
 
 class BrokerGroups(Groups):
@@ -36,14 +36,14 @@ class BrokerGroups(Groups):
         return {name: {key: one.offset for key, one in offsets.items()} for name, offsets in found.items() if offsets}
 
     def bundles(self, wanted: tuple[str, ...] | None) -> Sequence[GroupBundle]:
-        """Return groups in bundles. The commits of a bundle's groups are in the same partition, which is read once for
-        all of them.
+        """Return groups in bundles. The commits of a bundle's groups are in the same partition of ``__consumer_offsets``, which
+        is therefore read once per bundle.
         """
         names = wanted if wanted is not None else [one.group for one in list_groups(self._cluster)]
         try:
             count = len(self._cluster.topic_now(OFFSETS_TOPIC).partitions) if names else 1
         except (NotFoundError, BrokerError):
-            count = 1  # Clients may not read the partition: then only the rates are unknown.
+            count = 1  # If the client is not authorized to read the partition, only the rates are unknown.
         by_partition: dict[int, list[str]] = defaultdict(list)
         for name in names:
             by_partition[partition_of(name, count)].append(name)

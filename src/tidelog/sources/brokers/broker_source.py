@@ -4,7 +4,7 @@ Any Kafka-compatible broker will do. The rows are the same as from a folder, wit
 
 | | a folder | brokers |
 |---|---|---|
-| read for a time range | blocks that may match, by time index and map | everything from the first match to the end |
+| read for a time range | blocks that may match, by time index and time map | everything from the first match to the end |
 | the end | the log end, or the high-watermark checkpoint | the high watermark; read_committed: the last stable offset |
 | a split is | runs of batches of one segment | a range of offsets |
 """
@@ -32,7 +32,7 @@ from tidelog.sources.offset_source import OffsetSource
 from tidelog.sources.source import Bounds, Ends
 
 SIZES_MS = 60_000
-"""How long a stream reuses the sizes of partitions."""
+"""How long (ms) a stream reuses the sizes of partitions."""
 
 _NO_ID = uuid.UUID(int=0)
 
@@ -63,7 +63,7 @@ class BrokerSource(OffsetSource):
     def ends(
         self, keys: Collection[TopicPartition], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
     ) -> dict[TopicPartition, Ends]:
-        # The end first, so that records appended meanwhile are outside.
+        # Look up the end first, so that records appended in the meantime are outside the range.
         ends = list_offsets(self.cluster, dict.fromkeys(keys, LATEST), isolation)
         marks = ends if isolation == READ_UNCOMMITTED else list_offsets(self.cluster, dict.fromkeys(keys, LATEST))
         starts = list_offsets(self.cluster, dict.fromkeys(keys, EARLIEST))
@@ -105,7 +105,7 @@ class BrokerSource(OffsetSource):
         except UnsupportedForMessageFormatError:
             if len(ranges) == 1:
                 return {key: end for key, (_, end) in ranges.items()}, True
-            # Topics without timestamps must not affect the others.
+            # A topic without timestamps must not make the look-up fail for other topics.
             each = [self.reach({key: held}, time_ms, isolation) for key, held in ranges.items()]
             return {key: offset for found, _ in each for key, offset in found.items()}, all(is_whole for _, is_whole in each)
 
@@ -125,7 +125,7 @@ class BrokerSource(OffsetSource):
         return log_sizes(self.cluster, keys)
 
     def bytes_each(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
-        # A stream needs this before each batch, only for the size of its tasks.
+        # A stream needs the sizes before each batch, but only to size its tasks.
         now_ms = self._clock.now_ms()
         if self._sized_ms is None or now_ms - self._sized_ms >= SIZES_MS or not self._bytes_each.keys() >= set(keys):
             self._bytes_each, self._sized_ms = super().bytes_each(keys), now_ms

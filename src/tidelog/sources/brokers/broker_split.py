@@ -1,7 +1,7 @@
 """A split of brokers: a range of offsets of one partition, fetched from its leader.
 
 If records are deleted between plan and read, an OffsetOutOfRangeError is raised, so rows are never missing silently. Records that
-compaction removes meanwhile cannot be detected.
+compaction removes in that time cannot be detected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ CLIENT_ID = "tidelog-scan"
 
 
 def scan_cluster(brokers: str, timeout_ms: int = TIMEOUT_MS) -> Cluster:
-    """Return the cluster for a scan of these brokers. Raises InvalidArgumentError, BrokerUnreachableError at once."""
+    """Return a connected cluster for a scan of these brokers. Raises InvalidArgumentError, or BrokerUnreachableError on the first
+    failed attempt.
+    """
     return Cluster.at(brokers, CLIENT_ID, timeout_ms=timeout_ms).reach()
 
 

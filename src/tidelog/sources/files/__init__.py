@@ -1,1 +1,1 @@
-"""A data folder as a source: the source and its plans, splits and groups."""
+"""A data folder as a source, with its plans, splits and groups."""

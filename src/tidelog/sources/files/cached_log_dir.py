@@ -21,7 +21,7 @@ from tidelog.reader.log_dirs import LogDirs
 
 
 class _Look(NamedTuple):
-    """A fingerprint of a partition's folder: if it is equal, nothing has changed."""
+    """A fingerprint of a partition's folder. While the fingerprint is equal, nothing in the folder has changed."""
 
     files: frozenset[str]
     last: tuple[int, int, int]
@@ -31,7 +31,7 @@ class _Look(NamedTuple):
 
 
 class CachedLogDir(LogDir):
-    """A data folder that caches its opened logs. It shows the state of the last call of `look`."""
+    """A data folder that caches its opened logs and shows the folder as of the last call of `look`."""
 
     def __init__(self, path: AnyPath, *, skip_damaged: bool = False, may_be_empty: bool = False) -> None:
         self._known: set[str] = set()
@@ -49,7 +49,7 @@ class CachedLogDir(LogDir):
         self._looked = set()
 
     def release(self, most: int) -> None:
-        """Close all files, and free time maps that the logs hold; forget the logs if there are more than `most`."""
+        """Close all files, and free the time maps of the cached logs. If more than `most` logs are cached, drop them all."""
         self.close()
         if len(self._kept) > most:
             self._kept.clear()
@@ -86,7 +86,7 @@ class CachedLogDir(LogDir):
             last = max((name for name in files if name.endswith(names.LOG_SUFFIX)), default=None)
             stat = None if last is None else (directory / last).stat()
         except OSError:
-            # Deleted or changing: opening the log shows which; do not cache this state.
+            # The partition is deleted or changing. Opening the log shows which, so do not cache this state.
             return _Look(frozenset(), (0, 0, -1), None, None)
         seen = (0, 0, 0) if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         return _Look(files, seen, self.log_start_offsets.get(key), self.high_watermarks.get(key))

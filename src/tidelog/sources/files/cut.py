@@ -1,7 +1,8 @@
-"""Batch boundaries in a segment: where a run of batches begins and ends, and where to cut it.
+"""Batch boundaries in a segment: the start and end of a run of batches, and positions at which to cut the run.
 
-A cut must be between two batches. The offset index has such positions about every 4 KiB, which the segment checks against the
-log; without an index the headers are walked once. `folder_plan` cuts with this, and `pruning` returns such runs (`Extent`).
+A cut must be between two batches. The offset index has such positions about every 4 KiB, and the segment checks them against the
+log. Without an index, the batch headers are walked once. `folder_plan` cuts with this module, and `pruning` returns runs
+(`Extent`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class WholeSegment:
-    """All batches of a segment, of which nothing was read: they are known from a summary, and checked when they are read."""
+    """All batches of a segment that the plan did not open. A summary describes the segment; the batches are checked against the
+    summary when they are read.
+    """
 
     facts: SegmentFacts
 
@@ -79,7 +82,7 @@ class WholeSegment:
 
 
 def whole_segment(segment: Segment, time: TimeRange, start_offset: int, end_offset: int) -> WholeSegment | None:
-    """Return a segment of which all records are wanted, and enough is known; else None."""
+    """Return the segment as a whole if all its records are wanted and a summary has the facts that are needed; else None."""
     facts = segment.facts
     if facts is None or facts.last_position < 0 or facts.first_offset != segment.base_offset:
         return None
@@ -90,7 +93,8 @@ def whole_segment(segment: Segment, time: TimeRange, start_offset: int, end_offs
 
 
 def extent_of(segment: Segment, start_offset: int, end_offset: int, start_position: int = 0) -> Extent | None:
-    """Return the batches from `start_position` on that may have offsets in `[start_offset, end_offset)`, None if there are none.
+    """Return the run of batches, starting at `start_position`, that may have offsets in `[start_offset, end_offset)`. Return None
+    if no batch may.
 
     A batch must start at `start_position`. Raises CorruptBatchError, SegmentChangedError.
     """
@@ -105,7 +109,7 @@ def extent_of(segment: Segment, start_offset: int, end_offset: int, start_positi
 
 
 def around_damage(segment: SalvagedSegment, runs: Sequence[Extent]) -> tuple[Extent, ...]:
-    """Return the runs, cut around damage."""
+    """Return the runs without damaged batches: a run with damage inside becomes several runs."""
     found: list[Extent] = []
     for run in runs:
         first = last = run.first
@@ -123,7 +127,7 @@ def cut(segment: Segment, run: Extent, target_bytes: int) -> Iterator[Extent]:
     pieces = max(1, round(run.size_bytes / target_bytes))
     first = run.first
     while True:
-        # The cuts are at equal distances from the start; a batch longer than that distance skips some of them.
+        # Cuts are at equal distances from the start. A batch longer than that distance skips some cuts.
         piece = (first.position - run.start_position) * pieces // run.size_bytes + 1
         target = run.start_position + -(-run.size_bytes * piece // pieces)
         if piece >= pieces:
@@ -176,7 +180,7 @@ def _floor(segment: Segment, position: int) -> int:
         return 0
     try:
         below = index.entries_before(position)
-        # The segment looks up the entry again by its offset, and checks it. A damaged one may point beyond `position`.
+        # The segment looks up the entry again by its offset, and checks it. A damaged entry may point beyond `position`.
         floor = 0 if below == 0 else segment.floor_position(index.entry(below - 1).offset)
     except SegmentChangedError:
         return 0
@@ -191,7 +195,7 @@ def _last_before(segment: Segment, end_offset: int) -> BatchHeader | None:
         if not _begins_at_or_behind(header, end_offset):
             last = header
         if header.last_offset >= end_offset - 1:
-            # No checksum covers an offset. The next offset shows whether this one is too high.
+            # No checksum covers an offset. The next batch's offset shows whether this batch's offset is too high.
             next(headers, None)
             break
     return last

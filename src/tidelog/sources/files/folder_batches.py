@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.sources.reader_resources import LocatedBatch
 
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
-"""A batch with a larger size is checked in pieces before it is read whole: damage must not cost memory."""
+"""A batch of more bytes is checked in pieces before it is read whole, because a damaged size field must not cost memory."""
 
 
 def folder_batches(
@@ -30,8 +30,8 @@ def folder_batches(
 ) -> Iterator[LocatedBatch]:
     """Yield the batches of a split's runs in log order, without batches of aborted transactions. `path` is for errors.
 
-    Control batches are included, and so are records outside the split's bounds at either end. Only the checksums of left-out
-    batches have been checked.
+    Control batches are included, and so are records outside the split's bounds at either end. This function checks only the
+    checksums of batches that it leaves out.
     """
     batches = _walk(file, path, runs, report, chunks)
     return _without_aborted(batches, path, aborted, report) if aborted else batches
@@ -40,7 +40,7 @@ def folder_batches(
 def _without_aborted(
     batches: Iterable[LocatedBatch], path: str, aborted: Sequence[AbortedRange], report: ScanReport
 ) -> Iterator[LocatedBatch]:
-    """Yield the batches that do not belong to aborted transactions; those that do are still checked, and counted."""
+    """Yield the batches that do not belong to aborted transactions. Batches of aborted transactions are checked and counted."""
     ranges = _Aborted(aborted)
     for header, chunk, index in batches:
         if ranges.withholds(header):
@@ -51,7 +51,7 @@ def _without_aborted(
 
 
 def _walk(file: ReadOnlyFile, path: str, runs: Sequence[Run], report: ScanReport, chunks: Chunks) -> Iterator[LocatedBatch]:
-    """Yield each batch of the split: its header, a chunk that contains it whole, and its start in the chunk."""
+    """Yield each batch of the split: its header, a chunk that contains the whole batch, and the batch's start in the chunk."""
     next_offset = runs[0].first_offset
     for run in runs:
         position, end = run.start_position, run.end_position
@@ -84,27 +84,27 @@ def _walk(file: ReadOnlyFile, path: str, runs: Sequence[Run], report: ScanReport
 
 
 def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
-    """Raise SegmentChangedError unless the batch is the one that the plan found there."""
+    """Raise SegmentChangedError unless the batch is the one that the plan found at this position."""
     if header is not None and mark.fits(header):
         return
-    what = "segment was replaced while it was read"
+    what = "the segment was replaced while it was being read"
     if mark.next_offset is not None:
         remedy = f"remove {names.SEGMENT_SUMMARY}, or write it again: `tidelog index rebuild` before the copy"
-        what = f"{names.SEGMENT_SUMMARY} in this folder describes another segment: {remedy}"
+        what = f"{names.SEGMENT_SUMMARY} in this folder describes a different segment: {remedy}"
     raise SegmentChangedError(what, path=path, position=mark.position)
 
 
 def _bytes_to_read(file: ReadOnlyFile, chunk: memoryview, index: int, position: int, end: int) -> int:
     """Return how many bytes to read next from `position`. The complete batches in `chunk` end at `index`, which is `position` in
     the file. Usually the result is the size of a chunk. If the next batch is so large that much of a chunk would be read twice,
-    it is the size of that batch and one more header.
+    the result is the size of that batch plus one more header.
     """
     if index > 0 and len(chunk) - index < HEADER_BYTES:
         return CHUNK_BYTES
     header = read_header(chunk, index, position, file.path)
     if header.end_position > end:
         raise CorruptBatchError(
-            "batch extends beyond its segment",
+            "the batch extends beyond the end of its segment",
             path=file.path,
             position=position,
             found=f"{header.size} bytes",
@@ -119,12 +119,16 @@ def _fill(chunk: memoryview, file: ReadOnlyFile, position: int) -> None:
     count = file.read_into(position, chunk)
     if count < len(chunk):
         raise SegmentChangedError(
-            "segment shrank while it was read", path=file.path, position=position, found=f"{count} bytes", expected=len(chunk)
+            "the segment was truncated while it was being read",
+            path=file.path,
+            position=position,
+            found=f"{count} bytes",
+            expected=len(chunk),
         )
 
 
 class _Aborted:
-    """Which batches a read_committed scan leaves out because their transaction was aborted."""
+    """Tracks which batches a read_committed scan leaves out because their transaction was aborted."""
 
     def __init__(self, aborted: Sequence[AbortedRange]) -> None:
         self._ranges: dict[int, list[tuple[int, int]]] = {}

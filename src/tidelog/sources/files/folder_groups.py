@@ -1,7 +1,7 @@
 """The groups in a data folder without a broker: their state and lag, from the files alone.
 
-The numbers are those of `tidelog.groups.lag`, as brokers report them for the same logs. One number is better: the time when
-retention deletes unread records is exact, because the segments are accessible.
+The numbers are those of `tidelog.groups.lag`, as brokers report them for the same logs. One number is more precise: the time at
+which retention deletes unread records is exact, because the segments are accessible.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ logger = logging.getLogger("tidelog.groups")
 
 
 READ_BYTES = 1 << 20
-"""Bytes of ``__consumer_offsets`` read at once; a larger batch is read whole."""
+"""Bytes of ``__consumer_offsets`` per read. A larger batch is read whole."""
 
 
 class FolderGroups(Groups):
     """The groups of one data folder, given as a path or as an open `LogDir`.
 
-    `until_ms`: as they were then, by the commits that had been appended; the ends of logs are those of the folder.
+    With `until_ms`, the groups are as they were at that time (epoch ms), judged by the commits appended until then. The ends of
+    logs are always those now in the folder.
 
     Raises DataDirNotFoundError if it is not a data folder, CorruptDataError, ProtocolError.
     """
@@ -80,13 +81,13 @@ class FolderGroups(Groups):
         return self._unknown_configs
 
     def stored(self, only: str | None = None, observe: Observer | None = None) -> dict[str, StoredGroup]:
-        """Return all groups, or one group, as a coordinator that starts on the folder would load them; `observe` as in
-        `GroupTable`.
+        """Return all groups, or only group `only`, as a coordinator that starts on the folder would load them. `observe` is
+        passed on to `GroupTable`.
         """
         groups: dict[str, StoredGroup] = {}
         for partition in self.offsets_partitions():
             for name, one in self._read(partition, only, observe).items():
-                # If a group is in two partitions, because partitions were added, the partition that its name maps to counts.
+                # A group can be in two partitions if partitions were added. Then use the partition that the group's name maps to.
                 if name not in groups or partition_of(name, self._offsets_count) == partition:
                     groups[name] = one
         return groups
@@ -95,7 +96,7 @@ class FolderGroups(Groups):
         return list_stored(self.stored())
 
     def describe(self, group: str, clock: Clock, isolation: Isolation, window_ms: int) -> GroupLag:
-        """Return a group's lag. Its `missing` includes commits that are missing from the folder."""
+        """Return a group's lag. The lag's `missing` includes commits that are missing from the folder."""
         now_ms = clock.now_ms()
         history = CommitHistory(now_ms - window_ms)
         stored = self.stored(group, history.read).get(group)
@@ -159,7 +160,7 @@ class FolderGroups(Groups):
                 rate = group_rate(commits, now_ms, window_ms)
             with self._log_dir.log(*key) as log:
                 lags.append(self._lag(key, log, committed.get(key), shared.get(key), rate, isolation, now_ms))
-                # Missing records before the group's position do not matter.
+                # Missing records before the group's position do not change its lag.
                 end, offset = lags[-1].high_watermark, lags[-1].committed_offset
                 missing += self._log_dir.missing_of(log, end if offset is None else min(offset, end))
         gone = wanted.keys() - set(there)
@@ -176,14 +177,16 @@ class FolderGroups(Groups):
         return groups
 
     def _note_unread(self, unread: Counter[str]) -> None:
-        """Log what cannot be read about groups, only once, because other partitions will have the same problem."""
+        """Log which records about groups cannot be read. Log this only once, because all other partitions will have the same
+        problem.
+        """
         if unread and not self._has_noted:
             self._has_noted = True
             shown = ", ".join(f"{what} ({count})" for what, count in sorted(unread.items()))
-            logger.warning("not all records of groups are read, so groups or members may be missing: %s", shown)
+            logger.warning("some records about groups cannot be read, so groups or members may be missing: %s", shown)
 
     def _shared(self, group: str) -> dict[TopicPartition, ShareProgress]:
-        """Return how far a share group is in each partition."""
+        """Return a share group's progress in each partition."""
         found = self._share_progress.get(group, {})
         return {TopicPartition(self._topic_names.of(key.topic_id), key.partition): one for key, one in sorted(found.items())}
 
@@ -241,19 +244,19 @@ class FolderGroups(Groups):
         (held,) = [one for one in forecast(log, config, now_ms) if one.base_offset <= record.offset < one.next_offset]
         if held.goes_ms is not None:
             return Retention(Precision.EXACT, held.goes_ms)
-        # Retention by size deletes nothing while nothing is appended, which may change if the folder is served again.
+        # Retention by size deletes nothing while nothing is appended. That may change if a broker serves the folder again.
         is_open = held.reason == ABOVE_HIGH_WATERMARK or (config.is_deleted and config.retention_bytes >= 0)
         return UNKNOWN_RETENTION if is_open else NEVER_TAKEN
 
 
 def _start_of(progress: ShareProgress) -> CommittedOffset:
-    """Return a share group's start offset in the place of a committed one."""
+    """Return a share group's start offset in the form of a committed offset, which share groups do not have."""
     return CommittedOffset(progress.start_offset, -1, "", NO_TIMESTAMP)
 
 
 def batches_of(log: Log, end_offset: int | None = None, *, until_ms: int | None = None) -> Iterator[StateBatch]:
-    """Yield the batches of a partition of ``__consumer_offsets``, read in pieces of `READ_BYTES`: all, or those before an offset,
-    or those up to the first after a time.
+    """Yield the batches of a partition of ``__consumer_offsets``, read in pieces of `READ_BYTES`. Stop at `end_offset`, and
+    before the first batch with a timestamp after `until_ms`. With None for both, yield all batches.
 
     Raises CorruptDataError.
     """

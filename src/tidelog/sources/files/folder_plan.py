@@ -2,24 +2,25 @@
 
 These parts are skipped without reading, all exactly:
 
-| left out | because |
+| skipped | because |
 |---|---|
-| segments before the start offset or after the end offset | their base offsets show it |
-| segments whose largest timestamp is before `start` | it was checked against the log, not just taken from the index |
-| segments whose smallest timestamp is not before `end` | the summary of a bucket's segments says so (`formats.summary`) |
-| the head of a segment | its last time index entry before `start` shows that nothing up to there is later |
+| segments before the start offset or after the end offset | the base offsets show where they lie |
+| segments whose largest timestamp is before `start` | that timestamp was checked against the log, not just taken from the index |
+| segments whose smallest timestamp is at or after `end` | the summary of a bucket's segments says so (`formats.summary`) |
+| the head of a segment | its last time index entry before `start` shows that all records up to there are earlier |
 
 There is no such rule for `end`: Kafka stores no smallest timestamps, and a late record may be anywhere after `start`. If a
 segment has a time map, `pruning` skips blocks on both sides, and the table applies to the part after the map.
 
-A segment that begins with a batch without timestamps (message format v0, or a producer that sent none) is always read from its
-start if there is a time bound: the left-out records must be counted, and the time index does not have them.
+If there is a time bound, a segment that begins with a batch without timestamps (message format v0, or a producer that sent none)
+is always read from its start. The scan must count the records that it leaves out for lack of a timestamp, and the time index does
+not list them.
 
 | isolation, until | the end of a partition is |
 |---|---|
 | read_uncommitted, log_end | the end of the log |
 | read_uncommitted, high_watermark | the high-watermark checkpoint; without one, the end of the log |
-| read_committed | the last stable offset, or the above if that is smaller |
+| read_committed | the last stable offset, or the end from the rows above if that is smaller |
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ REMOTE_THREADS = 16
 def plan_folder(log_dir: LogDir, request: ScanRequest) -> ScanPlan[FolderSplit]:
     """Plan a scan of one topic of a folder.
 
-    A split covers at most one segment. With `skip_damaged` everything to be read is checked here, and the splits leave out
-    damaged batches.
+    A split covers at most one segment. With `skip_damaged`, this function checks everything that is to be read, and the splits
+    leave out damaged batches.
 
     Raises:
-        NotFoundError: no such topic or partition, or no such folder of time maps.
+        NotFoundError: the topic, a partition, or the folder of time maps does not exist.
         CorruptDataError, SegmentChangedError, StorageError: an error from opening the log.
     """
     topic, time = request.topic, request.time
@@ -136,12 +137,12 @@ class _Part:
 def _plan_partition(
     log: Log, request: ScanRequest, maps: TimeMaps, notes: list[str], known: ScanReport
 ) -> tuple[PartitionRange, list[_Part]]:
-    """Return the offsets of one partition that the scan delivers, and the ranges to read for them. Adds to `notes` and
+    """Return the offsets of one partition that the scan delivers, and the ranges to read for these offsets. Adds to `notes` and
     `known`.
     """
     time, isolation, wanted = request.time, request.isolation, request.offsets_of(log.partition)
     if not time.is_empty:
-        log.expect_search(by_time=False)  # `missing` looks at the end of each segment.
+        log.expect_search(by_time=False)  # `missing` reads the end of each segment.
     log.check_names()
     end_offset = log.log_end_offset
     if request.until == HIGH_WATERMARK and log.high_watermark is not None:
@@ -180,8 +181,8 @@ def _plan_partition(
                 parts.append(_Part(log, segment, extents, time, start_offset, end_offset, aborted))
     if copies:
         notes.append(
-            f"{log.topic}-{log.partition}: {copies} time maps were made of another copy of the log, and are checked against "
-            "this one; `tidelog index rebuild` replaces them"
+            f"{log.topic}-{log.partition}: {copies} time maps were made from a different copy of the log, so they are compared "
+            "with this log; to replace them, run `tidelog index rebuild`"
         )
     return (
         PartitionRange(
@@ -213,7 +214,7 @@ def _plan_segment(
     if whole is not None:
         return (whole,), None
     without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
-    is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map does not show damage.
+    is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A time map does not show damage.
     pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None
     if pruned is None:
         extents = without_map()
@@ -226,10 +227,10 @@ def _plan_segment(
 
 
 def _find_ends(log: Log) -> None:
-    """Read the ends of a remote log's segments, many at a time: what looks at them next finds them known."""
+    """Read the ends of a remote log's segments, many at a time, so that later look-ups find them in memory."""
 
     def find(segment: Segment) -> None:
-        with suppress(TidelogError):  # Raised again by the first that needs this end.
+        with suppress(TidelogError):  # The first caller that needs this end gets the error again.
             segment.valid_end()
 
     unknown = [segment for segment in log.segments if segment.facts is None]
@@ -238,13 +239,13 @@ def _find_ends(log: Log) -> None:
 
 
 def _threads(segments: Sequence[Segment]) -> int:
-    """Return how many segments to look at at a time. In object storage a look is some requests, one after the other."""
+    """Return how many segments to examine in parallel. In object storage, examining a segment takes several requests in a row."""
     is_remote = all(isinstance(one.log_path, ObjectPath) and not isinstance(one, SalvagedSegment) for one in segments)
     return min(len(segments), REMOTE_THREADS) if is_remote else 1
 
 
 def _missing(log: Log, isolation: Isolation, wanted: tuple[int | None, int | None]) -> list[MissingOffsets]:
-    """Return missing records that could change which records of a partition are delivered."""
+    """Return the missing records that could change which records of a partition are delivered."""
     first, end = wanted
     if isolation == READ_COMMITTED:
         first = None  # Missing records may include a transaction's beginning or its marker.
@@ -269,7 +270,7 @@ def _is_out_of_time(segment: Segment, time: TimeRange) -> bool:
 def _extents_in_time(
     segment: Segment, time: TimeRange, start_offset: int, end_offset: int, position: int = 0
 ) -> tuple[Extent, ...]:
-    """Return the batches from `position` on that must be read by the module's table: at most one run."""
+    """Return the batches at or after `position` that the module's table does not skip: at most one run."""
     if position > 0 and position >= segment.end_position:
         return ()
     if time.start_ms is not None and _has_timestamps_first(segment):

@@ -5,17 +5,17 @@ truncate it or delete its files. So a split stores how its batches looked:
 
 | stored | shows |
 |---|---|
-| path, device, inode | the very same file, not a replacement |
+| path, device, inode | that this is the same file, not a replacement |
 | first batch of a run: position, size, | that the file, or a copy of the folder elsewhere, begins the run as |
 | offset, checksum | planned |
 | last batch: the same | that nothing in the run has changed: a truncation always takes the end, a compaction moves it |
 
-Most splits have one run. With a time map there may be several, with skipped blocks in between.
+Most splits have one run. With a time map there may be several runs, with skipped blocks in between.
 
 A compaction that removed anything before the last batch has moved that batch, and one that only rewrote a batch has changed its
-checksum. So with both marks and the walk between them, which must end exactly at the last mark, rows cannot be missing without an
-error. The very same file is tried first, under its name and with the suffix `.deleted`, which a broker gives to a replaced or
-expired segment for a minute; then any file of that name that fits. If none does, a `SegmentChangedError` is raised.
+checksum. The walk from the first mark must end exactly at the last mark, so rows cannot be missing without an error. The same
+file is tried first, under its name and with the suffix `.deleted`, which a broker gives to a replaced or expired segment for a
+minute. Then any file of that name is tried. If no file fits the marks, a `SegmentChangedError` is raised.
 
 `folder_plan` makes splits, `folder_batches` walks through them. A split is a few hundred bytes and can be pickled.
 """
@@ -37,12 +37,12 @@ from tidelog.sources.reader_resources import LocatedBatch, ReaderResources
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.split import Split
 
-_REPLACED = "segment was replaced between plan and read"
+_REPLACED = "the segment was replaced after the scan was planned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderSplit(Split):
-    """Runs of whole batches of one segment, in order, and what to return of them."""
+    """Runs of whole batches of one segment, in order, and the bounds of the records to return."""
 
     log_path: FilePath
     base_offset: int
@@ -100,7 +100,7 @@ class FolderSplit(Split):
         return self.path, self.start_position
 
     def open(self) -> ReadOnlyFile:
-        """Open the segment and check that it still has the run as planned. The caller closes it.
+        """Open the segment and check that it still has the runs as planned. The caller closes the file.
 
         Raises:
             SegmentChangedError: the segment vanished, shrank or was replaced.
@@ -126,11 +126,11 @@ class FolderSplit(Split):
         if size < self.end_position:
             expected = f"at least {self.end_position}"
             raise SegmentChangedError(
-                "segment shrank between plan and read", path=self.path, found=f"{size} bytes", expected=expected
+                "the segment was truncated after the scan was planned", path=self.path, found=f"{size} bytes", expected=expected
             )
         if file.is_constant() and file.identity == FileIdentity(self.device, self.inode):
             return
-        # The marks are checked even in the very same file: a broker may have truncated it and appended other batches.
+        # Check the marks even in the same file: a broker may have truncated it and appended other batches.
         for mark in (self.runs[0].first, self.runs[-1].last):
             data = file.read(mark.position, HEADER_BYTES)
             try:

@@ -1,15 +1,15 @@
 """Prunes both ends of a time range with a segment's time map.
 
-A block of the map is read if its times and offsets may match. Skipped blocks have no matching record, because the map was made
-from the same batches. For a map that is bound to its log (`reader.time_map_file`) the file's timestamps prove that. For any other
-map, as in a copied folder or for a segment that has grown, the blocks are compared with the log, in the part that a scan without
-a map would read. That costs about as much as copying these bytes in memory; no record is decoded.
+A block of the map is read if its times and offsets may match. Skipped blocks have no matching record, provided that the map was
+made from the same batches. For a map that is bound to its log (`reader.time_map_file`), the file's modification times prove this.
+For any other map, as in a copied folder or for a segment that has grown, the blocks are compared with the log, in the part that a
+scan without a map would read. The comparison costs about as much as copying these bytes in memory, and decodes no record.
 
-The batches at the ends of each run are checked again here.
+This module also checks the batches at both ends of each run.
 
-Records without a timestamp are outside every bounded range, and a scan counts those that it leaves out. The map has their count
-for skipped blocks. A block is read after all if it has such records, and an offset bound or aborted transactions exclude a part
-of it. Only `folder_plan` uses this.
+Records without a timestamp are outside every bounded range, and a scan counts how many it leaves out. For skipped blocks, the map
+has the count. A block with such records is read after all if an offset bound or an aborted transaction excludes part of the
+block. Only `folder_plan` uses this.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Pruned:
     known: ScanReport
     """Block counts, and the records without a timestamp in skipped blocks."""
     is_of_copy: bool = False
-    """Whether the map was made from another file than this log, and so was compared with it."""
+    """Whether the map was made from a different file than this log, and therefore was compared with the log."""
 
 
 def prune(
@@ -75,8 +75,8 @@ def _prune_unbound(
     aborted: tuple[AbortedRange, ...],
     extents: tuple[Extent, ...],
 ) -> Pruned | None:
-    """Return the same for a map that must first be compared with the log, in the part that a scan without it would read. Returns
-    None if the map would rule out nothing.
+    """Compare a map with the log, in the part that a scan without the map would read, then prune as `prune` does. Return None if
+    the map would rule out nothing.
 
     Raises CorruptIndexError if the map differs from the log.
     """
@@ -107,7 +107,7 @@ def _prune(
     end_offset: int,
     aborted: tuple[AbortedRange, ...],
 ) -> Pruned:
-    """Select the blocks to read among `blocks`, which agree with the log; `head` is read before them. Raises
+    """Select the blocks to read among `blocks`, which agree with the log. `head` is read before these blocks. Raises
     CorruptIndexError.
     """
     time_map = found.time_map
@@ -133,7 +133,7 @@ def _is_whole(time_map: TimeMap, block: int, start_offset: int, end_offset: int,
 
 
 def _extents(segment: Segment, found: FoundMap, blocks: list[int]) -> Iterator[Extent]:
-    """Yield the runs of adjacent blocks. Raises CorruptIndexError if the first or last batch of a run is not as in the map."""
+    """Yield the runs of adjacent blocks. Raises CorruptIndexError if a run's first or last batch differs from the map."""
     time_map, path, _ = found
     for _, run in groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0]):
         numbers = [block for _, block in run]

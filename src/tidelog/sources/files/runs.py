@@ -9,7 +9,9 @@ from tidelog.records.batch import BatchHeader
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """A batch as the plan found it. What is None is not known: the plan had it from a summary, and did not read the batch."""
+    """A batch as the plan found it. A field is None if the plan took the batch from a summary that lacks this fact, and did not
+    read the batch.
+    """
 
     position: int
     size: int | None
@@ -22,7 +24,7 @@ class BatchMark:
         return cls(header.position, header.size, header.base_offset, header.crc)
 
     def fits(self, header: BatchHeader) -> bool:
-        """Return whether a batch is the one that the plan found, by all that is known of it."""
+        """Return whether a batch equals the one that the plan found, in every field that is not None."""
         return (
             self.position == header.position
             and self.size in (None, header.size)

@@ -1,4 +1,4 @@
-"""The names of topics by their ids, in a data folder: from its partitions, and from the cluster's metadata."""
+"""Looks up topic names by topic id in a data folder: in its partitions, and in the cluster metadata that it holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.reader.log_dir import LogDir
 
 
 class TopicNames:
-    """The topics of a folder."""
+    """Looks up the names of a data folder's topics."""
 
     def __init__(self, log_dir: LogDir) -> None:
         self._log_dir = log_dir
@@ -38,6 +38,8 @@ class TopicNames:
 
     @cached_property
     def _in_metadata(self) -> dict[uuid.UUID, str]:
-        """Topics without a partition in this folder: their replicas are on other brokers."""
+        """All topics in the cluster metadata, including those without a partition in this folder because their replicas are on
+        other brokers.
+        """
         image = self._log_dir.image
         return {} if image is None else {topic_id: topic.name for topic_id, topic in image.topics_by_id.items()}

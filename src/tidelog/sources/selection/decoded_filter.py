@@ -1,4 +1,4 @@
-"""Selects records by their decoded keys and values, and returns them as they were read."""
+"""Selects records by their decoded keys and values, and returns the selected records undecoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Filters: TypeAlias = Sequence[Callable[[pa.RecordBatch], pa.RecordBatch]]
 class DecodedFilter:
     """Applies the filters `texts` to keys and values as they are printed, then `typed` to typed columns.
 
-    The former see the bytes of what cannot be decoded, the latter see null.
+    If a key or value cannot be decoded, filters in `texts` are applied to its bytes, and filters in `typed` to null.
     """
 
     def __init__(self, decodings: Decodings, texts: _Filters, typed: Sequence[Where]) -> None:
@@ -41,11 +41,13 @@ class DecodedFilter:
         return batch
 
     def notices(self) -> list[str]:
-        """Return those of the typed filters, and one for each topic with keys or values that they saw as null."""
+        """Return the notices of the typed filters, and a notice for each topic with keys or values that were null for these
+        filters because they could not be decoded.
+        """
         numbers = {
             topic: "1 key or value" if count == 1 else f"{count:,} keys or values" for topic, count in (+self._undecoded).items()
         }
-        undecoded = [f"{topic}: {number} cannot be decoded: null for --where" for topic, number in numbers.items()]
+        undecoded = [f"{topic}: {number} cannot be decoded; --where sees null instead" for topic, number in numbers.items()]
         return [*(text for one in self._typed for text in one.notices()), *undecoded]
 
     def _decoded(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -17,15 +17,15 @@ from tidelog.sources.selection.record_files import FORM, JSON, RAW, TEXT, UNDECO
 
 
 class DecodedRecords:
-    """Decodes batches of one or more topics. A topic's decoders are made at its first batch."""
+    """Decodes batches of one or more topics. A topic's decoders are created when its first batch arrives."""
 
     def __init__(self, decodings: Decodings) -> None:
         self._decodings = decodings
         self._topics: dict[str, TopicDecoding] = {}
 
     def displayed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with keys and values decoded to text, in UTF-8. Further columns say whether each is text, JSON or
-        undecoded bytes (`record_files.FORM`).
+        """Yield the batches with keys and values decoded to UTF-8 text. For each key and value, an added column says whether it
+        is text, JSON or undecoded bytes (`record_files.FORM`).
         """
         for batch in batches:
             parts = [self._displayed(topic, part) for topic, part in by_topic(batch)]
@@ -38,12 +38,15 @@ class DecodedRecords:
     def typed(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, topics: Iterable[str]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema with typed columns, and the decoded batches. Read the first batch. Raises InvalidArgumentError if
-        there are several topics, whose columns may have different types.
+        """Return the schema with typed columns, and the decoded batches. The first batch is read at once, because its values may
+        determine the types. Raises InvalidArgumentError if there are several topics, because their columns may have different
+        types.
         """
         names = list(topics)
         if len(names) != 1:
-            raise InvalidArgumentError("--decode into arrow and parquet takes one topic at a time: each has columns of its own.")
+            raise InvalidArgumentError(
+                "with --decode, arrow and parquet output can hold only one topic: each topic has different columns."
+            )
         topic = self.topic(names[0])
         rest = iter(batches)
         first = next(rest, None)
@@ -76,7 +79,7 @@ class DecodedRecords:
 
 
 def by_topic(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-    """Return the records of each topic, in the order in which the topics appear."""
+    """Return the records of each topic as a batch. Topics are in the order of their first record."""
     column = batch.column("topic")
     topics = pc.unique(column).to_pylist()
     return [(topic, batch if len(topics) == 1 else batch.filter(pc.equal(column, topic))) for topic in topics]

@@ -1,7 +1,7 @@
 """Selects records of Arrow batches: by key, header, regular expression, or an SQL expression.
 
-Every filter works on whole batches. A record must pass every option that is given. If an option is repeated, it must pass at
-least one of its values.
+Every filter works on whole batches. A record must pass every option that is given. If an option is repeated, the record must
+match at least one of the option's values.
 
 | option | a record passes if |
 |---|---|
@@ -10,7 +10,8 @@ least one of its values.
 | `--header NAME[=VALUE]` | it has a header with that name (and value) |
 | `--where EXPRESSION` | the expression is true (`where`) |
 
-If keys and values are decoded, `--key` and `--grep` compare what is printed, and `--where` the typed values (`decoded_filter`).
+If keys and values are decoded, `--key` and `--grep` apply to the printed text, and `--where` applies to the typed values
+(`decoded_filter`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def filters_for(
     ignores_case: bool = False,
     decodings: Decodings | None = None,
 ) -> list[Filter]:
-    """Return the filters for a command's options, over records as they are read. `decodings` say how they are printed.
+    """Return the filters for a command's options. The filters take undecoded records; `decodings` say how keys and values are
+    printed.
 
     Raises:
         InvalidArgumentError: a malformed regular expression or SQL expression.
@@ -77,7 +79,7 @@ def filtered(batches: Iterable[pa.RecordBatch], filters: Sequence[Filter]) -> It
 
 
 def limited(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the first `count` records; None means all. Reads no further than necessary."""
+    """Yield the first `count` records, or all if `count` is None. Reads no more batches than necessary."""
     if count == 0:
         return
     for batch in batches:
@@ -107,7 +109,7 @@ def _by_expression(expressions: Sequence[str], ignores_case: bool) -> Filter:
             pc.match_substring_regex(pa.array([b""], pa.binary()), text, ignore_case=ignores_case)
         except pa.ArrowInvalid as error:
             reason = str(error).removeprefix("Invalid regular expression: ")
-            raise InvalidArgumentError(f"--grep: not a regular expression: {reason}", found=repr(text)) from None
+            raise InvalidArgumentError(f"--grep: invalid regular expression: {reason}", found=repr(text)) from None
 
     def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
         found = None

@@ -19,14 +19,14 @@ HEADERS_MAP = """map_from_entries(list_transform(
     list_distinct(list_transform(headers, lambda h: h.key)),
     lambda k: {'key': k, 'value': TRY(decode(list_filter(headers, lambda h: h.key = k)[-1].value))}
 ))"""
-"""The headers as MAP(VARCHAR, VARCHAR)."""
+"""An SQL expression for the headers as MAP(VARCHAR, VARCHAR)."""
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """The columns of a topic's table."""
 
 
 def record_columns(schema: pa.Schema) -> str:
-    """Return the select list of a topic's table, for a scan with this schema."""
+    """Return the SQL select list that makes a topic's table from a scan with this schema."""
     undecoded = [quoted(name) for name in schema.names if name.endswith("_undecoded")]
     return ", ".join([*map(quoted, COLUMNS[:-1]), f"{HEADERS_MAP} AS headers", *undecoded])
 

@@ -7,9 +7,9 @@
 | parquet | row groups of about 8 MiB, or one larger record |
 
 In jsonl, `timestamp` is in epoch milliseconds or null, `timestamp_type` is Kafka's name, and `headers` is a list of [key, value].
-Keys and values are text with `utf8`: bytes that are not UTF-8 become U+FFFD, and are counted. With `base64` every byte is kept. A
-value that was decoded into JSON is JSON. If a value could not be decoded, `value` is null and `value_undecoded` has its bytes in
-base64.
+With `utf8`, keys and values are text; bytes that are not UTF-8 become U+FFFD, and such keys and values are counted. With `base64`
+every byte is kept. A value that was decoded into JSON is written as JSON. If a value could not be decoded, `value` is null and
+`value_undecoded` has its bytes in base64.
 
 The writers do not depend on the kind of source. pyarrow is imported only for Arrow and Parquet.
 """
@@ -40,12 +40,14 @@ ROWS_AT_A_TIME = 1024
 """Rows that are converted to Python objects at once. A batch may have many more."""
 
 BYTES_AT_A_TIME = 1 << 20
-"""If a batch is larger, fewer rows are converted at once. Larger keys and values are written in pieces of about this size."""
+"""If `ROWS_AT_A_TIME` rows have more bytes than this, fewer rows are converted at once. Larger keys and values are written in
+pieces of about this size.
+"""
 
 ROW_GROUP_BYTES = 8 << 20
 
 LARGE_VALUES = 64 << 10
-"""In Parquet, values of records of more bytes are written without a dictionary."""
+"""If records have more bytes than this, Parquet values are written without a dictionary."""
 
 
 class DecodedText(bytes):
@@ -97,7 +99,7 @@ class Encoding:
             return data.decode("utf-8", "replace")
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield the inside of a JSON string of the data, piece by piece."""
+        """Yield the content of a JSON string for the data (without the quotes), piece by piece."""
         if self.is_base64 and not isinstance(data, DecodedText):
             yield from _in_base64(data)
             return
@@ -121,7 +123,7 @@ class Encoding:
 def write_jsonl(
     batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, also: Mapping[str, object] | None = None
 ) -> None:
-    """Write a JSON object for each record. `also` are additional fields of every object."""
+    """Write a JSON object for each record. The fields in `also` are added to every object."""
     also = also or {}
     # UTF-8 rather than escapes, because there are many records.
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -145,15 +147,15 @@ def write_jsonl(
             out.write(("{" + ",".join(_members(row, fields, encode)) + "}\n").encode())
         else:
             out.write(encode(fields).encode() + b"\n")
-        del row, fields  # The next record may be as large.
+        del row, fields  # The next record may be just as large, so free this one first.
 
 
 _DECODED = (DecodedJson, Undecoded)
 
 
 def _members(row: RecordRow, fields: Mapping[str, object], encode: Callable[[object], str]) -> Iterator[str]:
-    """Yield the members of a line. Decoded JSON is inserted unchanged. Undecoded bytes are base64 in a further member, beside
-    a null.
+    """Yield the members of a record's JSON object. Decoded JSON is inserted unchanged. For undecoded bytes the member is null,
+    and a second member has the bytes in base64.
     """
     for name, value in fields.items():
         data = row.key if name == "key" else row.value if name == "value" else None
@@ -166,7 +168,7 @@ def _members(row: RecordRow, fields: Mapping[str, object], encode: Callable[[obj
 
 
 def _large_line(row: RecordRow, fields: Mapping[str, object], encoding: Encoding) -> Iterator[bytes]:
-    """Yield a line in pieces, because each of its forms would need as much memory as the record again."""
+    """Yield a record's line in pieces. Each complete copy of the line would need as much memory as the record."""
     mark = "{"
     for name, value in fields.items():
         data = row.key if name == "key" else row.value if name == "value" else None
@@ -205,8 +207,8 @@ def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: Binar
 def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
     """Write a Parquet file; batches are combined into row groups of about `ROW_GROUP_BYTES`.
 
-    Offsets and timestamps hardly repeat, so they get no dictionary, which would need memory and space in the file. If the first
-    records have large values, values get no dictionary and no statistics either, each of which would copy them.
+    Offsets and timestamps hardly repeat, so they get no dictionary: it would cost memory and space in the file. If the first
+    records have large values, values get no dictionary and no statistics either, because each would copy the values.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -224,7 +226,7 @@ def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: Bin
     with pq.ParquetWriter(out, schema, use_dictionary=columns, write_statistics=statistics) as writer:
         while first is not None:
             writer.write_table(first)
-            first = None  # The next one may be as large.
+            first = None  # The next batch may be just as large, so free this one first.
             first = next(groups, None)
 
 
@@ -254,7 +256,7 @@ def record_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
         for start in range(0, batch.num_rows, rows):
             part = batch.slice(start, rows)
             columns = [
-                # Timestamps may be later than 9999, where Python's datetime ends. A cast would import pyarrow.compute.
+                # Timestamps may be after the year 9999, the last that `datetime` supports. A cast would import pyarrow.compute.
                 (part.column(name).view(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
                 for name in RecordRow._fields
             ]

@@ -1,4 +1,4 @@
-"""The bytes of one row of an Arrow array without a copy: a key or value may have 100 MB."""
+"""Returns the bytes of one row of an Arrow array without copying them, because a key or value may have 100 MB."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LARGE_ROW = 1 << 20
-"""If the rows of a batch are larger on average, they are handled one by one, because then they need not be copied."""
+"""If the rows of a batch have more bytes than this on average, the rows are handled one by one, which avoids copying them."""
 
 INLINE_BYTES = 12
 """Arrow's views store values of up to this many bytes inline."""
@@ -20,7 +20,7 @@ def row_bytes(array: pa.Array, row: int) -> pa.Buffer | None:
     """Return the bytes of a row of a binary, binary_view or string array, None for a null."""
     if array.slice(row, 1).null_count:
         return None
-    # Not by a scalar: Arrow would copy the whole value for it, and again for its buffer.
+    # Do not make a scalar: Arrow would copy the whole value for the scalar, and again for the scalar's buffer.
     place = array.offset + row
     _, index, *data = array.buffers()
     if str(array.type) == "binary_view":
@@ -31,14 +31,16 @@ def row_bytes(array: pa.Array, row: int) -> pa.Buffer | None:
 
 
 def rows_apart(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch with binary columns instead of views. Rows that are large on average come one by one, without a copy."""
+    """Yield the batch with binary columns instead of views. If its rows are large on average, yield a batch per row, without
+    copying.
+    """
     is_large = batch.nbytes > LARGE_ROW * batch.num_rows
     for part in (batch.slice(row, 1) for row in range(batch.num_rows)) if is_large else (batch,):
         yield _without_views(part)
 
 
 def kept(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
-    """Return the rows for which the mask is true, without a copy if these are all or none."""
+    """Return the rows for which the mask is true. Nothing is copied if all rows or no rows pass."""
     return batch.filter(mask) if 0 < mask.true_count < len(mask) else batch.slice(0, mask.true_count)
 
 

@@ -1,15 +1,15 @@
 """`--sort time`: sorts records by timestamp, topic, partition and offset; records without a timestamp come first.
 
-Up to `RUN_BYTES` are sorted in memory. More become sorted runs in temporary files, which are merged block by block:
+Up to `RUN_BYTES` are sorted in memory. Larger inputs become sorted runs in temporary files, which are merged block by block:
 
 | | at most |
 |---|---|
-| memory | twice `RUN_BYTES`, or the largest batch of the input; when it merges, a block of each run and their sorted copy |
+| memory | twice `RUN_BYTES`, or the largest batch of the input; while merging, a block of each run and a sorted copy |
 | files | `FAN_IN - 1` for each power of `FAN_IN`: 45 for 64 GiB |
-| disk | twice the records. The files have no names, so the system frees them even if the process is killed |
+| disk | twice the size of the records. The files have no names, so the system frees them even if the process is killed |
 
-A block holds up to `BLOCK_BYTES`, or one larger record. A run's next block is read when its first record is due, so large records
-are read one at a time.
+A block holds up to `BLOCK_BYTES`, or one larger record. A run's next block is read only when the block's first record is due, so
+large records are read one at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FAN_IN = 16
 KEYS = ("timestamp", "topic", "partition", "offset")
 
 Key: TypeAlias = tuple[bool, int, str, int, int]
-"""A record's place in the order: whether it has a timestamp, and `KEYS`."""
+"""A record's sort key: whether the record has a timestamp, then the fields in `KEYS`."""
 
 
 def sorted_by_time(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -49,7 +49,7 @@ def sorted_by_time(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
                 held, held_bytes = [], 0
             held.append(batch)
             held_bytes += batch.nbytes
-            del batch  # The next one may be as large.
+            del batch  # The next batch may be just as large, so free this one first.
         if not levels:
             yield from _blocks(held)
             return
@@ -61,7 +61,7 @@ def sorted_by_time(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def by_time(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort records in memory by time."""
+    """Return the records sorted by time. The sort takes place in memory."""
     return list(_blocks(batches))
 
 
@@ -82,7 +82,7 @@ def _blocks(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _taken(records: pa.RecordBatch, order: pa.Array) -> Iterator[pa.RecordBatch]:
-    if len(order) == 1:  # without a copy, since it may be large
+    if len(order) == 1:  # Not copied, because it may be large.
         yield records.slice(order[0].as_py(), 1)
         return
     block = records.take(order)
@@ -96,7 +96,7 @@ def _taken(records: pa.RecordBatch, order: pa.Array) -> Iterator[pa.RecordBatch]
 
 
 class _Run:
-    """Sorted records in a file, read forwards."""
+    """Sorted records in a temporary file, which is read from start to end."""
 
     def __init__(self, blocks: Iterable[pa.RecordBatch], files: ExitStack) -> None:
         import pyarrow as pa
@@ -126,7 +126,7 @@ class _Run:
         return self.first == self.last
 
     def up_to(self, bound: Key) -> pa.RecordBatch:
-        """Return the current block's records up to `bound`, at least one, and move behind them."""
+        """Return the current block's records up to `bound`, at least one, and advance past them."""
         if self._block is None:
             self._block = self._reader.get_batch(self._number)
         block, start = self._block, self._row
@@ -152,13 +152,13 @@ def _key(block: pa.RecordBatch, row: int) -> Key:
     import pyarrow as pa
 
     time, topic, partition, offset = (block.column(name) for name in KEYS)
-    # As a number: some times are beyond the end of Python's datetime.
+    # As a number, because some timestamps are after the year 9999, the last that `datetime` supports.
     time_ms = time.slice(row, 1).view(pa.int64())[0].as_py()
     return time_ms is not None, time_ms or 0, topic[row].as_py(), partition[row].as_py(), offset[row].as_py()
 
 
 def _add(levels: list[list[_Run]], run: _Run) -> None:
-    """Add a run. As soon as a level has `FAN_IN` runs, merge them into one of the next level."""
+    """Add a run to the first level. When a level has `FAN_IN` runs, merge them into one run of the next level."""
     for level in levels:
         level.append(run)
         if len(level) < FAN_IN:
@@ -169,7 +169,7 @@ def _add(levels: list[list[_Run]], run: _Run) -> None:
 
 
 def _merged(runs: Sequence[_Run]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of all runs, sorted: again and again those up to the earliest end of a current block."""
+    """Yield the records of all runs, sorted. Each step yields the records up to the end of whichever current block ends first."""
     left = list(runs)
     while left:
         nearest = min(left, key=lambda run: run.last)

@@ -2,16 +2,16 @@
 
 | name | type | |
 |---|---|---|
-| `key`, `value` | VARCHAR | the text; NULL if it is null or not UTF-8. JSON paths: `value->>'$.carrier'` |
-| | the type | of the decoded column (`decoded_filter`): `value.amount > 3`; NULL if it cannot be decoded |
+| `key`, `value` | VARCHAR | the text; NULL if the key or value is null or not UTF-8. JSON paths: `value->>'$.carrier'` |
+| | decoded: the column's type | typed (`decoded_filter`): `value.amount > 3`; NULL if decoding failed |
 | `key_bytes`, `value_bytes` | BLOB | the bytes |
 | `headers` | MAP(VARCHAR, VARCHAR) | `headers['trace-id']`; the last one of several with the same name |
 | `topic`, `partition`, `offset` | | |
 | `timestamp` | TIMESTAMP WITH TIME ZONE | NULL if the record has none |
 
 If an expression cannot be evaluated for a record (its value is not JSON, a cast fails), that record does not pass; other records
-are not affected. A notice has the number of these records and DuckDB's first error: in `offset = 'a'` the mistake is the
-expression's, and it fails for all records.
+are not affected. A notice has the number of these records and DuckDB's first error. An expression that is itself wrong, such as
+`offset = 'a'`, fails for all records.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _QUOTED_OR_OFFSET = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\boffset\b"""
 class Where:
     """Evaluates one expression. Raises InvalidArgumentError if it is malformed, MissingPackageError without DuckDB.
 
-    With `of_decoded`, batches have typed keys and values. Names are then checked with the first batch. Errors call the expression
-    `name`.
+    With `of_decoded`, batches have typed keys and values, and the names in the expression are checked against the first batch.
+    Error messages call the expression `name`.
     """
 
     def __init__(self, expression: str, *, of_decoded: bool = False, name: str = "--where") -> None:
@@ -63,7 +63,7 @@ class Where:
 
         # The expression can access only the record, no files and no network. The batch is passed by name.
         if not isinstance(expression, str) or not expression.strip():
-            raise InvalidArgumentError(f"{name}: no expression", found=repr(expression), expected=EXPECTED)
+            raise InvalidArgumentError(f"{name}: the expression is empty", found=repr(expression), expected=EXPECTED)
         self._failed = 0
         self._first_error = ""
         self._connection = duckdb.connect(config={"enable_external_access": False, "threads": 1})
@@ -127,7 +127,9 @@ def _first_line(error: Exception) -> str:
 
 
 def with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with its keys and values once more, under names that remain when the others are decoded."""
+    """Return the batch with a second copy of the key and value columns, named `key_bytes` and `value_bytes`. These keep the bytes
+    when `key` and `value` are decoded.
+    """
     for side in SIDES:
         batch = batch.append_column(side + BYTES, batch.column(side))
     return batch

@@ -1,4 +1,4 @@
-"""Jobs: work on whole folders and backups, cut into tasks that Spark runs in parallel.
+"""Jobs: work on whole data folders and backups, split into tasks that Spark runs in parallel.
 
     from tidelog.spark import session
     from tidelog.spark.jobs.indexes import verify_indexes
@@ -25,5 +25,5 @@ them.
 | `mirror` | `mirror` | mirror |
 | `failover` | `failover` | failover |
 
-The other modules are shared. Each module is imported separately, so that a job does not load what only another one needs.
+All other modules are shared. Each module is imported separately, so that a job does not load what only a different job needs.
 """

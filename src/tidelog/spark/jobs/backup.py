@@ -1,12 +1,12 @@
-"""The jobs `backup`, `restore` and, for a backup, `verify`: what the commands without `job` do, on Spark's workers.
+"""The jobs `backup`, `restore` and, for a backup, `verify`. They do the same as the commands without `job`, on Spark's workers.
 
 | job | a task | the driver |
 |---|---|---|
-| backup | reads a partition's new batches from its leader, and writes them | asks for offsets, finds the cut, writes the point |
-| restore | copies a partition in transactions; reads it back | plans, makes the topics, sets the groups |
-| verify | reads some of the files, and compares their checksums | reads the manifests |
+| backup | reads a partition's new batches from its leader, and writes them | requests offsets, finds the cut, writes the point |
+| restore | copies a partition in transactions, and reads the copy back | plans, creates topics, sets groups' offsets |
+| verify | reads some of the files and compares their checksums | reads the manifests |
 
-Format, manifests and resuming are the same: a backup may be taken by the one and continued by the other.
+Format, manifests and resuming are the same, so a command may continue a job's backup and vice versa.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ Result = TypeVar("Result")
 
 
 def take_backup(spark: SparkSession, source: str, target: str, selection: Selection, progress: Progress | None = None) -> Point:
-    """Take a point of the brokers at `source`. Raises as `Capture` and `take`, InvalidArgumentError for a folder."""
-    _check_brokers(source, "a folder is backed up by one process: tidelog backup")
+    """Take a point in a backup of the brokers at `source`, and return the point. Raises what `Capture` and `take` raise, and
+    InvalidArgumentError if `source` is a folder.
+    """
+    _check_brokers(source, "a data folder cannot be backed up by a job: use `tidelog backup`")
 
     def read(task: PartitionRead) -> list[tuple[PartitionCapture, TidelogError | None]]:
         backup = Backup(open_target(target))
@@ -67,7 +69,7 @@ def take_backup(spark: SparkSession, source: str, target: str, selection: Select
 
 
 def verify_whole(spark: SparkSession, target: str, progress: Progress | None = None) -> BackupReport:
-    """Check a backup. Raises as `verify_backup`."""
+    """Check a whole backup. Raises what `verify_backup` raises."""
 
     def check(files: list[tuple[str, Place]]) -> list[tuple[list[Finding]]]:
         backup = Backup(open_target(target))
@@ -83,11 +85,11 @@ def verify_whole(spark: SparkSession, target: str, progress: Progress | None = N
 def restore_backup(
     spark: SparkSession, plan: RestorePlan, work: Path, *, verify: bool = True, progress: Progress | None = None
 ) -> RestoreReport:
-    """Restore into a cluster. `work` is on a disk that all workers see.
+    """Restore into a cluster. `work` is a folder on a disk to which all workers have access.
 
-    Raises as `restore`, InvalidArgumentError for a folder.
+    Raises what `restore` raises, and InvalidArgumentError if the target is a folder.
     """
-    _check_brokers(plan.request.target, "a folder is restored by one process: tidelog restore")
+    _check_brokers(plan.request.target, "a job cannot restore into a data folder: use `tidelog restore`")
 
     def run(function: Callable[[Task], Result], tasks: Sequence[Task], /) -> Iterable[Result]:
         return [row[0] for row in run_tasks(spark, "restore partitions", tasks, lambda task: [(function(task),)], progress)]
@@ -96,14 +98,14 @@ def restore_backup(
 
 
 def point_result(spark: SparkSession, point: Point) -> JobResult:
-    """Return a point as a job's result."""
+    """Return a backup's point as a job's result."""
     columns = ("point", "topics", "partitions", "bytes", "written_bytes")
     row = (point.sequence, point.topics, point.partitions, point.size_bytes, point.written_bytes)
     return JobResult(spark.createDataFrame([row], ", ".join(f"{one} bigint" for one in columns)), Summary(columns, (row,)))
 
 
 def restore_result(spark: SparkSession, report: RestoreReport) -> JobResult:
-    """Return a restore as a job's result: a row for each partition."""
+    """Return a restore's report as a job's result, with a row for each partition."""
     rows = [(*one.source, *one.target, one.records, one.end_offset, one.late_records) for one in report.partitions]
     schema = (
         "topic string, partition int, target_topic string, target_partition int, records bigint, end_offset bigint, late bigint"
@@ -114,7 +116,7 @@ def restore_result(spark: SparkSession, report: RestoreReport) -> JobResult:
 
 
 def verify_result(spark: SparkSession, report: BackupReport) -> JobResult:
-    """Return what was found as a job's result: a row for each finding."""
+    """Return a verification's report as a job's result, with a row for each finding."""
     rows = [(one.text, one.object, one.topic, one.partition, one.start_offset, one.end_offset) for one in report.findings]
     schema = "text string, object string, topic string, partition int, start_offset bigint, end_offset bigint"
     sums = (report.points, report.files, report.size_bytes, len(rows))

@@ -1,11 +1,11 @@
-"""Runs tasks on Spark's workers, one partition each, returns their rows, and raises one clear error if a task fails.
+"""Runs tasks on Spark's workers, one Spark partition per task, returns their rows, and raises one clear error if a task fails.
 
 `run_tasks` returns rows to the driver; `run_arrow_tasks` leaves Arrow batches on the workers, as a DataFrame, for results that
 are too large for one process.
 
 A worker's exception would arrive as a page of Java and Python traces. So a TidelogError is returned as a value and raised again
-here; the other tasks finish. Any other exception is a bug and keeps its trace. Log records of workers on
-`logging.getLogger("tidelog.<area>")` (a torn tail, a damaged index) are logged again here.
+on the driver; all other tasks finish first. Any other exception is a bug and keeps its trace. Log records of workers on
+`logging.getLogger("tidelog.<area>")` (a torn tail, a damaged index) are logged again on the driver.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = tuple[Any, ...]
 
 POLL_SECONDS = 0.2
 CANCEL_SECONDS = 5.0
-"""How long a process that is asked to end waits for Java to react."""
+"""How long a process that has received Ctrl-C or a termination signal waits for Java to cancel tasks."""
 
 
 class Progress(Protocol):
@@ -48,10 +48,11 @@ def run_tasks(
     work: Callable[[Task], Iterable[Row]],
     progress: Progress | None = None,
 ) -> list[Row]:
-    """Call `work` for each task on Spark's workers, and return all rows, in the order of the tasks.
+    """Call `work` for each task on Spark's workers. Return all rows, in the order of the tasks.
 
-    Tasks, `work` and rows are pickled. `what` is the job's description in Spark's UI. The largest tasks should come first: a free
-    worker takes the next. Raises the TidelogError of the first task, in order, that failed with one.
+    Tasks, `work` and rows are pickled. `what` is the job's description in Spark's UI. The largest tasks should come first,
+    because a free worker takes the next task. If tasks failed with a TidelogError, raises the error of the first of them, in the
+    order of the tasks.
     """
     if not tasks:
         return []
@@ -76,7 +77,7 @@ def run_tasks(
 
 
 class _Outcome(NamedTuple):
-    """The rows or the error of one task, and its log records."""
+    """The rows or the error of one task, and the task's log records."""
 
     error: TidelogError | None
     rows: list[Row]
@@ -110,11 +111,11 @@ def run_arrow_tasks(
     schema: pa.Schema,
     progress: Progress | None = None,
 ) -> Iterator[DataFrame]:
-    """Call `work` for each task on Spark's workers, and provide its Arrow batches, of `schema`, as a DataFrame within the
-    context.
+    """Call `work` for each task on Spark's workers. Within the context, provide all Arrow batches, which have the schema
+    `schema`, as a DataFrame.
 
-    All tasks are complete before the block begins; Spark keeps their rows, in any order, until it ends. Raises the TidelogError
-    of the first task, in order, that failed with one.
+    All tasks are complete before the block begins. Spark keeps their rows, in any order, until the block ends. If tasks failed
+    with a TidelogError, raises the error of the first of them, in the order of the tasks.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -153,13 +154,15 @@ def run_arrow_tasks(
 
 @contextmanager
 def watch(spark: SparkSession, what: str, progress: Progress | None = None) -> Iterator[None]:
-    """Name the Spark jobs that are started within the context, and report to `progress` the tasks of the stages known so far."""
+    """Give `what` as a name to the Spark jobs that are started within the context. Report the tasks of the stages known so far to
+    `progress`.
+    """
     with _Watch(spark.sparkContext, what, None, progress):
         yield
 
 
 class _Watch:
-    """Names the Spark job, and polls how many of its tasks are complete. Without a `total`, the total is the number of tasks that
+    """Names the Spark job, and polls for the number of complete tasks. Without `total`, the total is the number of tasks that
     Spark has planned so far.
     """
 
@@ -190,7 +193,7 @@ class _Watch:
         if self._terminate is not None:
             signal.signal(signal.SIGTERM, self._terminate)
         if self._termination is not None:
-            # PySpark may have replaced it meanwhile.
+            # PySpark may have replaced the handler in the meantime.
             self._terminate(*self._termination)
         if isinstance(error, KeyboardInterrupt):
             self._context.cancelJobGroup(self._group)

@@ -1,19 +1,20 @@
-"""The job `failover`: where a group continues in a mirror after the source has failed, and how much it reads twice.
+"""The job `failover`: finds where a group continues in a mirror after the source has failed, and how much the group reads twice.
 
-`tidelog.copying.failover` does the work without Spark; this module returns its result as a job's rows.
+`tidelog.copying.failover` does the work without Spark. This module returns the result as a job's rows.
 
 | rows | |
 |---|---|
 | source_topic, topic, partition | the names in the source and in the mirror |
 | committed_offset | the group's committed offset in the source; null if only a time is known |
 | last_read_ms | the time of the last record read |
-| by_map, is_exact | the offset by the map, and whether it is exactly the first unread record |
+| by_map, is_exact | the offset by the map, and whether that is exactly the first unread record |
 | by_time | the offset by time and MaxLatency |
 | position | where the group continues; null if unknown |
-| read_again, read_again_is_exact | how many records it reads twice; exact, or an upper bound |
-| note | |
+| read_again, read_again_is_exact | how many records the group reads twice; whether this is exact or an upper bound |
+| note | remarks, such as why the position is unknown |
 
-The summary has the same columns. Missing commits in a source folder are reported, because the group may have read more.
+The summary has the same columns. If commits are missing from a source folder, that is reported, because the group may have read
+further.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ SCHEMA = (
 
 
 def failover(spark: SparkSession, target: str, options: FailoverOptions, *, apply: bool = False) -> JobResult:
-    """Find the positions, and with `apply` commit them. Raises what `plan_failover` and `apply_failover` raise."""
+    """Find the positions of a group in the target, and return them as a result. With `apply`, also commit them. Raises what
+    `plan_failover` and `apply_failover` raise.
+    """
     source = options.source
     missing = logged_missing(() if source is None else missing_of(source, (options.group,), ()))
     with Cluster.at(target, CLIENT_ID) as cluster:

@@ -1,4 +1,4 @@
-"""The results of index jobs: their rows as DataFrames, and a summary with a line for each topic.
+"""The results of index jobs: rows as DataFrames, and a summary with a line for each topic.
 
 | job | `kind` | columns that are set, besides topic and partition |
 |---|---|---|
@@ -7,9 +7,9 @@
 | rebuild | `file` | path, old_bytes, new_bytes, is_right, is_left |
 | | `fault` | path, position, what, found, expected: a fault of a log |
 
-`entry` is the number of an index entry, `position` a byte in the file. If `old_bytes` is null the file was missing, if
-`new_bytes` is null it was removed. `is_right`: the file was correct before. `is_left`: it was wrong and is not replaced, because
-only missing files were requested.
+`entry` is the number of an index entry, `position` a byte position in the file. If `old_bytes` is null, the file was missing. If
+`new_bytes` is null, the file was removed. `is_right` means that the file was already correct. `is_left` means that the file was
+wrong but was not replaced, because only missing files were requested.
 """
 
 from __future__ import annotations

@@ -3,17 +3,17 @@
     verify_indexes(spark, "/backup/kafka").rows.where("kind = 'fault'").show()
     rebuild_indexes(spark, "/backup/kafka", out_dir="/indexes", missing_only=True)
 
-The unit of work is a segment, so that one partition can keep all workers busy. The job uses the same functions (`check`) as
-`tidelog index verify` and `tidelog index rebuild`, so the files are the same, byte for byte.
+The unit of work is a segment, so that even one partition can keep all workers busy. The job uses the same functions (`check`) as
+`tidelog index verify` and `tidelog index rebuild`, so it writes the same files, byte for byte.
 
 | where | what |
 |---|---|
-| here | partitions are listed, the folder is locked |
-| workers | segments are walked; indexes and time maps compared or written |
-| here | aborted transactions are followed from segment to segment, `.txnindex` compared or written |
-| workers | verify: the older releases' rules are determined, and entries are compared by them |
+| driver | partitions are listed, the folder is locked |
+| workers | segments are walked; indexes and time maps are compared or written |
+| driver | aborted transactions are followed from segment to segment; `.txnindex` files are compared or written |
+| workers | verify: the rules of older releases are determined, and entries are checked by these rules |
 
-Folders must have the same path on every machine, and workers must be able to write the indexes.
+Folders must have the same path on every machine. To rebuild, workers must be able to write the indexes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ __all__ = ["rebuild_indexes", "verify_indexes"]
 
 Task = TypeVar("Task", SegmentToRebuild, SegmentToVerify)
 Key = tuple[int, int]
-"""A segment's partition and its number there."""
+"""A partition's number and a segment's number within that partition."""
 
 PathLike = str | os.PathLike[str]
 
@@ -84,27 +84,28 @@ def rebuild_indexes(
     missing_only: bool = False,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Write the offset, time and transaction indexes and the time maps from the logs, which are not changed.
+    """Write the offset, time and transaction indexes and the time maps from the logs. The logs are not changed.
 
     Args:
         spark: the session whose workers run the tasks.
-        directory: the data folder; in place, no process may be appending: the folder's lock is taken.
+        directory: the data folder. Without `out_dir` the folder's lock is taken, so no broker may be running on it.
         topic: the only topic to rebuild; None for all.
-        partitions: the only partitions of the topic to rebuild; an empty value for all.
-        interval_bytes: index.interval.bytes; None: derived from the existing indexes.
-        out_dir: where the files go, below `<topic>-<partition>/`; the data folder is then only read. None: in the data folder.
+        partitions: the only partitions of the topic to rebuild; empty for all.
+        interval_bytes: index.interval.bytes; None to derive it from the existing indexes.
+        out_dir: the folder for the files, in subfolders `<topic>-<partition>/`; the data folder is then only read. None to write
+            into the data folder.
         time_maps: whether time maps are built as well.
-        missing_only: existing files stay unchanged, correct or not.
+        missing_only: write only missing files, and leave existing files unchanged, correct or not.
         progress: called with the number of completed tasks.
 
-    Rows are files (`kind` "file") and faults of the logs ("fault"); `faults` counts the latter. See `index_rows`.
-    Raises what opening the folder raises, InvalidArgumentError, StorageError, SegmentChangedError.
+    Rows are files (`kind` "file") and faults of the logs ("fault"). `faults` is the number of faults. See `index_rows`. Raises
+    what opening the folder raises, InvalidArgumentError, StorageError, SegmentChangedError.
     """
     _check_no_speculation(spark)
     log_dir = LogDir(_absolute(directory))
     wanted = select_partitions(log_dir, topic, partitions)
     out = checked_out_dir(None if out_dir is None else _absolute(out_dir), log_dir.path)
-    # An index without its log, which is reported as well, is removed.
+    # An index without its log is reported and removed.
     missing = logged_missing(log_dir.missing(topic, partitions))
     rules = RebuildRules(out, interval_bytes, time_maps, missing_only)
     with nullcontext() if out is not None else DirLock(local_path(log_dir.path)):
@@ -134,9 +135,9 @@ def verify_indexes(
 ) -> JobResult:
     """Check that every index and time map is correct and complete. Nothing is written, and a broker may continue to run.
 
-    Arguments are those of `rebuild_indexes`; `time_map_dir` is a folder of time maps that is verified as well.
-    Rows are findings (`kind` "fault" or "note") and partitions ("partition"); `faults` counts faults. See `index_rows`.
-    Raises what opening the folder raises, NotFoundError, StorageError.
+    Arguments are those of `rebuild_indexes`. `time_map_dir` is a folder of time maps to verify as well. Rows are findings (`kind`
+    "fault" or "note") and partitions ("partition"). `faults` is the number of faults. See `index_rows`. Raises what opening the
+    folder raises, NotFoundError, StorageError.
     """
     log_dir = LogDir(_absolute(directory))
     wanted = select_partitions(log_dir, topic, partitions)
@@ -154,7 +155,7 @@ def verify_indexes(
 
 
 class _ToSurvey(NamedTuple):
-    """A partition for which the rules of its indexes must be determined."""
+    """A partition whose indexes were written by rules that must still be determined."""
 
     number: int
     seed: SurveySeed
@@ -163,7 +164,7 @@ class _ToSurvey(NamedTuple):
 
 
 def _check_unclear(spark: SparkSession, what: str, opened: list[PartitionVerification], progress: Progress | None) -> None:
-    """Check segments with unexpected indexes again, by the rules with which the indexes were written."""
+    """Check segments with unexpected indexes again, by the rules of the release that wrote the indexes."""
     to_survey = [
         _ToSurvey(number, one.survey_seed, one.unclear[:SURVEYED_SEGMENTS], one.usual)
         for number, one in enumerate(opened)
@@ -188,7 +189,7 @@ def _check_unclear(spark: SparkSession, what: str, opened: list[PartitionVerific
 def _on_workers(
     spark: SparkSession, what: str, tasks: dict[Key, Task], work: Callable[[Task], object], progress: Progress | None
 ) -> list[Row]:
-    """Return each segment's key and result, in order of the keys."""
+    """Run tasks on the workers. Return each segment's key and result, in the order of the keys."""
 
     def one(piece: tuple[Key, Task]) -> Row:
         key, task = piece
@@ -213,13 +214,18 @@ def _sorted(
 
 
 def _check_no_speculation(spark: SparkSession) -> None:
-    """Refuse a session that may run a task twice at the same time: both attempts would write the same files."""
+    """Raise InvalidArgumentError if the session may run a task twice at the same time: both attempts would write the same
+    files.
+    """
     if spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
-        raise InvalidArgumentError("each file must be written by one worker: turn spark.speculation off", found="true")
+        raise InvalidArgumentError(
+            "spark.speculation may run a task twice, but each file must be written by one task: set spark.speculation=false",
+            found="true",
+        )
 
 
 def _check_shared(gone: Sequence[Segment]) -> None:
-    """Raise StorageError if a segment exists here although a worker did not find it: the worker sees another folder."""
+    """Raise StorageError if a segment that a worker did not find exists on the driver: the worker sees a different folder."""
     for segment in gone:
         try:
             is_there = segment.file.locate() is not None
@@ -234,5 +240,5 @@ def _check_shared(gone: Sequence[Segment]) -> None:
 
 
 def _absolute(path: PathLike) -> str:
-    # A worker has another working directory.
+    # A worker has a different working directory.
     return os.path.abspath(path)  # noqa: PTH100  # links stay as they were given

@@ -1,8 +1,8 @@
-"""The Spark session of a job that is run from the shell: started silently, and closed at the end.
+"""The Spark session of a job that runs from the shell. It is started silently, and closed at the end.
 
-The stderr of Spark's Java (notices about host names and native libraries, traces of workers) goes to a hidden file; if Java exits
-at startup, its last line is the error. PySpark's errors are reduced to one line. `TIDELOG_TRACEBACK=1` shows everything. An
-existing session is used, and stays. Under spark-submit the existing JVM, master and log are used.
+The stderr of Spark's Java (notices about host names and native libraries, traces of workers) goes to a hidden file. If Java exits
+at startup, the last line of that file becomes the error. PySpark's errors are reduced to one line. `TIDELOG_TRACEBACK=1` shows
+everything. An existing session is used, and is not closed. Under spark-submit the existing JVM, master and log are used.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ QUIET: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
 }
-"""Settings of every session that a job starts here; `config` takes precedence."""
+"""Settings of every session that `job_session` starts. Its `config` takes precedence."""
 
 LOCAL_CONFIG: dict[str, str] = {
-    # Not reachable from outside, and no name resolution.
+    # Make the session unreachable from outside, and avoid name resolution.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Java only distributes tasks: these options make it start faster, and leave the processors to the tasks.
+    # Java only distributes tasks, so let it start faster and leave the processors to the tasks.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
 }
-"""More settings, if the workers run on this machine."""
+"""Additional settings if the workers run on this machine."""
 
 _IN_MAIN = 'Exception in thread "main" '
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Warning|Exit))(?:: (.*))?$", re.MULTILINE)
@@ -46,13 +46,13 @@ _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Wa
 
 @contextmanager
 def job_session(name: str, master: str | None = None, config: dict[str, str] | None = None) -> Iterator[SparkSession]:
-    """Provide a session for the block.
+    """Provide a Spark session for the block.
 
-    Raises InvalidArgumentError for a master in addition to spark-submit's, NotFoundError without PySpark or Java, and a one-line
-    TidelogError for errors of Spark at startup or in the block.
+    Raises InvalidArgumentError if `master` is given under spark-submit, NotFoundError without PySpark or Java, and a one-line
+    TidelogError for Spark's errors at startup or in the block.
     """
     if master is not None and is_submitted():
-        raise InvalidArgumentError("spark-submit has set the master: leave it out", found=master)
+        raise InvalidArgumentError("spark-submit sets the master: leave the option out", found=master)
     is_verbose = bool(os.environ.get("TIDELOG_TRACEBACK"))
     with tempfile.TemporaryFile() as java_log, nullcontext() if is_verbose else _silent_bridge():
         try:
@@ -69,7 +69,9 @@ def job_session(name: str, master: str | None = None, config: dict[str, str] | N
 
 @contextmanager
 def _silent_bridge() -> Iterator[None]:
-    """Keep Py4J's log, which has a trace for each call that Ctrl-C ends, off stderr, where a bare root logger writes."""
+    """Keep Py4J's log off stderr. It has a trace for each call that Ctrl-C interrupts, and a root logger without handlers writes
+    to stderr.
+    """
     nowhere = logging.NullHandler()
     logging.getLogger().addHandler(nowhere)
     try:
@@ -102,8 +104,8 @@ def _start(name: str, master: str | None, config: dict[str, str], java_log: IO[b
 
 
 def _wake(spark: SparkSession) -> None:
-    """Start Python workers and DataFrames now, in parallel; otherwise a local session would start them when they are first
-    needed.
+    """Start Python workers and Spark's DataFrame classes now, in parallel. Otherwise a local session would start them when they
+    are first needed.
     """
     context = spark.sparkContext
     tasks = context.parallelize(range(context.defaultParallelism), context.defaultParallelism)
@@ -119,7 +121,7 @@ def _wake(spark: SparkSession) -> None:
 
 
 def _import_logs(task: int) -> None:
-    """Import on a worker the modules that most jobs need."""
+    """On a worker: import the modules that most jobs need."""
     for module in ("tidelog.reader.log_dir", "tidelog.check.segments"):
         import_module(module)
 
@@ -129,7 +131,7 @@ def _is_sparks(error: Exception) -> bool:
 
 
 def _one_line(error: Any, java_log: IO[bytes]) -> str:
-    """Return the important line of an error: a worker's exception, or Java's first line."""
+    """Return the important line of an error: the line of a worker's exception, or the first line of Java's message."""
     text = str(error)
     if getattr(error, "getCondition", lambda: None)() == "JAVA_GATEWAY_EXITED":
         java_log.seek(0)

@@ -1,23 +1,23 @@
-"""The job `lag`: the lag of all groups in every partition, in offsets and in time, on brokers or in a data folder.
+"""The job `lag`: measures the lag of all groups in every partition, in offsets and in time, on brokers or in a data folder.
 
 | column of the rows | |
 |---|---|
-| now | the time at which the log ends were read; all numbers refer to it |
+| now | the time at which the log ends were read; all numbers refer to this time |
 | group, state, members | the group; members is null if unknown |
-| topic, partition, member_id | a partition with a committed offset or an assigned member, and that member |
-| committed_offset, metadata | the commit; null if there is none |
+| topic, partition, member_id | a partition with a committed offset or an assigned member, and the member's id |
+| committed_offset, metadata | the committed offset and its metadata; null if there is no commit |
 | log_start_offset, end_offset, high_watermark | the bounds of the log; `end_offset` is the end of what the group can read |
 | lag, lag_ms | offsets, and the age of the next record |
 | lost | offsets that were deleted before they were read |
-| next_offset, next_time | the next record that the group would get; null if it is at the end |
-| group_per_second, topic_per_second | rates |
+| next_offset, next_time | the next record that the group would get; null if the group is at the end |
+| group_per_second, topic_per_second | the rates at which the group commits and the topic grows |
 | catches_up, time_to_end_ms | whether the group reaches the end at these rates, and how long that takes |
 | retention, retention_at | how exact `retention_at` is; the time at which retention deletes the next record |
 | note | why numbers are missing (a deleted partition, no leader) or meaningless |
 
-`tidelog.groups.lag` explains each number; `tidelog groups describe` shows them for one group, `tidelog groups lag` for all groups
-without Spark. `sources.group_lags` defines the tasks. Executors connect to the brokers themselves, or open the folder under the
-same path.
+`tidelog.groups.lag` explains each number. `tidelog groups describe` shows these numbers for one group, and `tidelog groups lag`
+for all groups without Spark. `sources.group_lags` defines the tasks. Executors connect to the brokers themselves, or open the
+folder under the same path.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ POSITION = "the position of one of Tidelog's writers: its numbers are not a lag"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = 253_402_300_799_999
-"""The end of the year 9999, where Python's calendar ends."""
+"""The end of the year 9999 in epoch ms, the last time that `datetime` supports."""
 
 
 def lag(
@@ -75,14 +75,14 @@ def lag(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Measure the lag of all or the named groups; the module's docstring has the rows.
+    """Measure the lag of the named groups, or of all groups. The module's docstring describes the rows.
 
-    `place` is `host:port` of brokers, separated by commas, or a data folder. `isolation` is the isolation level of the groups'
-    consumers; rates are those of the last `window_ms`. A group whose lag exceeds `max_lag_ms` in a partition, or that has lost
-    offsets there, is a fault. Without `max_lag_ms` there are no faults; groups with positions of Tidelog's writers are never
-    faults.
+    `place` is the bootstrap servers as `host:port`, separated by commas, or a data folder. `isolation` is the isolation level of
+    the groups' consumers. Rates are averages over the last `window_ms`. A group counts as a fault if its lag exceeds `max_lag_ms`
+    in a partition, or if it has lost offsets. Without `max_lag_ms` there are no faults. Groups in which Tidelog's writers store
+    positions are never faults.
 
-    Raises NotFoundError for a group or folder that does not exist, BrokerUnreachableError, BrokerError, CorruptDataError.
+    Raises NotFoundError if a group or the folder does not exist, BrokerUnreachableError, BrokerError, CorruptDataError.
     """
     wanted = None if groups is None else tuple(dict.fromkeys(groups))
     tasks = plan(place, wanted, isolation, window_ms, SystemClock() if clock is None else clock)
@@ -96,7 +96,7 @@ def lag(
 
 
 def _measure(task: LagTask) -> Iterator[tuple[GroupLag]]:
-    """Measure a task's groups, on a worker."""
+    """On a worker: measure a task's groups."""
     return ((one,) for one in measure(task))
 
 
@@ -122,5 +122,7 @@ def _rows(found: GroupLag) -> Iterator[tuple[Any, ...]]:
 
 
 def _instant(time_ms: int | None) -> datetime | None:
-    """Return a time as Spark's timestamp, to the millisecond; None if there is none. Times after the year 9999 become its end."""
+    """Return a time as a timestamp for Spark, to the millisecond; None for None. Times after the year 9999 become the end of that
+    year.
+    """
     return None if time_ms is None or time_ms < 0 else _EPOCH + timedelta(milliseconds=min(time_ms, _LAST_MS))

@@ -1,21 +1,21 @@
-"""The job `latency`: how long records were in transit, and how far out of order they arrived, by minute.
+"""The job `latency`: measures by minute how long records were in transit, and how far out of order they arrived.
 
 | column of the rows | |
 |---|---|
 | topic, partition | |
 | kind | `latency`, `lateness` or `unknown`: see `tidelog.sources.latency` |
-| minute | the minute of the append (lateness: of CreateTime); null without a timestamp; at most the last of the year 9999 |
-| records | how many |
+| minute | the minute of the append (lateness: of CreateTime); null without a timestamp; at most the last minute of 9999 |
+| records | the number of records |
 | p50_ms, p90_ms, p99_ms | exact percentiles of the delay, interpolated between two records, to the millisecond |
 | min_ms, max_ms | the extremes |
-| ahead | latency: records whose CreateTime is later than their append |
-| out_of_order | lateness: records with a CreateTime below an earlier record's |
+| ahead | latency: the number of records whose CreateTime is later than their append time |
+| out_of_order | lateness: the number of records whose CreateTime is before an earlier record's |
 
-A topic whose timestamp type has changed has rows of both kinds. The summary has the same figures for each partition as a whole;
-there, `max_ms` of lateness is the longest step back in time.
+A topic whose timestamp type has changed has rows of both kinds. The summary has the same figures for each whole partition; in it,
+`max_ms` of lateness is the longest step back in time.
 
-Each segment is a task (small ones share one), which counts equal delays as columns; Spark adds them and computes percentiles.
-Lateness depends on all earlier records, so the largest CreateTime of each segment is read first, from batch headers.
+Each segment is a task, except that small segments share a task. A task counts equal delays; Spark adds up the counts and computes
+percentiles. Lateness depends on all earlier records, so the largest CreateTime of each segment is read first, from batch headers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["latency"]
 
 LAST_MS = 253_402_300_740_000
-"""The last minute of the year 9999, where Python's and SQL's calendars end."""
+"""The last minute of the year 9999 in epoch ms. Python's and SQL's calendars end with that year."""
 
 _FIGURES = ("records", "p50_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "ahead", "out_of_order")
 
@@ -54,9 +54,9 @@ def latency(
     partitions: Iterable[int] | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Measure the latency of one topic or all topics of a data folder; the module's docstring has the rows.
+    """Measure the latency of one topic or all topics of a data folder. The module's docstring describes the rows.
 
-    Raises NotFoundError for an unknown folder, topic or partition, CorruptDataError, SegmentChangedError.
+    Raises NotFoundError if the folder, the topic or a partition does not exist, CorruptDataError, SegmentChangedError.
     """
     import pyarrow as pa
 
@@ -81,7 +81,7 @@ def latency(
 
 
 def _with_largest_before(spark: SparkSession, splits: list[FolderSplit]) -> list[_Task]:
-    """Return the splits, each with the largest CreateTime that precedes it in its partition."""
+    """Return each split with the largest CreateTime of the earlier splits of its partition."""
     from tidelog.model import NO_TIMESTAMP
     from tidelog.sources.latency import largest_create_time
 
@@ -124,7 +124,7 @@ def _count(pack: list[_Task]) -> Iterator[pa.RecordBatch]:
 
 
 def _figures(counts: DataFrame, *by: str) -> DataFrame:
-    """Sum the counts by partition, kind and the columns `by`."""
+    """Return the figures of the result, aggregated by partition, kind and the columns `by`."""
     from pyspark.sql import functions as f
 
     figures = counts.groupBy("topic", "partition", "kind", *by).agg(

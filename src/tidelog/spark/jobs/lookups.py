@@ -1,17 +1,17 @@
-"""The job `lookup`: the first record at or after a time, for millions of (topic, partition, timestamp) at once.
+"""The job `lookup`: finds the first record at or after a time, for millions of (topic, partition, timestamp) at once.
 
 | column of the rows | |
 |---|---|
-| topic, partition, timestamp and all others | as in the questions; one row per question, in any order |
+| topic, partition, timestamp and all other columns of the questions | unchanged; one row per question, in any order |
 | offset | the first offset at or after the time, as answered by Kafka's ListOffsets; null if there is none |
-| found_timestamp | that record's timestamp: epoch ms if the question is a number, otherwise Spark's timestamp; null as above |
+| found_timestamp | that record's timestamp: epoch ms if the question's is a number, else a Spark timestamp; null as above |
 
-A question's timestamp is a number (epoch ms), a timestamp, a date, or a text as for `tidelog find --at`, except "now" and
-relative times. Fractions of a millisecond are floored. A number or text without a zone is UTC, whatever the session's zone is.
+A question's timestamp is a number (epoch ms), a timestamp, a date, or text as for `tidelog find --at`, except "now" and relative
+times. Fractions of a millisecond are floored. Text without a time zone is UTC, independent of the session's time zone.
 
 Questions are sorted by topic, partition and time and cut into about equal parts, so that a large partition's questions are spread
-over several tasks. A task answers its part in one walk per partition: `tidelog.sources.lookups`. Questions and answers are
-transferred as Arrow. Spark keeps the rows until the session ends, or `spark.catalog.clearCache()`.
+over several tasks. A task answers its part in one walk per partition (`tidelog.sources.lookups`). Questions and answers are
+transferred as Arrow. Spark keeps the rows until the session ends or `spark.catalog.clearCache()` is called.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["look_up"]
 
 QUESTIONS_PER_TASK = 250_000
-"""About the most questions of one task, because all of them are in the worker's memory at once."""
+"""The approximate maximum number of questions in a task. All of a task's questions are in the worker's memory at once."""
 
 SUMMARY_COLUMNS = ("topic", "partition", "questions", "found", "none", "seconds", "per_second")
 
@@ -53,9 +53,9 @@ _Place = tuple[str, int]
 def look_up(
     spark: SparkSession, directory: str | PathLike[str], questions: DataFrame, progress: Progress | None = None
 ) -> JobResult:
-    """Answer `questions` from the data folder `directory`; the module's docstring has the columns.
+    """Answer `questions` from the data folder `directory`. The module's docstring describes the columns.
 
-    The summary has a line for each partition, with the workers' seconds, and a last line without a topic for the total, with the
+    The summary has a line for each partition, with the workers' seconds. A last line without a topic has the total, with the
     elapsed seconds.
 
     Raises InvalidArgumentError for columns that are missing, have a wrong type or a reserved name, and for questions without a
@@ -84,7 +84,7 @@ def look_up(
             answered.unpersist()
             raise
     lines = [(topic, partition, count, hits, count - hits, seconds) for topic, partition, count, hits, seconds, *_ in found]
-    # Records after the last answer do not matter.
+    # Missing records after the last answer cannot change an answer.
     lasts = {(topic, partition): last if count == hits else None for topic, partition, count, hits, _, _, last in found}
     missing = logged_missing(_missing(folder, lasts))
     hits = sum(line[3] for line in lines)
@@ -95,7 +95,9 @@ def look_up(
 
 
 def _missing(directory: str, ends: dict[_Place, int | None]) -> Iterator[MissingOffsets]:
-    """Yield the missing records of partitions up to an offset; None: up to the end that the log should have."""
+    """Yield the missing records of each partition up to its offset in `ends`. None means up to the end that the log should
+    have.
+    """
     from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 
     log_dir = open_log_dir(directory)
@@ -105,7 +107,7 @@ def _missing(directory: str, ends: dict[_Place, int | None]) -> Iterator[Missing
 
 
 def _check_columns(questions: DataFrame) -> DataType:
-    """Return the type of the timestamps; raise InvalidArgumentError for unusable columns."""
+    """Return the type of the timestamp column. Raise InvalidArgumentError if columns cannot be used."""
     from pyspark.sql import types as t
 
     kinds = {field.name.lower(): field.dataType for field in questions.schema.fields}
@@ -121,11 +123,13 @@ def _check_columns(questions: DataFrame) -> DataType:
     ):
         if not isinstance(kinds[name], expected):
             raise InvalidArgumentError(
-                f"the questions' column {name!r} is of another type", found=kinds[name].simpleString(), expected=what
+                f"the questions' column {name!r} has the wrong type", found=kinds[name].simpleString(), expected=what
             )
     for name in (_OFFSET, _FOUND, _MS, _SECONDS, _FAULT):
         if name in kinds:
-            raise InvalidArgumentError(f"the questions already have a column {name!r}, which the answers need")
+            raise InvalidArgumentError(
+                f"the questions have a column {name!r}, which is the name of a column of the answers: rename it"
+            )
     return kinds["timestamp"]
 
 
@@ -146,7 +150,7 @@ def _check_questions(directory: str, asked: DataFrame) -> int:
     from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 
     is_bad = f.col(_MS).isNull() | (f.col(_MS) < 0)
-    # As text, so that every type can be shown; NULL is not text.
+    # Convert to text, so that any type can be shown. NULL stays NULL.
     example = f.coalesce(f.col("timestamp").cast("string"), f.lit("null"))
     by_place = asked.groupBy("topic", "partition")
     places = by_place.agg(f.count("*"), f.count_if(is_bad), f.max(f.when(is_bad, example))).collect()
@@ -169,7 +173,7 @@ def _check_questions(directory: str, asked: DataFrame) -> int:
 
 
 def _answered(asked: DataFrame, tasks: int, directory: str) -> DataFrame:
-    """Return the rows of `asked` with their answers (times in ms) and the internal columns."""
+    """Return the rows of `asked` with the answers (times in ms) and the internal columns."""
     from pyspark.sql.types import BinaryType, DoubleType, LongType, StructField, StructType
 
     added = [(_OFFSET, LongType()), (_FOUND, LongType()), (_SECONDS, DoubleType()), (_FAULT, BinaryType())]
@@ -183,7 +187,7 @@ def _answered(asked: DataFrame, tasks: int, directory: str) -> DataFrame:
 
 
 def _answer(batches: list[pa.RecordBatch], directory: str) -> Iterator[pa.RecordBatch]:
-    """Answer a task's questions; a TidelogError becomes a row."""
+    """Answer a task's questions. A TidelogError is returned as a row."""
     import pyarrow as pa
 
     if not batches:
@@ -202,7 +206,7 @@ def _answer(batches: list[pa.RecordBatch], directory: str) -> Iterator[pa.Record
 
 
 def _answers(table: pa.Table, directory: str) -> list[pa.Array]:
-    """Return the answers to a task's questions in this job's columns."""
+    """Return the answers to a task's questions, one array for each column of the result."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,17 +1,17 @@
-"""The job `migrate`: a data folder in message formats v0 and v1, or mixed, rewritten in v2, into another folder.
+"""The job `migrate`: rewrites a data folder in message formats v0 and v1, or in mixed formats, as v2 in a new folder.
 
 | column of the rows | |
 |---|---|
-| topic, partition, base_offset | the old segment |
-| batches, records | their numbers in the new segment, including records of control batches |
-| converted_batches | how many of the batches were changed |
+| topic, partition, base_offset | identify the old segment |
+| batches, records | the number of each in the new segment, including records of control batches |
+| converted_batches | the number of batches that were converted |
 | old_bytes, new_bytes | sizes of the ``.log`` files |
 | old_format, new_format | the formats of the batches: "v0", "v0, v2", ...; empty for an empty segment |
 | new_segments | 1, or more if the segment had to be split |
-| torn_bytes | bytes after the last whole batch, torn by a crash and left out; only in a last segment |
+| torn_bytes | bytes after the last complete batch that a crash has torn; left out; only in a last segment |
 
-Segments are the unit of work, with several small ones per task; `tidelog.check.migration` documents what is kept. The old folder
-is only read, and the new one is named ``….unfinished`` until everything is done.
+The unit of work is a segment; several small segments share a task. `tidelog.check.migration` documents what is preserved. The old
+folder is only read. The new folder is named ``….unfinished`` until everything is done.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ def migrate(
     *,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Write the data folder `directory` (or only `topic`) into the new folder `out_dir`; the module's docstring has the rows.
+    """Write the data folder `directory` (or only `topic`) in v2 to the new folder `out_dir`. The module's docstring describes the
+    rows.
 
-    On a cluster both folders must have the same path on every machine.
+    On a Spark cluster, both folders must have the same path on every machine.
 
-    Raises InvalidArgumentError for an `out_dir` that exists or was begun before, NotFoundError, CorruptDataError for damage in
-    the old folder, SegmentChangedError, StorageError. After an error nothing of the new folder is left.
+    Raises InvalidArgumentError if `out_dir`, or its unfinished folder, exists; NotFoundError, CorruptDataError for damage in the
+    old folder, SegmentChangedError, StorageError. After an error, the new folder is removed.
     """
     from pathlib import Path
 
@@ -95,7 +96,7 @@ def _index_transactions(task: TransactionsToIndex) -> list[Row]:
 
 
 def _summary(done: list[MigratedSegment]) -> Summary:
-    """Return a summary line for each partition; `done` is in order of partitions."""
+    """Return a summary with a line for each partition. `done` must be in the order of partitions."""
     partitions: dict[tuple[str, int], list[MigratedSegment]] = {}
     for one in done:
         partitions.setdefault((one.topic, one.partition), []).append(one)

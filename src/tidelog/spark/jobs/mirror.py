@@ -1,20 +1,20 @@
 """The job `mirror`: copies topics of a cluster or data folder to another cluster and keeps them up to date, with offset maps.
 
-A round lists the source's topics, creates missing ones in the target, and copies new records, one task per source partition
+A round lists the source's topics, creates missing topics in the target, and copies new records, one task per source partition
 (`copying.copier`). Each chunk is a transaction that includes the position, so a round may be interrupted anywhere. Without
-`follow` there is one round; with it, rounds continue until the process ends.
+`follow` there is one round. With `follow`, rounds continue until the process ends.
 
 | rows | |
 |---|---|
 | topic, partition | names in the source |
-| target_topic | |
-| from_offset, next_offset | source offsets: where this run began, and what it has reached |
-| log_start_offset, end_offset | the source's log in the last round; `end_offset` is the last stable offset |
+| target_topic | the topic's name in the target |
+| from_offset, next_offset | source offsets: where this run began, and where it will continue |
+| log_start_offset, end_offset | the bounds of the source's log in the last round; `end_offset` is the last stable offset |
 | lost | offsets that retention deleted from the source before they were copied |
 | records, batches, rebuilt_batches, size_bytes | what was copied; the bytes of rebuilt batches differ from the source's |
-| is_exact | false: the target has no transactions, and after a kill there may be duplicates |
+| is_exact | false if the target lacks transactions, so that a killed run may leave duplicates |
 
-The summary has a line for each topic. docs/mirror.md lists what a mirror preserves of records and what it loses.
+The summary has a line for each topic. docs/mirror.md lists which properties of records a mirror preserves.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ class MirrorOptions:
     """A mirror's source and target."""
 
     source: str
-    """`host:port`, or a data folder."""
+    """Bootstrap servers as `host:port`, or a data folder."""
     target: str
-    """`host:port`, or several separated by commas."""
+    """Bootstrap servers as `host:port`, separated by commas."""
     map_dir: str
-    """The folder of the mirror's maps; workers and driver must have access to it."""
+    """The folder of the mirror's offset maps. Workers and driver must have access to it."""
     topics: Sequence[str] | None = None
     """The only topics to mirror; None for all but internal topics."""
     pattern: str | None = None
     """Mirror only topics whose whole name matches this regular expression."""
     prefix: str = ""
-    """Prepended to topic names in the target."""
+    """A prefix for topic names in the target."""
     job_id: str | None = None
     """The name of the group that stores positions, and the prefix of transactional ids; by default `mirror-` and the source's
     cluster id or name.
@@ -83,11 +83,11 @@ class MirrorOptions:
     replication_factor: int | None = None
     """The replication factor of created topics; None for the target's default."""
     groups: Sequence[str] | None = ()
-    """Groups whose offsets are mirrored to the target, and to the folder for a failover. None means all groups; by default no
-    group.
+    """The groups whose offsets are mirrored to the target, and to the folder for a failover. None means all groups. The default
+    is no group.
     """
     skip_lost: bool = False
-    """Continue if retention deleted records before they were copied; otherwise that is an error."""
+    """Continue if retention has deleted records before they were copied. Otherwise such a loss is an error."""
 
 
 @dataclass(slots=True)
@@ -126,11 +126,11 @@ def mirror(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Mirror existing records; with `follow`, also poll for later records every `pause_ms` until `is_done`.
+    """Mirror existing records. With `follow`, also poll for new records every `pause_ms` until `is_done` returns true.
 
-    Raises InvalidArgumentError for another mirror's folder or an invalid pattern, OffsetOutOfRangeError if retention deleted
-    records before they were copied, UnknownTopicOrPartitionError, and what `copy_partition`, `ensure_topics` and `plan_copy`
-    raise.
+    Raises InvalidArgumentError if `map_dir` belongs to a different mirror or the pattern is invalid, OffsetOutOfRangeError if
+    retention has deleted records before they were copied, UnknownTopicOrPartitionError, and what `copy_partition`,
+    `ensure_topics` and `plan_copy` raise.
     """
     with ExitStack() as opened:
         running = _Mirror(spark, options, clock or SystemClock(), progress, opened)
@@ -148,7 +148,7 @@ class _Mirror:
         self, spark: SparkSession, options: MirrorOptions, clock: Clock, progress: Progress | None, opened: ExitStack
     ) -> None:
         self._spark = spark
-        # Workers may have another working directory.
+        # Workers may have a different working directory.
         options = replace(options, map_dir=os.path.abspath(options.map_dir))  # noqa: PTH100  # links stay as they are
         options = replace(options, source=settled(options.source))
         self._options = options
@@ -167,7 +167,9 @@ class _Mirror:
             source_id = os.path.abspath(options.source) if kind_of(options.source).is_local else options.source  # noqa: PTH100
             job = _folder_id(source_id)
         if source_cluster == target_id and not options.prefix:
-            raise InvalidArgumentError("source and target are the same cluster: topics need another name there, with a prefix")
+            raise InvalidArgumentError(
+                "source and target are the same cluster: set a topic prefix, so that the copies get different names"
+            )
         self._job_id = options.job_id or JOB_PREFIX + job
         claim_folder(options.map_dir, MirrorIdentity(self._job_id, source_id, target_id, options.prefix))
 
@@ -196,7 +198,7 @@ class _Mirror:
         return JobResult(self._spark.createDataFrame(values, SCHEMA), _summary(rows), missing=tuple(self._missing()))
 
     def _missing(self) -> Iterator[MissingOffsets]:
-        """Yield the missing records of a source folder in mirrored topics; they were logged before."""
+        """Yield the records of mirrored topics that are missing from a source folder. They have been logged before."""
         yield from self._reported
         log_dir = self._source.log_dir
         if log_dir is not None:
@@ -214,7 +216,7 @@ class _Mirror:
         self._reported |= found
 
     def _source_topics(self) -> dict[str, list[int]]:
-        """Return the source's topics, without internal ones, and their partitions."""
+        """Return the partitions of each of the source's topics, without internal topics."""
         if self._source.cluster is None:
             found = self._source.topics()
         else:
@@ -253,7 +255,7 @@ class _Mirror:
         shapes = {options.prefix + name: shape for name, shape in shapes.items()}
         for change in ensure_topics(self._target, shapes, replication_factor=options.replication_factor):
             what = f"{change.partitions} partitions"
-            what += f", it had {change.had_partitions}" if change.had_partitions else ": it is new"
+            what += f", before it had {change.had_partitions}" if change.had_partitions else ": it is new"
             _log.info("%s: topic %s has %s", options.target, change.topic, what)
 
     def _plan(self, topic: str, numbers: list[int]) -> Iterator[CopyTask]:
@@ -266,13 +268,13 @@ class _Mirror:
             with contextlib.suppress(NotFoundError):
                 known = maps.partition(source)
                 if known.runs or known.next_source_offset > known.start_offset:
-                    positions[source] = known.next_source_offset  # The target has expired the committed position.
+                    positions[source] = known.next_source_offset  # The committed position has expired in the target.
         offsets = {source.partition: (positions.get(source), None) for source in targets}
         ends = self._source.ends(targets)
         for planned in plan_copy(self._source, topic, offsets=offsets):
             source, position = planned.source, positions.get(planned.source)
             if position is not None and position < planned.start_offset:
-                # Retention has deleted records in the source. An open transaction of a killed run may have copied them.
+                # Retention has deleted records in the source, which an open transaction of a killed run may have copied.
                 position = max(position, settled_position(self._target, self._job_id, source, targets[source]) or 0)
             self._note(planned, targets[source], position, ends[source].log_start_offset, ends[source].log_end_offset)
             if position is None:
@@ -292,8 +294,8 @@ class _Mirror:
     def _note(
         self, planned: PlannedPartition, target: TopicPartition, position: int | None, log_start_offset: int, log_end_offset: int
     ) -> None:
-        """Record a partition's state in this round; raise OffsetOutOfRangeError if uncopied records are lost and must not
-        be skipped.
+        """Record a partition's state in this round. Raise OffsetOutOfRangeError if records were lost before they were copied,
+        unless `skip_lost` is set.
         """
         source = planned.source
         name = f"{source.topic}-{source.partition}"
@@ -309,7 +311,7 @@ class _Mirror:
             lost = planned.start_offset - position
             if not self._options.skip_lost:
                 raise OffsetOutOfRangeError(
-                    f"{name}: {lost} offsets were deleted before they were mirrored; continuing without them must be requested",
+                    f"{name}: {lost} offsets were deleted before they were mirrored; to continue without them, use --skip-lost",
                     path=self._options.source,
                     found=f"the log starts at {planned.start_offset}",
                     expected=position,
@@ -340,12 +342,12 @@ class _Mirror:
 
 
 def _copy(task: CopyTask) -> Iterator[tuple[CopyResult]]:
-    """Copy a partition, on a worker."""
+    """On a worker: copy a partition."""
     yield (copy_partition(task),)
 
 
 def _folder_id(path: str) -> str:
-    """Return an id for a folder; two folders of the same name have different ids."""
+    """Return an id for a folder. Folders with the same name but different paths have different ids."""
     return f"{Path(path).name}-{zlib.crc32(os.fsencode(path)):08x}"
 
 

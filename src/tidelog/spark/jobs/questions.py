@@ -1,11 +1,11 @@
-"""The questions of the job `lookup`: from files, and their times in milliseconds.
+"""Reads the questions of the job `lookup` from files, and converts their times to milliseconds.
 
 | file | how columns are read |
 |---|---|
 | `.csv` | named by the header; all are text, except partition |
 | `.json`, `.jsonl` | one object per line; numbers are numbers |
-| `.parquet` | with their types |
-| a folder | all of its files, in the format of the first file with a known ending |
+| `.parquet` | columns keep their types |
+| a folder | all files in it, in the format of the first file with a known extension |
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ KINDS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"
 
 
 COLUMNS = ("topic", "partition", "timestamp")
-"""The columns that questions must have; their case does not matter."""
+"""The columns that questions must have. Column names are case-insensitive."""
 
 
 def check_questions(path: str) -> None:
-    """Check without Spark that questions exist, in a known format, and have their columns, where one CSV or Parquet file shows
-    it.
+    """Check, without Spark, that the questions exist in a known format. If they are a single CSV or Parquet file, also check that
+    it has the columns.
 
     Raises NotFoundError, InvalidArgumentError, CorruptDataError.
     """
@@ -55,13 +55,13 @@ def check_columns(names: Sequence[str]) -> None:
     known = {name.lower() for name in names}
     for name in COLUMNS:
         if name not in known:
-            raise InvalidArgumentError(f"the questions have no column {name!r}", found=", ".join(names))
+            raise InvalidArgumentError(f"the questions lack the column {name!r}", found=", ".join(names))
 
 
 def read_questions(spark: SparkSession, path: str) -> DataFrame:
-    """Return the questions in a file or folder, or at a URL that Spark supports. Only column names and types are read.
+    """Return the questions in a file or folder, or at a URL that Spark supports. This call reads only column names and types.
 
-    Raises NotFoundError, InvalidArgumentError for a file of another format.
+    Raises NotFoundError, InvalidArgumentError for a file with an unknown format.
     """
     kind = _kind_of(path)
     given = path if "://" in path else Path(path).absolute().as_uri()
@@ -69,7 +69,7 @@ def read_questions(spark: SparkSession, path: str) -> DataFrame:
         read = spark.read.csv(given, header=True)
         for name in read.columns:
             if name.lower() == "partition":
-                # A text that is not a number becomes null, which the look-ups refuse.
+                # Text that is not a number becomes null, which `look_up` refuses.
                 read = read.withColumn(name, read[name].try_cast("int"))
         return read
     return spark.read.json(given) if kind == "json" else spark.read.parquet(given)
@@ -80,18 +80,18 @@ def _kind_of(path: str) -> str:
     if "://" not in path:
         local = Path(path)
         if not local.exists():
-            raise NotFoundError("no such file of questions", path=path)
+            raise NotFoundError("the file of questions does not exist", path=path)
         if local.is_dir():
             names = sorted(entry.name for entry in local.iterdir())
     for name in names:
         kind = KINDS.get(Path(name).suffix.lower())
         if kind is not None:
             return kind
-    raise InvalidArgumentError("unknown file format of the questions", path=path, expected=", ".join(KINDS))
+    raise InvalidArgumentError("the questions are in an unknown file format", path=path, expected=", ".join(KINDS))
 
 
 def epoch_ms(column: Column, kind: DataType) -> Column:
-    """Return a timestamp of any accepted type in epoch ms; null for an invalid text."""
+    """Return a column of timestamps, of any accepted type, in epoch ms. Invalid text becomes null."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -101,9 +101,9 @@ def epoch_ms(column: Column, kind: DataType) -> Column:
         return f.unix_millis(column)
     if isinstance(kind, t.StringType):
         text = f.trim(column)
-        # Spark's parser requires seconds, and a colon in the zone.
+        # Spark's parser requires seconds, and a colon in the zone offset.
         clock = f.regexp_replace(text, "^([^ T]+[ T][0-9]{2}:[0-9]{2})(?!:)", "$1:00")
-        # Without a zone it is UTC, which must be explicit: Spark would use the session's.
+        # Text without a zone is UTC. Say so explicitly, because Spark would use the session's time zone.
         zoned = (
             f.when(text.rlike("^[^ T]*$"), f.concat(text, f.lit("T00:00:00Z")))
             .when(
@@ -112,7 +112,7 @@ def epoch_ms(column: Column, kind: DataType) -> Column:
             )
             .otherwise(f.concat(clock, f.lit("Z")))
         )
-        # Spark would read a time without a date as a time of today.
+        # Spark would read a time without a date as a time today.
         is_dated = text.rlike("^[+]?[0-9]{4,9}-[0-9]{2}-[0-9]{2}")
         return f.when(text.rlike("^-?[0-9]+$"), text.try_cast("bigint")).when(
             is_dated, f.unix_millis(zoned.try_cast("timestamp"))

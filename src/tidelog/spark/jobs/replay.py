@@ -1,18 +1,18 @@
-"""The job `replay`: copies exactly a time window of a topic to another topic or cluster, with an offset map.
+"""The job `replay`: copies exactly the records of a time window from a topic to another topic or cluster, with an offset map.
 
 | column of the rows | the offset map: a row for each run of records that are consecutive in both topics |
 |---|---|
 | topic, partition | names in the source |
-| first_offset, last_offset | in the source |
-| target_topic, target_partition | |
+| first_offset, last_offset | offsets of the run in the source |
+| target_topic, target_partition | names in the target |
 | target_offset | the target offset of the first record |
-| records | how many; null if the target offsets of a run were not recorded |
-| max_timestamp | epoch ms, in the target; null for none |
+| records | the number of records; null if the target offsets of a run were not recorded |
+| max_timestamp | the largest timestamp in the target, epoch ms; null if there is none |
 
-The summary has a line for each partition: what was copied since the replay began, and what this run copied.
+The summary has a line for each partition, with what the whole replay has copied so far and what this run has copied.
 
-Each partition is a task (`tidelog.copying.copier`), and each chunk of a few MiB a transaction: if it is killed and started again
-with the same folder, it continues exactly where it was (`tidelog.copying.replay`).
+Each partition is a task (`tidelog.copying.copier`), and each chunk of a few MiB is a transaction. If the job is killed and
+started again with the same folder, it continues exactly where it was (`tidelog.copying.replay`).
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ COLUMNS = (
 
 
 _WAY_OUT = (
-    "; the target topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms say which times it takes: change "
-    "them and run again, or leave those records out (--to now, with a new --map)"
+    "; the target topic accepts only the times that message.timestamp.before.max.ms and message.timestamp.after.max.ms allow: "
+    "change these and run again, or leave the records out (--to now, with a new --map)"
 )
 
 
 def replay(
     spark: SparkSession, request: ReplayRequest, map_dir: str | os.PathLike[str], *, progress: Progress | None = None
 ) -> JobResult:
-    """Copy what is left of a window; the module's docstring has the rows.
+    """Copy the records of a window that have not been copied yet. The module's docstring describes the rows.
 
-    On a cluster `map_dir`, and a source folder, must have the same path on every machine. Raises what
+    On a Spark cluster, `map_dir` and a source folder must have the same path on every machine. Raises what
     `tidelog.copying.replay.prepare` and `tidelog.copying.copier.copy_partition` raise.
     """
     from tidelog.copying.replay import prepare
@@ -82,7 +82,7 @@ def replay(
 
 
 def _missing(request: ReplayRequest) -> Iterator[MissingOffsets]:
-    """Yield the source folder's missing records, which were logged when the work was planned."""
+    """Yield the source folder's missing records. They have been logged when the work was planned."""
     if kind_of(request.source).reads_files:
         with open_source(request.source) as source:
             if source.log_dir is not None:

@@ -35,16 +35,16 @@ class JobResult:
     """A job's result."""
 
     rows: DataFrame
-    """All results, one per row; the job's docstring has the columns."""
+    """All results, one per row. The docstring of the job's module describes the columns."""
     summary: Summary
     faults: int = 0
-    """The number of faults found; above 0 the command exits with 1."""
+    """The number of faults found. If there are any, the command exits with 1."""
     missing: tuple[MissingOffsets, ...] = ()
-    """Missing records of the source folder; if there are any, the command exits with 3."""
+    """Records missing from the source folder. If there are any, the command exits with 3."""
 
 
 def logged_missing(missing: Iterable[MissingOffsets]) -> tuple[MissingOffsets, ...]:
-    """Return a folder's missing records, after logging them."""
+    """Log a folder's missing records, and return them as a tuple."""
     found = tuple(missing)
     for one in found:
         _log.warning("%s", one.sentence)

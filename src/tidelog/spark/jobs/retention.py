@@ -1,6 +1,7 @@
-"""The job `retention`: when each segment is deleted, and which record keeps it until then, under each rule discussed in the KIPs.
+"""The job `retention`: forecasts when each segment is deleted and which record keeps it until then, under each rule discussed in
+the KIPs.
 
-| rule | a segment's time |
+| rule | the time of a segment under the rule |
 |---|---|
 | `largest timestamp` | the largest timestamp of its records, of either type (KIP-33 as accepted, Kafka) |
 | `file time` | its file's modification time (before KIP-33) |
@@ -8,22 +9,22 @@
 | `LogAppendTime` | the append time of its last batch; unknown if that batch has CreateTime |
 | `CreateTime` | the largest CreateTime of its records; unknown if no CreateTime is stored |
 
-Under every rule a segment is deleted when its own time, and the times of all earlier segments, are older than retention.ms. Size,
+Under every rule a segment is deleted when its own time and the times of all earlier segments are older than retention.ms. Size,
 log start and high watermark have their usual effect (`tidelog.storage.partition.retention`). If a segment's time is unknown, the
-results for it and all later segments are unknown.
+results for this segment and all later segments are unknown.
 
 | column of the rows | |
 |---|---|
 | topic, partition, base_offset, next_offset, size_bytes | the segment |
-| rule | as above; a row for each |
-| own_offset, own_timestamp_ms | the segment's record that counts under the rule; offset null for a file's time |
-| keeper_base_offset, keeper_offset, keeper_timestamp_ms | what keeps the segment: its own record, or an earlier one's |
-| goes_ms | when the segment is deleted; now if it is due; null if retention does not delete it, or unknown |
-| reason | why the segment is deleted, or why not |
-| pins_segments, pins_bytes | number and bytes of later segments that this segment's record keeps beyond their own time |
+| rule | the rule, as above; each segment has a row for each rule |
+| own_offset, own_timestamp_ms | the segment's record that counts under the rule; the offset is null for a file's time |
+| keeper_base_offset, keeper_offset, keeper_timestamp_ms | the record that keeps the segment: its own, or an earlier segment's |
+| goes_ms | when the segment is deleted: now if that is due; null if retention does not delete it or the time is unknown |
+| reason | why the segment is or is not deleted |
+| pins_segments, pins_bytes | the later segments that this segment's record keeps beyond their own time: number and bytes |
 | pinned_ms | how much longer an earlier segment's record keeps this segment than its own time does |
 
-Each partition is a task. Only the rule `CreateTime` reads records, and only of segments with LogAppendTime.
+Each partition is a task. Records are read only for the rule `CreateTime`, and only in segments with LogAppendTime.
 """
 
 from __future__ import annotations
@@ -103,11 +104,11 @@ def retention(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Forecast deletions; the module's docstring has the rows.
+    """Forecast deletions. The module's docstring describes the rows.
 
-    The settings are the topic's in the folder (`storage.topics.topic_settings`), then those of `broker_properties`, a server's,
-    then Kafka's defaults; `retention_ms` and `retention_bytes` (-1: no limit) take precedence. Nothing is deleted. Raises
-    NotFoundError, CorruptDataError, SegmentChangedError.
+    The settings are the topic's in the folder (`storage.topics.topic_settings`), then those in `broker_properties` (a
+    server.properties file), then Kafka's defaults. `retention_ms` and `retention_bytes` (-1: no limit) take precedence. Nothing
+    is deleted. Raises NotFoundError, CorruptDataError, SegmentChangedError.
     """
     now_ms = (SystemClock() if clock is None else clock).now_ms()
     log_dir = LogDir(directory)
@@ -145,7 +146,7 @@ def _forecast_all(tasks: list[_Task]) -> Iterator[tuple[Any, ...]]:
 
 
 def _own(rule: str, segment: Segment, facts: SegmentFacts, log_dir: LogDir, log: Log) -> Keeper | None:
-    """Return the record or time that counts for a non-empty segment under a rule; None if it is not in the log."""
+    """Return the record or time that counts for a non-empty segment under a rule; None if the log does not have that time."""
     try:
         return _TIMES[rule](segment, facts, log_dir, log)
     finally:
@@ -209,7 +210,7 @@ _TIMES: dict[str, Callable[[Segment, SegmentFacts, LogDir, Log], Keeper | None]]
 def _forecast(
     log: Log, facts: Sequence[SegmentFacts], own: Sequence[Keeper | None], config: LogConfig, now_ms: int
 ) -> list[Forecast]:
-    """Return the forecast for each segment; results that depend on an unknown time are null."""
+    """Return the forecast for each segment. Results that depend on an unknown time are null."""
     known = [
         Keeper(one.base_offset, None, now_ms) if keeper is None and one.size_bytes else keeper
         for one, keeper in zip(facts, own, strict=True)

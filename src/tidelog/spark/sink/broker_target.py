@@ -1,27 +1,28 @@
-"""Writes to brokers: in transactions, or sent by the tasks.
+"""Writes to brokers, in transactions or at least once.
 
 | guarantee | sender | readers see |
 |---|---|---|
-| exactly-once: small tasks, or `atomic` | the driver, once all tasks are done | read_committed: all of these rows or none |
-| exactly-once: larger tasks | each task; the driver ends its transaction (`task_transactions`) | the same for each task |
+| exactly-once: small tasks, or `atomic` | the driver, once all tasks are done | with read_committed, all of these rows or none |
+| exactly-once: larger tasks | each task; the driver ends the task's transaction (`task_transactions`) | the same, task by task |
 | at-least-once | each task, idempotently | rows of tasks that failed and ran again are duplicated |
 
-A micro-batch's transaction, of the driver::
+The driver's transaction for a micro-batch::
 
-    InitProducerId(transactional id)     fences another running driver, aborts a dead one's transaction
-    OffsetFetch(group, stable)           if (query, batch) was committed, this is a replay, and nothing more is done
-    Produce ...                          the batches spooled by the tasks
-    TxnOffsetCommit(group)               (query, batch), in the metadata of partition 0 of each written topic
+    InitProducerId(transactional id)     fences any other running driver, aborts a dead driver's transaction
+    OffsetFetch(group, stable)           if (query, batch) was committed before, this is a replay: stop here
+    Produce ...                          sends the batches spooled by the tasks
+    TxnOffsetCommit(group)               commits (query, batch), in the metadata of partition 0 of each written topic
     EndTxn(commit)
 
-A transaction that is open longer than its timeout is aborted by the broker, and its producer fenced. Spark would then repeat that
+If a transaction is open longer than its timeout, the broker aborts it and fences its producer. Spark would then repeat that
 micro-batch forever. So the requested timeout grows with the bytes to be sent (`SLOW_BYTES_PER_S`), up to the brokers'
-transaction.max.timeout.ms. If the user's timeout looks too short, a warning is logged before the transaction begins; if it was
+transaction.max.timeout.ms. If the user's timeout looks too short, a warning is logged before the transaction begins. If it was
 too short, the error says what to change.
 
-The group, `tidelog-sink-<transactional id>`, has no members. It commits under every topic of the micro-batch, so that it survives
-the deletion of one. Brokers expire it `offsets.retention.minutes` (7 days) after the last commit: if a query was killed between
-the end of its transaction and Spark's record of it, and rests longer than that, it writes one micro-batch again.
+The group, `tidelog-sink-<transactional id>`, has no members. It has a commit under every topic of the micro-batch, so that it
+survives the deletion of a topic. The group's commits expire `offsets.retention.minutes` (7 days) after the last commit. So if a
+query is killed after its transaction ended but before Spark recorded that, and is restarted only after that time, it writes one
+micro-batch again.
 """
 
 from __future__ import annotations
@@ -50,20 +51,20 @@ from tidelog.spark.sink.task_transactions import TaskTransaction, TaskTransactio
 from tidelog.wire.error_codes import ErrorCode
 
 GROUP_PREFIX = "tidelog-sink-"
-"""The prefix of groups that store epochs, because a transactional id may equal the name of a consumer group."""
+"""The prefix of the groups that store epochs. Without a prefix, a transactional id might equal the name of a consumer group."""
 
 CLIENT_ID = "tidelog-spark"
 
 SLOW_BYTES_PER_S = 1 << 20
-"""The timeout allows for this rate: a slower commit is aborted, unless the user sets a longer timeout."""
+"""The default timeout assumes at least this rate. A slower commit is aborted, unless the user sets a longer timeout."""
 
 USUAL_BYTES_PER_S = 16 << 20
-"""A user's timeout that is too short at this rate causes a warning."""
+"""If a user's timeout is too short even at this rate, a warning is logged."""
 
 _SHORTER_MS = (900_000, 300_000)
-"""The timeout to try next if brokers refuse one: their transaction.max.timeout.ms is 15 minutes by default."""
+"""The timeouts to try next if brokers refuse a longer timeout. Brokers' transaction.max.timeout.ms is 15 minutes by default."""
 
-_HINT = "deliveryGuarantee at-least-once works there, but may write rows twice"
+_HINT = "set deliveryGuarantee to at-least-once, which may write rows twice"
 
 
 _log = logging.getLogger("tidelog.spark")
@@ -71,7 +72,8 @@ _log = logging.getLogger("tidelog.spark")
 
 @contextmanager
 def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
-    """In a task: return the number of partitions of a topic. The broker creates a missing topic if it is configured to.
+    """In a task: provide a function that returns a topic's number of partitions. The broker creates a missing topic if it is
+    configured to do so.
 
     Raises UnknownTopicOrPartitionError if the broker does not create it.
     """
@@ -80,7 +82,7 @@ def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
 
 
 def send_from_task(options: SinkOptions, batches: Iterator[tuple[TopicPartition, bytearray]]) -> int:
-    """In a task, at-least-once: send the batches, and return the number of records when all are acknowledged."""
+    """In a task, at-least-once: send the batches, wait until all are acknowledged, and return the number of records."""
     with _cluster(options) as cluster, BatchAppender(cluster) as appender:
         appender.init()
         for key, batch in batches:
@@ -95,8 +97,8 @@ def send_in_transaction(
     batch_id: int | None,
     clock: Clock | None = None,
 ) -> TaskTransaction | None:
-    """In a task, exactly-once: send the batches, and leave the transaction open. Return None if the micro-batch was written
-    before. `task` is the task's number and attempt; `options` are as for `commit_to_broker`.
+    """In a task, exactly-once: send the batches, leave the transaction open, and return it. Return None if the micro-batch was
+    written before. `task` is the task's number and attempt. `options` are as for `commit_to_broker`.
     """
     assert options.transactional_id is not None
     with _cluster(options) as cluster:
@@ -105,9 +107,9 @@ def send_in_transaction(
         group = GROUP_PREFIX + options.transactional_id
         if epoch is not None and is_replay(last_epoch(cluster, group, epoch.query_id), epoch, options.place):
             for _ in batches:
-                pass  # Spark's side expects that all rows are read.
+                pass  # Spark expects a task to read all its rows.
             return None
-        # How much it will be is not known yet.
+        # The number of bytes is not known yet.
         timeouts_ms = _timeouts_ms(options, _SHORTER_MS[0] * SLOW_BYTES_PER_S // 1000)
         with _begun(cluster, id_of(options.transactional_id, task), timeouts_ms) as (appender, timeout_ms):
             began_ms = (SystemClock() if clock is None else clock).now_ms()
@@ -130,12 +132,14 @@ def commit_to_broker(
     clock: Clock | None = None,
     opened: Sequence[TaskTransaction] = (),
 ) -> None:
-    """On the driver, exactly-once: write everything that was spooled in one transaction, and commit those that tasks `opened`.
+    """On the driver, exactly-once: write all spooled batches in one transaction, and commit the transactions that tasks have
+    opened (`opened`).
 
-    `options.transactional_id` is set. For a stream, `options.query_id` and `batch_id` are set: the transaction commits
-    `epochs.Epoch(query_id, batch_id).to_json()`, and `epochs.is_replay` decides what to skip; a batch write has neither id.
+    `options.transactional_id` must be set. For a stream, `options.query_id` and `batch_id` are set too: the transaction commits
+    `epochs.Epoch(query_id, batch_id).to_json()`, and a replay is detected with `epochs.is_replay`. A batch write has neither id.
     Raises ProducerFencedError if another driver writes with the same transactional id, or the timeout was too short;
-    UnsupportedVersionError or UnsupportedForMessageFormatError if transactions are not supported. Then nothing was committed.
+    UnsupportedVersionError or UnsupportedForMessageFormatError if transactions are not supported. After these errors nothing is
+    committed.
     """
     name = options.transactional_id
     assert name is not None
@@ -148,19 +152,19 @@ def commit_to_broker(
         now_ms = (SystemClock() if clock is None else clock).now_ms()
         if epoch is None and not spooled:
             tasks.check(now_ms)
-            tasks.commit("write again what is missing; the option atomic avoids this")
+            tasks.commit("write the missing rows again; to avoid this, set the option atomic")
             tasks.abort_others()
             return
         size_bytes = sum(one.size_bytes for one in spooled)
         with _begun(cluster, name, _timeouts_ms(options, size_bytes)) as (appender, timeout_ms):
             if epoch is not None and is_replay(last_epoch(cluster, group, epoch.query_id), epoch, options.place):
-                # Those that were opened for this micro-batch again are not in the list.
+                # Transactions that were opened when this micro-batch was repeated are not in the list.
                 TaskTransactions(cluster, name, stored(cluster, group, epoch)).commit(_remedy(group))
                 tasks.abort()
                 return
             if size_bytes * 1000 > timeout_ms * USUAL_BYTES_PER_S:
                 _log.warning(
-                    "a commit of %d MiB may take longer than its transaction stays open: %s",
+                    "a commit of %d MiB may take longer than its transaction may stay open: %s",
                     size_bytes >> 20,
                     _way_out(timeout_ms),
                 )
@@ -173,7 +177,7 @@ def commit_to_broker(
 
 
 def abort_at_broker(options: SinkOptions, batch_id: int | None, opened: Sequence[TaskTransaction]) -> None:
-    """On the driver: abort what tasks have sent, unless it was decided to commit it."""
+    """On the driver: abort the tasks' transactions, unless the decision to commit them has been recorded."""
     name = options.transactional_id
     assert name is not None
     with _cluster(options) as cluster:
@@ -189,7 +193,7 @@ def abort_at_broker(options: SinkOptions, batch_id: int | None, opened: Sequence
 def _remedy(group: str) -> str:
     return (
         f"to have this micro-batch written again, with the committed rows twice, delete the consumer group {group} and start the"
-        " query again. The option atomic avoids this"
+        " query again. To avoid this, set the option atomic"
     )
 
 
@@ -200,7 +204,7 @@ def _check_transactions(cluster: Cluster, options: SinkOptions) -> None:
 
 @contextmanager
 def _begun(cluster: Cluster, name: str, timeouts_ms: Sequence[int]) -> Iterator[tuple[BatchAppender, int]]:
-    """Yield a producer of a transactional id, and the first of the timeouts that the brokers allow."""
+    """Provide a producer with a transactional id, and the first of the timeouts that the brokers allow."""
     for timeout_ms in timeouts_ms:
         with BatchAppender(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms) as appender:
             try:
@@ -219,7 +223,7 @@ def _begun(cluster: Cluster, name: str, timeouts_ms: Sequence[int]) -> Iterator[
 
 
 def _timeouts_ms(options: SinkOptions, size_bytes: int) -> list[int]:
-    """Return the timeouts to request, in order: each one is requested if the brokers refuse the previous one."""
+    """Return the timeouts to request, in order. Each is requested only if the brokers refuse the previous one."""
     least, wanted = options.transaction_timeout_ms, min(size_bytes * 1000 // SLOW_BYTES_PER_S, 2**31 - 1)
     if options.is_timeout_given or wanted <= least:
         return [least]
@@ -228,8 +232,8 @@ def _timeouts_ms(options: SinkOptions, size_bytes: int) -> list[int]:
 
 def _way_out(timeout_ms: int) -> str:
     return (
-        f"its timeout is {timeout_ms} ms; name a longer one with option transactionTimeout (up to the brokers'"
-        " transaction.max.timeout.ms, 15 minutes unless set otherwise), have later micro-batches take less (maxBytesPerTrigger or"
+        f"its timeout is {timeout_ms} ms; set a longer timeout with option transactionTimeout (up to the brokers'"
+        " transaction.max.timeout.ms, 15 minutes unless set otherwise), make later micro-batches smaller (maxBytesPerTrigger or"
         " maxOffsetsPerTrigger of their source), or write with deliveryGuarantee at-least-once"
     )
 
@@ -256,7 +260,7 @@ def _explained(timeout_ms: int, size_bytes: int, clock: Clock) -> Iterator[None]
 
 
 def last_epoch(cluster: Cluster, group: str, query_id: str) -> Epoch | None:
-    """Return the last micro-batch of a query that was committed under any topic; None if there is none."""
+    """Return the last micro-batch of a query that was committed under any topic, or None if there is none."""
     kept = (parse_epoch(metadata) for _, metadata in committed_offsets(cluster, group, None).values())
     return max((epoch for epoch in kept if epoch is not None and epoch.query_id == query_id), default=None)
 

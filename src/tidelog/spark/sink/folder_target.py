@@ -2,12 +2,12 @@
 
 | | |
 |---|---|
-| tasks | build batches; they only read the number of a topic's partitions |
-| the driver | creates missing topics, as `tidelog import` does; stages, commits |
-| a replay | recognized by the last commit's note under the query's transactional id |
+| tasks | build batches; from the folder they read only the number of a topic's partitions |
+| the driver | creates missing topics, as `tidelog import` does; stages and commits the batches |
+| a replay | is recognized by what the last commit stored under the query's transactional id |
 | a running broker | holds the folder's lock, so the write fails |
 
-A created topic stays if the write fails. Tasks and driver must see the folder under the same path.
+A topic that was created remains if the write fails. Tasks and driver must see the folder under the same path.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tidelog.storage.topics.new_topic import NewTopic
 
 @contextmanager
 def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
-    """In a task: return a topic's number of partitions; for a missing topic, the number with which it will be created. Raises
-    StorageError.
+    """In a task: provide a function that returns a topic's number of partitions. For a missing topic, it is the number with which
+    the topic will be created. Raises StorageError.
     """
     counts = _partition_counts(_directory(options))
     yield lambda topic: counts.get(topic, options.partitions)
@@ -38,10 +38,10 @@ def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
 def commit_to_folder(
     options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None, clock: Clock | None = None
 ) -> None:
-    """On the driver: write everything atomically; nothing if the query has already committed this batch.
+    """On the driver: write everything atomically. If the query has already committed this batch, write nothing.
 
-    Raises StorageError if another process holds the folder or it is not a data folder, UnknownTopicOrPartitionError for an
-    unknown partition, InvalidArgumentError for a checkpoint that is older than the folder, and what appending raises.
+    Raises StorageError if another process holds the folder's lock or it is not a data folder, UnknownTopicOrPartitionError for an
+    unknown partition, InvalidArgumentError if the query's checkpoint is older than the folder's data, and what appending raises.
     """
     clock = clock or SystemClock()
     directory = _directory(options)

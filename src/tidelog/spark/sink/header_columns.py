@@ -10,16 +10,16 @@ from tidelog.ingest.arrow_columns import encoded_headers
 
 
 def header_column(headers: pa.Array) -> pa.Array:
-    """Return a list<struct<key, value>> column as binary; null is written as no headers.
+    """Encode a list<struct<key, value>> column as a binary column. Null becomes an empty list of headers.
 
-    Raises InvalidArgumentError for a header without key.
+    Raises InvalidArgumentError for a header without a key.
     """
     if pa.types.is_null(headers.type):
         return pa.nulls(len(headers), pa.binary())
     entries = headers.flatten()
     keys, values = entries.flatten()
     if entries.null_count or keys.null_count:
-        raise InvalidArgumentError("column headers: a header without key", found=f"{keys.null_count} headers")
+        raise InvalidArgumentError("column headers: a header has no key", found=f"{keys.null_count} headers")
     counts = pc.fill_null(pc.list_value_length(headers), 0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
     return encoded_headers(keys.cast(pa.binary()), values.cast(pa.binary()), offsets)

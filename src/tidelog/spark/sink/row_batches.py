@@ -4,12 +4,12 @@
 |---|---|---|
 | `value` | string or binary | the column is required; null is a tombstone |
 | `key` | string or binary | no key |
-| `topic` | string | the option `topic`, which takes precedence over the column; one of them is required |
-| `partition` | int | murmur2 of the key, as in Kafka's producers; rows without a key change the partition with each batch |
+| `topic` | string | the option `topic` is used, which takes precedence over the column; one of the two is required |
+| `partition` | int | murmur2 of the key, as in Kafka's producers; for rows without a key, a new partition for each batch |
 | `headers` | array<struct<key: string, value: binary>> | no headers |
-| `timestamp` | timestamp | the time of writing. The connector ignores this column, so its copies lose their times |
+| `timestamp` | timestamp | the time of writing (Spark's connector ignores this column, so its copies lose their timestamps) |
 
-Other columns are ignored, as in the connector: a frame that was read can be written unchanged.
+All other columns are ignored, as in the connector, so a DataFrame that was read can be written unchanged.
 
 ::
 
@@ -17,7 +17,7 @@ Other columns are ignored, as in the connector: a frame that was read can be wri
                   ▲                                           │
                   └────────── rows of unfinished batches ─────┘
 
-A lane is a partition, or the rows of a topic without a key. Within a lane rows keep their order. No row becomes a Python object.
+A lane is a partition, or all rows of a topic without a key. Within a lane rows keep their order. No row becomes a Python object.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tidelog.spark.sink.header_columns import header_column
 from tidelog.spark.sink.sink_options import SinkOptions
 
 CHUNK_BYTES = 8 << 20
-"""About this many bytes are collected before they are cut into batches. The remaining rows are copied once per chunk."""
+"""About this many bytes of rows are collected before they are cut into batches. Rows left over are copied once per chunk."""
 
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
@@ -47,7 +47,7 @@ _NO_PARTITION = -1
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """Return Spark's name of an Arrow type if such a column may be written; otherwise the Arrow name."""
+    """Return Spark's name for an Arrow type if a column of this type can be written; otherwise return the Arrow name."""
     if any(is_text(kind) for is_text in _TEXT):
         return "string"
     if any(is_bytes(kind) for is_bytes in _BYTES):
@@ -62,7 +62,7 @@ def spark_type(kind: pa.DataType) -> str:
 
 
 class _Columns(NamedTuple):
-    """Rows to be written; nulls are allowed except in `timestamps` (int64 ms) and `lanes` (int32)."""
+    """Rows to be written. `timestamps` (int64 ms) and `lanes` (int32) have no nulls; all other columns may."""
 
     timestamps: pa.Array
     keys: pa.Array
@@ -76,14 +76,14 @@ class _Topic(NamedTuple):
     name: str
     partitions: int
     first_lane: int
-    """The lane of partition 0; the lane before it is for rows without a key."""
+    """The lane of partition 0. The lane before this lane is for rows without a key."""
 
 
 class RowBatches:
     """Assigns rows to partitions and cuts each partition's rows into batches of base offset 0.
 
-    `partitions(topic)` returns a topic's number of partitions; it is called once per topic. Raises InvalidArgumentError, also
-    later, for a null topic, an invalid partition, a negative time, a header without a key.
+    `partitions(topic)` returns a topic's number of partitions; it is called once per topic. All methods raise
+    InvalidArgumentError for a null topic, an invalid partition, a negative time, or a header without a key.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class RowBatches:
         self._chunk_bytes = chunk_bytes
         self._topics: dict[str, _Topic] = {}
         self._lanes: list[tuple[_Topic, int]] = []
-        """Topic and partition of each lane; partition -1 for the rows without a key."""
+        """The topic and partition of each lane. Partition -1 stands for rows without a key."""
         self._turns: dict[str, int] = {}
         self._collected: list[pa.RecordBatch] = []
         self._collected_bytes = 0
         self._waiting: _Columns | None = None
 
     def add(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Yield the full batches; the caller must exhaust the generator."""
+        """Add rows, and yield the batches that are full. The caller must exhaust the generator."""
         pieces = min(max(1, rows.nbytes // self._chunk_bytes), rows.num_rows)
         for piece in range(pieces):
             first = rows.num_rows * piece // pieces
@@ -123,7 +123,7 @@ class RowBatches:
                 yield from self._write(is_last=False)
 
     def finish(self) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Yield batches of the remaining rows."""
+        """Yield batches with the remaining rows."""
         yield from self._write(is_last=True)
 
     def _write(self, *, is_last: bool) -> Iterator[tuple[TopicPartition, bytearray]]:
@@ -152,12 +152,12 @@ class RowBatches:
                 yield TopicPartition(topic.name, target), batches.build(indices, first, first + count)
                 first += count
         if left:
-            # Copies: slices would keep the whole chunk in memory.
+            # Copy the rows, because slices would keep the whole chunk in memory.
             rows_left = pa.concat_arrays(left)
             self._waiting = _Columns(*(column.take(rows_left) for column in columns))
 
     def _take(self) -> _Columns | None:
-        """Return the rows that wait for a full batch, followed by the collected rows."""
+        """Return the rows awaiting a full batch, followed by the collected rows."""
         waiting, collected = self._waiting, self._collected
         self._waiting, self._collected, self._collected_bytes = None, [], 0
         if not collected:
@@ -202,7 +202,8 @@ class RowBatches:
         names = rows.column("topic").cast(pa.string())
         if names.null_count:
             raise InvalidArgumentError(
-                "column topic is null in a row: every row needs a topic, or the option topic", found=f"{names.null_count} rows"
+                "column topic is null in a row: every row needs a topic, unless the option topic is set",
+                found=f"{names.null_count} rows",
             )
         coded = names.dictionary_encode()
         topics = [self._topic(name) for name in coded.dictionary.to_pylist()]
@@ -220,13 +221,13 @@ class RowBatches:
             span = pc.min_max(wanted).as_py()
             if span["min"] < 0 or span["max"] >= topic.partitions:
                 raise InvalidArgumentError(
-                    f"column partition: topic {topic.name!r} has no such partition",
+                    f"column partition: topic {topic.name!r} does not have this partition",
                     found=span["min"] if span["min"] < 0 else span["max"],
                     expected=f"0 to {topic.partitions - 1}",
                 )
         if topic.partitions == 1:
             return pa.repeat(pa.scalar(topic.first_lane, pa.int32()), len(keys))
-        # -1 for a null key: the lane before partition 0's.
+        # A null key gives -1: the lane before partition 0's lane.
         chosen = pa.Array.from_buffers(
             pa.int32(), len(keys), [None, pa.py_buffer(partitions_of(binary_layout(keys), topic.partitions))]
         )
@@ -242,7 +243,8 @@ class RowBatches:
         return topic
 
     def _next_turn(self, topic: _Topic) -> int:
-        # Tasks begin at different partitions; otherwise small tasks, with only one batch, would all write to the same one.
+        # Tasks begin at different partitions. Otherwise all small tasks, which have a single batch, would write to the same
+        # partition.
         before = self._turns.get(topic.name)
         turn = random.randrange(topic.partitions) if before is None else (before + 1) % topic.partitions
         self._turns[topic.name] = turn

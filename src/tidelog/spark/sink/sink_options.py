@@ -1,17 +1,17 @@
 """The options of `write` and `writeStream` to `format("tidelog")`, and the checks that need no target.
 
-Names and meanings are those of Spark's Kafka connector where it has them, so that a job written for `format("kafka")` only needs
-the other format name. Option names are case-insensitive.
+If Spark's Kafka connector has an option, its name and meaning are the same here, so a job written for `format("kafka")` only
+needs the new format name. Option names are case-insensitive.
 
 | | a broker | a folder |
 |---|---|---|
 | named by | `kafka.bootstrap.servers`, or `path` = host:port | `path` |
 | a stream's guarantee | exactly-once by default | exactly-once |
-| a batch write's | at-least-once by default | atomic |
-| a missing topic | as the broker creates it | `partitions`, `topic.<property>` |
+| a batch write's guarantee | at-least-once by default | atomic |
+| a missing topic | is created with the broker's settings | is created with `partitions` and `topic.<property>` |
 
 Invariant: a `SinkOptions` is complete and consistent. The query (`query_id`) and its default `transactional_id` are known only in
-the tasks: `for_query` adds them. Nothing here imports PySpark.
+the tasks; `for_query` adds them. This module does not import PySpark.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tidelog.spark.option_values import BROKERS, CLIENT, broker_addresses, check
 from tidelog.times import parse_duration
 
 DEFAULT_BATCH_BYTES = 65_536
-"""The size of a batch before compression. Four times a producer's `batch.size`, because rows arrive in bulk here."""
+"""The size of a batch before compression. It is four times a producer's `batch.size`, because rows arrive in bulk."""
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """A producer's `transaction.timeout.ms`, after which a broker aborts a dead driver's transaction. Large commits request more."""
 
 SINK_OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) to write segments into; or a broker's host:port",
-    "kafka.bootstrap.servers": "brokers to write to, where no path is given: host:port, or several separated by commas",
-    "topic": "the topic of every row; without it the column topic names it",
+    "kafka.bootstrap.servers": "brokers to write to, if path is not set: host:port, or several separated by commas",
+    "topic": "the topic of every row; without this option, the column topic names each row's topic",
     "includeHeaders": "false leaves the column headers out",
     "compression": "none, gzip, snappy, lz4 or zstd (also kafka.compression.type)",
     "batchSize": "bytes of a batch before compression (also kafka.batch.size)",
@@ -53,7 +53,7 @@ SINK_OPTIONS: dict[str, str] = {
 """All supported options, each with a one-line description."""
 
 SPARKS_OWN = ("checkpointLocation", "queryName")
-"""Options that Spark adds to those of a stream."""
+"""Options that Spark adds to a stream's options."""
 
 ALIASES = {
     "compression": "kafka.compression.type",
@@ -61,7 +61,7 @@ ALIASES = {
     "transactionalId": "kafka.transactional.id",
     "transactionTimeout": "kafka.transaction.timeout.ms",
 }
-"""Options that have another name in Kafka's producer."""
+"""Options that have a different name in Kafka's producer."""
 
 REFUSED_OF_PRODUCERS = ("kafka.key.serializer", "kafka.value.serializer")
 """Options that are refused, as in the connector: keys and values are bytes or text."""
@@ -74,12 +74,12 @@ _NUMBER = re.compile(r"[+]?\d{1,10}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """A write, with defaults filled in. Exactly one of path and brokers is set."""
+    """The options of a write, with defaults filled in. Exactly one of path and brokers is set."""
 
     path: str | None
     """The data folder; None for brokers."""
     brokers: str | None
-    """The brokers, `host:port` separated by commas."""
+    """The bootstrap servers as `host:port`, separated by commas; None for a folder."""
     topic: str | None
     include_headers: bool = True
     codec: Codec = Codec.NONE
@@ -91,7 +91,7 @@ class SinkOptions:
     """The streaming query's id, which is in its checkpoint; None for a batch write, and until the query is known."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     is_timeout_given: bool = False
-    """Whether the user set the timeout; if not, a large commit requests a longer one."""
+    """Whether the user set the timeout. If not, a large commit requests a longer timeout."""
     is_atomic: bool = False
     """Whether brokers get each commit in a single transaction, sent by the driver."""
     spool_dir: str | None = None
@@ -106,7 +106,7 @@ class SinkOptions:
         return self.path or self.brokers or ""
 
     def for_query(self, query_id: str | None) -> SinkOptions:
-        """Return the options of a known query; by default its transactional id is derived from the query's id."""
+        """Return the options with a query's id. If no transactional id is set, it is derived from the query's id."""
         name = self.transactional_id
         if name is None and query_id is not None:
             name = f"tidelog-{query_id}"
@@ -116,7 +116,7 @@ class SinkOptions:
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Parse a write's options.
 
-    Raises InvalidArgumentError, naming the option, for any error in them.
+    Raises an InvalidArgumentError that names the option for any error in the options.
     """
     given = {key.lower(): value for key, value in options.items()}
     path, brokers = _target(given)
@@ -156,7 +156,9 @@ def _refuse_unknown(given: Mapping[str, str], path: str | None) -> tuple[str, ..
     ignored, unknown = [], []
     for key in given:
         if key in REFUSED_OF_PRODUCERS:
-            raise InvalidArgumentError(f"option {key}: keys and values are written as they are: cast them to string or binary")
+            raise InvalidArgumentError(
+                f"option {key}: keys and values are written without a serializer: cast them to string or binary"
+            )
         if path is not None and key == BROKERS:
             ignored.append(key)
         elif (
@@ -175,7 +177,7 @@ def _refuse_unknown(given: Mapping[str, str], path: str | None) -> tuple[str, ..
     if unknown:
         names = ", ".join(sorted(SINK_OPTIONS))
         shown = ", ".join(f"{key}{did_you_mean(key, SINK_OPTIONS)}" for key in sorted(unknown))
-        raise InvalidArgumentError(f"unknown option {shown}: format tidelog writes with {names}")
+        raise InvalidArgumentError(f"unknown option {shown}: the options for writing are {names}")
     return (f"options without effect here: {', '.join(sorted(ignored))}",) if ignored else ()
 
 
@@ -192,7 +194,7 @@ def _delivery(given: Mapping[str, str], path: str | None, streaming: bool) -> De
     if "deliveryguarantee" not in given:
         return "exactly-once" if streaming or path is not None else "at-least-once"
     chosen = cast("Delivery", _choice(given, "deliveryGuarantee", ("exactly-once", "at-least-once")))
-    # A commit to a folder is always a rename, so its writes are exactly-once.
+    # A commit to a folder is always a rename, so writes to a folder are exactly-once.
     return "exactly-once" if path is not None else chosen
 
 
@@ -216,7 +218,7 @@ def _timeout_ms(given: Mapping[str, str]) -> int:
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"option {option}: {error}") from None
     if not 0 < timeout_ms < 2**31:
-        raise InvalidArgumentError(f"option {option}: 1 ms to 24 days expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected 1 ms to 24 days, found {text!r}")
     return timeout_ms
 
 
@@ -230,7 +232,7 @@ def _topic_properties(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _given(given: Mapping[str, str], option: str) -> tuple[str, str | None]:
-    """Return an option and the name by which it was set. If both names are set they must agree."""
+    """Return the name by which an option was set, and its value. If both of its names are set, the values must agree."""
     names = [name for name in (option, ALIASES.get(option, option)) if name.lower() in given]
     if not names:
         return option, None
@@ -244,7 +246,7 @@ def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> 
     option, text = _given(given, option)
     chosen = choices[0] if text is None else text.lower()
     if chosen not in choices:
-        raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected {' or '.join(choices)}, found {text!r}")
     return chosen
 
 
@@ -253,5 +255,5 @@ def _number(given: Mapping[str, str], option: str, default: int) -> int:
     if text is None:
         return default
     if not _NUMBER.fullmatch(text) or not 0 < int(text) < 2**31:
-        raise InvalidArgumentError(f"option {option}: a positive number expected, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected a positive number, found {text!r}")
     return int(text)

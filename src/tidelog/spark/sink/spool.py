@@ -1,14 +1,14 @@
 """Passes batches from tasks to the driver: in the commit message if they are small, otherwise in a file.
 
-A task writes nothing to the target, so it may fail, be retried or run twice: only the driver's commit counts.
+A task writes nothing to the target, so it may fail, be retried or run twice. Only the driver's commit counts.
 
-    file: the batches, one after the other, in their wire format, and nothing else: the index is in the commit message.
-    name: tidelog-spool-<writer>-<epoch>-<random>.batches, or `batch` for the epoch of a batch write
+    file: the batches, one after the other, in the wire format, and nothing else; the index is in the commit message
+    name: tidelog-spool-<writer>-<epoch>-<random>.batches; in a batch write, <epoch> is `batch`
 
 The folder is `spoolDir`, to which tasks and driver must both have access. The default is the machine's folder for temporary
-files, which is enough on a single machine. A file is removed after its commit or abort; files of a killed task or driver are
-removed by the query's next commit (`sweep`). Each batch is checked when it is read (size and checksum), so a lost or damaged file
-is an error. Nothing is synced, because a restarted driver runs its tasks again.
+files, which suffices on a single machine. A file is removed after its commit or abort. The query's next commit removes files of a
+killed task or driver (`sweep`). Each batch is checked when it is read (size and checksum), so a lost or damaged file is an error.
+Nothing is synced, because a restarted driver runs its tasks again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.model import TopicPartition
 from tidelog.records.batch import check_crc, read_header
 
 INLINE_BYTES = 1 << 20
-"""The most bytes in a commit message: larger task results would go through Spark's block manager."""
+"""The most bytes that a commit message may have. Larger task results would go through Spark's block manager."""
 
 _BUFFER_BYTES = 1 << 20
 _SUFFIX = ".batches"
@@ -40,7 +40,7 @@ _SUFFIX = ".batches"
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatches:
-    """One task's batches, in order. Picklable. They are either in `data` or in the file `path`."""
+    """One task's batches, in order: either in `data` or in the file `path`. Picklable."""
 
     keys: tuple[TopicPartition, ...]
     """The partitions, without duplicates."""
@@ -57,7 +57,7 @@ class SpooledBatches:
         return sum(self.sizes)
 
     def batches(self) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Yield each batch with its partition, in the order of the rows; base offset 0.
+        """Yield each batch with its partition, in the order of the rows. Batches have base offset 0.
 
         Raises StorageError if the file is gone, CorruptDataError if its content is not what the task wrote.
         """
@@ -89,19 +89,19 @@ class SpooledBatches:
         except OSError as error:
             raise StorageError(f"cannot read a task's spool file: {error.strerror}", path=self.path) from error
         if read != size:
-            raise CorruptDataError("a task's spool file ends early", path=self.path, position=at, found=read, expected=size)
+            raise CorruptDataError("a task's spool file is truncated", path=self.path, position=at, found=read, expected=size)
         check_crc(read_header(batch, path=self.path, position=at), batch, path=self.path)
         return batch
 
     def delete(self) -> None:
-        """Remove the file, if it exists."""
+        """Remove the spool file, if there is one."""
         if self.path is not None:
             with suppress(OSError):
                 Path(self.path).unlink()
 
 
 class Spool:
-    """A task's side: collects batches. A context manager; leaving it without `finish` removes the file."""
+    """Collects a task's batches. Use it as a context manager: leaving the block without `finish` removes the file."""
 
     def __init__(self, directory: str | None, writer: str, epoch: int | None, *, inline_bytes: int = INLINE_BYTES) -> None:
         self._directory = Path(directory or tempfile.gettempdir())
@@ -148,7 +148,7 @@ class Spool:
             raise StorageError(f"cannot write a spool file: {error.strerror}", path=self.path) from error
 
     def finish(self) -> SpooledBatches:
-        """Return the batches that were added; the file is complete."""
+        """Complete the file, and return the batches that were added."""
         path = None
         if self._file is not None:
             try:
@@ -163,7 +163,7 @@ class Spool:
 
 
 def sweep(directory: str | None, writer: str, epoch: int) -> None:
-    """Remove files of this writer's tasks for epochs up to this one, which are no longer needed."""
+    """Remove the spool files of this writer's tasks for epochs up to and including `epoch`. They are no longer needed."""
     prefix = _prefix(writer)
     pattern = re.compile(rf"{re.escape(prefix)}(\d+)-[0-9a-f]{{32}}{re.escape(_SUFFIX)}")
     with suppress(OSError), os.scandir(directory or tempfile.gettempdir()) as entries:
@@ -175,5 +175,5 @@ def sweep(directory: str | None, writer: str, epoch: int) -> None:
 
 
 def _prefix(writer: str) -> str:
-    # A transactional id may have characters that a file's name cannot.
+    # A transactional id may have characters that are not allowed in a file name.
     return f"tidelog-spool-{hashlib.sha256(writer.encode()).hexdigest()[:16]}-"

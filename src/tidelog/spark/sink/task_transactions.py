@@ -1,10 +1,10 @@
-"""Transactions that tasks of a write to brokers begin, and that the driver ends.
+"""Manages transactions that the tasks of a write to brokers begin, and that the driver ends.
 
-A task with much to write sends it itself. Spark may run a task again, or twice at once, so each attempt has its own transaction,
-`<transactional id>-task-<task>-<attempt>`; those of attempts that Spark does not accept are aborted. Kafka cannot end several
-transactions at once, so a micro-batch is decided first: the driver's own transaction commits the list of the tasks' transactions
-together with the micro-batch's epoch. From then on they are committed, if need be by the next driver, whose tasks find the epoch
-and send nothing::
+A task with many rows sends them itself. Spark may run a task again, or twice at the same time, so each attempt has its own
+transaction, `<transactional id>-task-<task>-<attempt>`. Transactions of attempts that Spark does not accept are aborted. Kafka
+cannot end several transactions atomically, so the decision is recorded first: the driver's own transaction commits the list of
+the tasks' transactions together with the micro-batch's epoch. From then on the tasks' transactions must be committed. If the
+driver dies, the next driver commits them; its tasks find the epoch and send nothing::
 
     tasks     InitProducerId, Produce ...                      open transactions
     driver    AddPartitionsToTxn(each)                         is each still open?
@@ -12,7 +12,8 @@ and send nothing::
     driver    EndTxn(each)                                     visible, one task after the other
     driver    ListTransactions, InitProducerId(others)         aborts what killed attempts left
 
-The list is in groups `tidelog-sink-<transactional id>-tasks-<n>`, because brokers limit the metadata of an offset to 4 KiB.
+The list is spread over groups `tidelog-sink-<transactional id>-tasks-<n>`, because brokers limit the metadata of an offset to 4
+KiB.
 """
 
 from __future__ import annotations
@@ -45,17 +46,19 @@ _log = logging.getLogger("tidelog.spark")
 
 @dataclass(frozen=True, slots=True)
 class TaskTransaction:
-    """What a task has sent, in a transaction that is still open."""
+    """A task's transaction, which is still open."""
 
     task: str
     """The task's number and attempt."""
     producer_id: int
     producer_epoch: int
     keys: tuple[TopicPartition, ...] = ()
-    """The partitions in the transaction; none if it was read from a group."""
+    """The partitions in the transaction. Empty if the transaction was read from a group."""
     record_count: int = 0
     safe_until_ms: int = 0
-    """Until when it can be decided: nine tenths of its timeout after its begin, by the task's clock. Epoch ms."""
+    """The time (epoch ms) until which the transaction may be decided: its beginning by the task's clock, plus nine tenths of its
+    timeout.
+    """
 
     @property
     def producer(self) -> Producer:
@@ -64,7 +67,9 @@ class TaskTransaction:
 
 @contextmanager
 def visible_later() -> Iterator[None]:
-    """Log an error while a write waits until readers see its rows. They are committed: a failed write would be repeated."""
+    """Turn an error in the block into a log message, without failing the write. The rows are already committed, and a failed
+    write would be repeated.
+    """
     try:
         yield
     except TidelogError as error:
@@ -72,7 +77,7 @@ def visible_later() -> Iterator[None]:
 
 
 def id_of(name: str, task: str) -> str:
-    """Return the transactional id of a task's attempt, of the writer with the transactional id `name`."""
+    """Return the transactional id for a task's attempt, if the writer's transactional id is `name`."""
     return f"{name}{_TASK}{task}"
 
 
@@ -88,7 +93,7 @@ def store(appender: BatchAppender, group: str, topics: Collection[str], epoch: E
 
 
 def stored(cluster: Cluster, group: str, epoch: Epoch) -> list[TaskTransaction]:
-    """Return the tasks' transactions that were committed with an epoch."""
+    """Return the tasks' transactions whose list was committed with an epoch."""
     counts = [
         found.get("groups", 0)
         for _, text in committed_offsets(cluster, group, None).values()
@@ -125,20 +130,22 @@ class TaskTransactions:
         self._opened = [(one, TransactionCoordinator(cluster, id_of(name, one.task))) for one in opened]
 
     def check(self, now_ms: int) -> None:
-        """Raise ProducerFencedError if a transaction has timed out, or will soon."""
+        """Raise ProducerFencedError if a transaction has timed out or is about to time out."""
         for one, coordinator in self._opened:
             if now_ms > one.safe_until_ms:
                 raise ProducerFencedError(
-                    f"a task's transaction is about to time out: task {one.task} began too long ago, or clocks differ",
+                    f"a task's transaction is about to time out: task {one.task} began too long ago, or machines' clocks differ",
                     path=str(self._cluster),
                 )
-            # It is in the transaction: the coordinator only looks whether id and epoch are still valid.
+            # This partition is in the transaction already, so the coordinator only checks whether producer id and epoch are still
+            # valid.
             coordinator.add_partitions(one.producer, one.keys[:1])
 
     def commit(self, remedy: str) -> None:
-        """Commit all, also those that are committed already, and wait until readers see them.
+        """Commit all transactions, including any that are already committed, and wait until readers see their rows.
 
-        Raises ProducerFencedError if one has been aborted; `remedy` says what can be done. The others are committed then.
+        Raises ProducerFencedError if a transaction has been aborted; all others are committed by then. `remedy` completes the
+        error message.
         """
         lost: list[TidelogError] = []
         ended: list[tuple[TaskTransaction, TransactionCoordinator]] = []
@@ -154,18 +161,21 @@ class TaskTransactions:
         if lost:
             raise ProducerFencedError(
                 f"the rows of {len(lost)} of {len(self._opened)} tasks were aborted, because their transactions timed out before"
-                f" the driver ended them; those of the other tasks are committed: {remedy}",
+                f" the driver ended them; the rows of all other tasks are committed: {remedy}",
                 path=str(self._cluster),
             ) from lost[0]
 
     def abort(self) -> None:
-        """Abort all that are open. Each gets a new epoch: with the old one `check` would begin another transaction."""
+        """Abort all open transactions. Each gets a new producer epoch, because with the old epoch `check` would begin a new
+        transaction.
+        """
         for _, coordinator in self._opened:
             coordinator.init(_ABORT_TIMEOUT_MS)
 
     def abort_others(self) -> None:
-        """Abort what attempts have left that Spark killed or did not accept: open transactions hold up readers of committed
-        records. Call it once those of this commit are ended. Kafka before 3.0 cannot list them: there they time out.
+        """Abort the transactions of attempts that Spark killed or did not accept, because open transactions hold up
+        read_committed consumers. Call this once the transactions of this commit have ended. Kafka before 3.0 cannot list
+        transactions, so there they time out.
         """
         own = re.compile(re.escape(id_of(self._name, "")) + r"\d+-\d+")
         for name in filter(own.fullmatch, _open_transactions(self._cluster)):
@@ -175,7 +185,7 @@ class TaskTransactions:
 
 
 def _open_transactions(cluster: Cluster) -> list[str]:
-    """Return the ids of all open transactions that this user may see."""
+    """Return the transactional ids of all open transactions that this user is authorized to describe."""
     found: list[str] = []
     request = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[])
     for address in cluster.brokers.values():

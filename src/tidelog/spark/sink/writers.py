@@ -2,13 +2,13 @@
 
 | | tasks | the driver's commit |
 |---|---|---|
-| exactly-once, a stream | build and spool batches | one transaction or rename that includes the query's epoch; skips replays |
+| exactly-once, a stream | build and spool batches | a transaction or rename that includes the query's epoch; skips replays |
 | exactly-once, a batch write | the same | the same, without an epoch |
-| the same, to brokers, more than 1 MiB of a task | send it, each in a transaction that stays open | ends these, too |
+| the same, to brokers, for tasks of over 1 MiB | send batches in a transaction that stays open | also ends these transactions |
 | at-least-once | send batches themselves, as the connector does | nothing |
 
 Tasks get the query's id from Spark's local properties, which do not depend on the checkpoint's location, and report the id to the
-driver. Every object is pickled; Spark makes a writer for each micro-batch, and another writer for its commit.
+driver. Every object is pickled. Spark creates a writer for each micro-batch, and a second writer for its commit.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from tidelog.spark.sink.task_transactions import TaskTransaction
 
 QUERY_ID = "sql.streaming.queryId"
-"""Spark's local property with the query's id from its checkpoint."""
+"""Spark's local property that has the query's id, which comes from the query's checkpoint."""
 
 BATCH_ID = "streaming.sql.batchId"
-"""Spark's local property with the number of the micro-batch."""
+"""Spark's local property that has the number of the micro-batch."""
 
 _log = logging.getLogger("tidelog.spark")
 
 
 @short_errors
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> TidelogArrowWriter:
-    """Return the writer of a batch write. Raises InvalidArgumentError for invalid options or columns, and for a mode that
-    overwrites.
+    """Return the writer for a batch write. Raises InvalidArgumentError for invalid options or columns, and if `overwrite`
+    is set.
     """
     options = _checked(given, schema, streaming=False)
     if overwrite:
@@ -60,7 +60,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 @short_errors
 def stream_writer(given: Mapping[str, str], schema: StructType) -> TidelogStreamWriter:
-    """Return the writer of a stream's micro-batch. In output mode complete, each batch writes the whole result again, as in the
+    """Return the writer for a stream's micro-batch. In output mode complete, each batch writes the whole result again, as in the
     connector.
 
     Raises InvalidArgumentError for invalid options or columns.
@@ -84,19 +84,19 @@ class TaskWrote(WriterCommitMessage):
     """A task's report to the driver."""
 
     spooled: SpooledBatches | None
-    """None if the task has sent its rows itself."""
+    """The task's batches; None if the task has sent its rows itself."""
     query_id: str | None
     opened: TaskTransaction | None = None
-    """What the task has sent in a transaction of its own."""
+    """The transaction in which the task has sent its rows, if it has."""
     is_replay: bool = False
-    """Whether the task found that the micro-batch is written already, and sent nothing."""
+    """Whether the task found that the micro-batch has been written already, and therefore sent nothing."""
 
 
 class TidelogArrowWriter(DataSourceArrowWriter):
-    """A batch write."""
+    """The writer that Spark calls for a batch write."""
 
     def __init__(self, options: SinkOptions) -> None:
-        # Made once, beside the driver: tasks and commit get the same.
+        # Created once, beside the driver, so that tasks and commit get the same id.
         self.options = replace(options, transactional_id=options.transactional_id or f"tidelog-write-{uuid.uuid4()}")
 
     @short_errors
@@ -113,7 +113,7 @@ class TidelogArrowWriter(DataSourceArrowWriter):
 
 
 class TidelogStreamWriter(DataSourceStreamArrowWriter):
-    """One micro-batch of a stream."""
+    """The writer that Spark calls for one micro-batch of a stream."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
@@ -199,8 +199,8 @@ def _partition_counts(options: SinkOptions) -> AbstractContextManager[Callable[[
 
 
 def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
-    """Commit what was written, and remove the spool files. A batch without rows need not be recognized as a replay later, so
-    nothing is committed for it.
+    """Commit the tasks' batches, and remove the spool files. Nothing is committed for a batch without rows, because it need not
+    be recognized as a replay later.
     """
     spooled, opened = _spooled(messages), _opened(messages)
     try:
@@ -208,7 +208,7 @@ def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
             return
         if batch_id is not None and options.query_id is None:
             raise InvalidArgumentError(
-                f"the query's id is not known: Spark gives tasks no {QUERY_ID}; deliveryGuarantee at-least-once needs none",
+                f"Spark gives tasks no {QUERY_ID}, the query's id; to write without it, set deliveryGuarantee=at-least-once",
                 path=options.place,
             )
         if options.path is not None:

@@ -1,15 +1,15 @@
-"""Decides which offsets a batch reads, and which are lost. Pure functions of positions and the logs' current bounds.
+"""Determines which offsets a batch reads, and which are lost. These are pure functions of positions and the logs' current bounds.
 
 | partition | reads from | lost |
 |---|---|---|
-| continues | its position | offsets below the log start, or after the log's end (truncated, or another topic of the same name) |
+| continues | its position | offsets below the log start, or after the log's end (truncated, or a new topic of the same name) |
 | new since the last batch | 0 | offsets below the log start |
 | gone | nothing | its unread offsets |
-| restarted (deleted and recreated) | its log start | the old one's unread offsets |
+| restarted (deleted and recreated) | its log start | the old partition's unread offsets |
 
 With `failOnDataLoss` every loss is an error; without it, losses are logged and the stream continues. A restarted partition then
-has a batch whose end is *before* its start. A checkpoint records that, so a batch that is planned again after a crash reads the
-same.
+has a batch whose end is *before* its start. The checkpoint records this, so a batch that is planned again after a crash reads the
+same records.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tidelog.sources.source import Ends
 from tidelog.spark.stream.offsets import Positions
 
 MAX_NAMED = 5
-"""How many losses an error names."""
+"""The most losses that an error lists."""
 
 
 class Reach(NamedTuple):
-    """The offsets `[start_offset, end_offset)` that a batch may read of a partition. `position` is the stream's position, None in
+    """The offsets `[start_offset, end_offset)` of a partition that a batch may read. `position` is the stream's position, None in
     a new partition.
     """
 
@@ -45,7 +45,8 @@ def reaches(
 ) -> tuple[dict[TopicPartition, Reach], list[str]]:
     """Return the offsets that the next batch may read, and the losses, one sentence each.
 
-    `recreated` are the partitions known to have been deleted and recreated, even if they have many records by now.
+    `recreated` has the partitions that are known to have been deleted and recreated. Their offsets alone may not show this,
+    because they may have many records by now.
     """
     found: dict[TopicPartition, Reach] = {}
     losses = [_gone(key, positions[key]) for key in sorted(positions.keys() - spans.keys())]
@@ -56,14 +57,14 @@ def reaches(
             found[key] = Reach(None, span.log_start_offset, span.end_offset)
         elif key in recreated or position > span.log_end_offset:
             losses.append(
-                f"{_name(key)} ends at {span.log_end_offset}, the stream was at {position}"
+                f"{_name(key)} ends at {span.log_end_offset}, but the stream was at {position}"
                 + (
                     ": it was deleted and created again"
                     if key in recreated
                     else ": it was truncated, or deleted and created again"
                 )
             )
-            # This end is below the position, see the module's docstring. The next batch reads the rest.
+            # This end is below the position (see the module's docstring). The next batch reads the remaining records.
             start, most = span.log_start_offset, position - 1
             if start >= most:
                 start, most = position, MAX_OFFSET
@@ -76,7 +77,7 @@ def reaches(
 
 
 def ends(reached: Mapping[TopicPartition, Reach], taken: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the position after a batch that takes the given number of offsets of each partition."""
+    """Return the position after a batch that takes `taken` offsets of each partition."""
     found: dict[TopicPartition, int] = {}
     for key, reach in reached.items():
         count = taken.get(key, 0)
@@ -92,8 +93,8 @@ def batch_ranges(
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
     """Return the offsets `[first, after)` that the batch between two positions reads, and the losses, one sentence each.
 
-    `is_first`: the very first batch is planned again after a crash; its start was looked up again and may be after its end, which
-    means that it read nothing.
+    `is_first` means that a query's very first batch is planned again after a crash. Its start was looked up again and may be
+    after its end; then the batch has read nothing.
     """
     found: dict[TopicPartition, tuple[int, int]] = {}
     losses: list[str] = []
@@ -111,7 +112,7 @@ def batch_ranges(
         first = max(first, span.log_start_offset)
         if stop > max(first, span.log_end_offset):
             behind = max(first, span.log_end_offset)
-            losses.append(f"{_name(key)} offsets [{behind}, {stop}), {stop - behind:,} of them: the log ends at {behind}")
+            losses.append(f"{_name(key)} offsets [{behind}, {stop}), {stop - behind:,} in all: the log ends at {behind}")
         stop = min(stop, span.log_end_offset)
         if first < stop:
             found[key] = first, stop
@@ -119,11 +120,11 @@ def batch_ranges(
 
 
 def loss(losses: list[str], place: str) -> OffsetOutOfRangeError:
-    """Return the one error that names the losses."""
+    """Return an error that lists the losses."""
     more = f"; and {len(losses) - MAX_NAMED} more partitions" if len(losses) > MAX_NAMED else ""
     return OffsetOutOfRangeError(
         f"records were lost before the stream read them: {'; '.join(losses[:MAX_NAMED])}{more} "
-        "(failOnDataLoss=false continues with what is left)",
+        "(to continue without them, set failOnDataLoss=false)",
         path=place,
     )
 
@@ -132,11 +133,11 @@ def _below(key: TopicPartition, first: int, span: Ends, stop: int) -> list[str]:
     behind = min(span.log_start_offset, max(first, stop))
     if first >= behind:
         return []
-    return [f"{_name(key)} offsets [{first}, {behind}), {behind - first:,} of them: the log starts at {span.log_start_offset}"]
+    return [f"{_name(key)} offsets [{first}, {behind}), {behind - first:,} in all: the log starts at {span.log_start_offset}"]
 
 
 def _gone(key: TopicPartition, position: int) -> str:
-    return f"{_name(key)} is gone, the stream was at {position}"
+    return f"{_name(key)} has been deleted, and the stream was at {position}"
 
 
 def _name(key: TopicPartition) -> str:

@@ -1,7 +1,7 @@
-"""A stream's position: for each partition the next offset to read, as JSON in Spark's checkpoints.
+"""Converts a stream's position to and from JSON in Spark's checkpoints. A position is the next offset to read in each partition.
 
 The form is the connector's, `{"topicA": {"0": 23, "1": 42}}`, so a stream can continue from a checkpoint of `format("kafka")`.
-Spark compares positions as text, so topics and partitions are always sorted, and an unchanged position is the same text.
+Spark compares positions as text. So topics and partitions are always sorted, and an unchanged position has the same text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def to_json(positions: Positions) -> Document:
 
 
 def from_json(document: object) -> dict[TopicPartition, int]:
-    """Return the position in a checkpoint. Raises InvalidArgumentError for an invalid one."""
+    """Return the position in a checkpoint. Raises InvalidArgumentError if it is invalid."""
     positions: dict[TopicPartition, int] = {}
     if not isinstance(document, dict):
         raise _strange(document)
@@ -44,5 +44,5 @@ def from_json(document: object) -> dict[TopicPartition, int]:
 
 def _strange(document: object) -> InvalidArgumentError:
     return InvalidArgumentError(
-        "the checkpoint's offsets belong to another source", found=str(document)[:200], expected='{"topic": {"0": 23}}'
+        "the checkpoint's offsets belong to a different source", found=str(document)[:200], expected='{"topic": {"0": 23}}'
     )

@@ -1,5 +1,5 @@
-"""A reader for unsupported streams, which raises the reason. It works with older Spark versions, because it uses only what they
-have.
+"""A stream reader that raises an error with the reason why streams are not supported. It uses only features of old PySpark
+versions, so it works with them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def too_old() -> TidelogError | None:
     if SupportsTriggerAvailableNow is not None:
         return None
     return UnsupportedVersionError(
-        "streams need PySpark 4.2 or newer: in older ones a Python source cannot limit a batch (spark.read and write do work)",
+        "streams need PySpark 4.2 or newer: in older releases Python sources cannot limit a batch (spark.read and write do work)",
         found=f"PySpark {pyspark.__version__}",
     )
 
 
 class _Refusing:
-    """Raises an error at any use. If the error were raised before a reader exists, PySpark would raise an UnboundLocalError after
-    it, which users would see last.
+    """A reader of which every method raises an error. If the error were raised before a reader exists, PySpark would raise an
+    UnboundLocalError after it, and users would see that error last.
     """
 
     def __init__(self, error: TidelogError) -> None:

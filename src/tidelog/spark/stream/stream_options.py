@@ -1,15 +1,15 @@
-"""The options of a stream: those of a load without an end, and the limits of a micro-batch.
+"""The options of a stream: the options of a load without an end, and the limits of a micro-batch.
 
 | option | |
 |---|---|
-| maxOffsetsPerTrigger | the most offsets of a batch, counted as in the connector: gaps of a compacted log count too |
+| maxOffsetsPerTrigger | the most offsets in a batch, counted as in the connector: gaps in a compacted log count too |
 | minOffsetsPerTrigger, maxTriggerDelay | a batch waits for this many offsets, or until this time after the last batch |
-| maxBytesPerTrigger | the most uncompressed bytes of a batch, by an estimate (`admission.within_bytes`) |
+| maxBytesPerTrigger | the most uncompressed bytes in a batch, by an estimate (`admission.within_bytes`) |
 | maxTimePerTrigger | the longest span of log time in a batch (`admission.TimeLimit` has the rule) |
-| maxRecordsPerPartition | the most offsets of a task |
+| maxRecordsPerPartition | the most offsets in a task |
 
-Time spans have Tidelog's form (`10m`, `1h30m`, `500ms`) or Spark's `250us`; digits alone are milliseconds. Sizes are bytes, or
-like `512m`, `1g`.
+Durations are written as in Tidelog (`10m`, `1h30m`, `500ms`) or as in Spark (`250us`); a number without a unit is milliseconds.
+Sizes are bytes, or written as `512m` or `1g`.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _STARTING = ("startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """A stream, with defaults filled in."""
+    """The options of a stream, with defaults filled in."""
 
     read: ReadOptions
-    """The range to read. If only the option startTime sets the start, `starting` is a bound of that name."""
+    """The range to read. If only the option startTime sets the start, then `starting` is a bound that names startTime."""
     max_offsets: int | None
     min_offsets: int | None
     max_delay_ms: int
     max_time_ms: int | None
     max_task_offsets: int | None
     max_bytes: int | None = BATCH_BYTES
-    """The most bytes of a batch; None for no limit."""
+    """The most bytes in a batch; None for no limit."""
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """Parse a stream's options. Raises InvalidArgumentError, naming the option, for any error in them."""
+    """Parse a stream's options. Raises an InvalidArgumentError that names the option for any error in the options."""
     given = {key.lower(): value for key, value in options.items()}
     read = parse_options(options, SystemClock(), is_stream=True)
     if read.start_ms is not None and not any(name in given for name in _STARTING):
@@ -81,7 +81,7 @@ def _size(given: Mapping[str, str], option: str) -> int | None:
     match = _SIZE.fullmatch(text)
     size_bytes = 0 if match is None else int(match[1]) << {"k": 10, "m": 20, "g": 30, "t": 40}.get(match[2] or "", 0)
     if not size_bytes:
-        raise InvalidArgumentError(f"option {option}: bytes expected, e.g. 512m or 1g, or unlimited, got {text!r}")
+        raise InvalidArgumentError(f"option {option}: expected a number of bytes, e.g. 512m or 1g, or unlimited; found {text!r}")
     return size_bytes
 
 

@@ -3,18 +3,18 @@
 | Spark calls | when | where |
 |---|---|---|
 | `prepareForTriggerAvailableNow` | once, with `availableNow` | a process beside the driver, which lives as long as the query |
-| `initialOffset` | for a query without a checkpoint; again if its first batch was not finished | there |
-| `latestOffset` | before a batch, for its end | there |
-| `partitions` | for the batch's tasks; after a crash without `latestOffset` before, from the checkpoint | there |
-| `commit`, `reportLatestOffset` | after a batch | there |
-| `read` | one task | a worker |
+| `initialOffset` | for a query without a checkpoint; again if its first batch was not finished | the same process |
+| `latestOffset` | before a batch, for its end | the same process |
+| `partitions` | for a batch's tasks; after a crash without `latestOffset`, from the checkpoint | the same process |
+| `commit`, `reportLatestOffset` | after a batch | the same process |
+| `read` | for each task | a worker |
 
 The process keeps connections or opened logs (the `Source`), the log time reached (`admission.TimeLimit`), and the known topics.
-It can restart without them: the checkpoint's offsets are enough.
+It can restart without this state, because the checkpoint's offsets suffice.
 
 If a query starts at the latest records, its first batch is empty on purpose: it only writes the start to the checkpoint.
-Otherwise, after a crash in the first batch, the start would be unknown, and a restart would begin later. With `availableNow` this
-batch is also the last one, which is right because nothing follows the latest records.
+Otherwise, after a crash in the first batch, the start would be unknown, and a restart would begin later. With `availableNow` the
+empty batch is also the last batch, which is correct because nothing follows the latest records.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from tidelog.spark.typed_columns import TypedColumns
 
 NO_LIMIT = 2**62
-"""The limit that is returned to Spark if none is set in offsets. Not "all available", with which `once` would ignore all limits.
+"""The limit that is returned to Spark if no limit in offsets is set. It is not "all available", because then `once` would ignore
+all limits.
 """
 
 SAMPLED_SHARE = 128
@@ -63,8 +64,8 @@ _log = logging.getLogger("tidelog.spark")
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's reader. It is pickled to the workers before anything is opened, and `read` does not use open logs or
-    connections.
+    """The reader of one query. It is pickled for the workers before anything is opened, and `read` does not use this object's
+    open logs or connections.
     """
 
     def __init__(self, options: StreamOptions, default_parallelism: int | None, columns: TypedColumns | None = None) -> None:
@@ -124,7 +125,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
-        """Return the end of the batch that begins at `start`; `start` itself if there is nothing, or too little, to read.
+        """Return the end of the batch that begins at `start`. Return `start` itself if there is nothing, or too little, to read.
 
         Raises OffsetOutOfRangeError for lost records, unless failOnDataLoss is false.
         """
@@ -141,7 +142,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
-        """Return the tasks of the batch between two positions; an empty list if the batch is empty."""
+        """Return the tasks of the batch between two positions. The list is empty if the batch is empty."""
         options = self.options.read
         if start == end:
             return []
@@ -172,8 +173,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spark_rows(rows, self.columns, report, partition.value.splits[0])
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Return the log ends that were known when the last batch was planned. Spark computes the lag from them and the
-        batch's end.
+        """Return the log ends that were known when the last batch was planned. Spark computes the lag from these and the batch's
+        end.
         """
         return to_json({key: span.end_offset for key, span in self._seen.items()}) if self._seen else None
 
@@ -198,7 +199,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return existing_topics(self.options.read, source)
 
     def _look(self, before: Collection[TopicPartition] = ()) -> dict[TopicPartition, Ends]:
-        """Return the current bounds of the partitions to read; `before` are the partitions that the query has read so far."""
+        """Return the current bounds of the partitions to read. `before` has the partitions that the query has read so far."""
         source, options, existing = self._opened(), self.options.read, self._topics()
         try:
             keys = select_partitions(options, source, existing, warns=not self._has_looked)
@@ -219,7 +220,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return sorted(TopicPartition(topic, number) for topic in options.topics or () for number in existing.get(topic, ()))
 
     def _recreated(self, positions: dict[TopicPartition, int], spans: dict[TopicPartition, Ends]) -> set[TopicPartition]:
-        """Return the partitions whose topic has been replaced by another one of the same name."""
+        """Return the partitions whose topic has been replaced by a new topic of the same name."""
         now = self._opened().topic_ids(spans)
         return {key for key in positions if key.topic in now and self._ids.get(key.topic, now[key.topic]) != now[key.topic]}
 
@@ -229,7 +230,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ids.update((topic, topic_id) for topic, topic_id in now.items() if topic not in late or topic not in self._ids)
 
     def _report_missing(self, missing: list[MissingOffsets]) -> None:
-        """Raise an error for records missing from the folder; with failOnDataLoss=false, log it once."""
+        """Raise an error if records are missing from the folder. With failOnDataLoss=false, log a warning once instead."""
         report_missing(self.options.read, [one for one in missing if one not in self._reported])
         self._reported.update(missing)
 
@@ -250,7 +251,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.starting.option == "startTime":
             assert options.start_ms is not None
             bounds = source.bounds(spans, options.start_ms, options.isolation)
-            # The search may find records that read_committed does not return yet: limit the start to the readable end.
+            # The search may find records that read_committed does not return yet, so limit the start to the readable end.
             starts = {key: min(one.start_offset, one.end_offset) for key, one in bounds.items()}
         else:
             resolved = resolve_ranges(options, source, list(spans), HIGH_WATERMARK)
@@ -260,11 +261,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bound = options.starting
         # A later search would give the same result; records before startTime are filtered out anyway.
         self._is_anchored = bound.option == "startTime" or (not bound.by_time and all(bound.of(key) != LATEST for key in spans))
-        # Records missing before a start offset are not a loss; for times the look-up has reported them.
+        # Records missing before a start offset are not a loss. For a start time, the look-up has reported missing records.
         asked = {key for key in spans if bound.option == "startTime" or (not bound.by_time and bound.of(key) == EARLIEST)}
         self._report_missing(source.missing_in({key: (0, starts[key]) for key in asked}))
         if self._target is not None:
-            # This is the start of a query: nothing is read now, and nothing is lost.
+            # At the start of a query, nothing is read and nothing is lost.
             starts = {key: min(start, self._target[key].end_offset) for key, start in starts.items()}
         return starts
 
@@ -289,7 +290,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return available
 
     def _offsets_within_bytes(self, reached: dict[TopicPartition, Reach], available: dict[TopicPartition, int]) -> int | None:
-        """Return how many offsets make up the most uncompressed bytes allowed in a batch; None if all available offsets
+        """Return how many offsets have the maximum number of uncompressed bytes of a batch. Return None if all available offsets
         have fewer bytes.
         """
         limit_bytes = self.options.max_bytes
@@ -302,7 +303,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return within_bytes(available, unpacked, limit_bytes)
 
     def _unpacked_bytes_each(self, key: TopicPartition, reach: Reach) -> float:
-        """Return the approximate size in memory of a row of the next offsets."""
+        """Return the approximate size in memory of one row of the next records."""
         behind = min(reach.end_offset, reach.start_offset + WINDOW_OFFSETS)
         rows = size_bytes = 0
         for batch in self._sample(key, reach.start_offset, behind, ("key", "value", "headers")):

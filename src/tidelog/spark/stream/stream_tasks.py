@@ -1,10 +1,11 @@
-"""The tasks of a batch, and how one is read.
+"""Plans the tasks of a batch, and reads a task.
 
-A batch of a few records is one task, which costs Spark tens of milliseconds. A large one has as many tasks as the session runs in
-parallel, and more if each would read too much. `minPartitions` and `maxRecordsPerPartition` request more.
+A batch of a few records is one task, because a task costs Spark tens of milliseconds. A large batch has as many tasks as the
+session runs in parallel, or more if each task would read too many bytes. `minPartitions` and `maxRecordsPerPartition` request
+more tasks.
 
-A task reads exactly what was planned, or fails: deleted records are an error. With failOnDataLoss=false it continues after them
-and logs the loss.
+A task reads exactly what was planned, or fails: deleted records are an error. With failOnDataLoss=false, the task continues after
+the deleted records and logs the loss.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.tasks import TASK_BYTES, pack
 
 LEAST_TASK_BYTES = 1024 * 1024
-"""The smallest size of a task: a batch is cut into smaller tasks only if an option requests it."""
+"""The smallest size of a task. A batch is cut into smaller tasks only if an option requests that."""
 
 _log = logging.getLogger("tidelog.spark")
 
 _connections: dict[Hashable, Closable] = {}
-"""The connections of a worker process, which runs one task after the other; they stay open between tasks."""
+"""The connections of a worker process. They stay open between tasks, which run one after the other."""
 
 
 @atexit.register
@@ -45,7 +46,7 @@ def _close_connections() -> None:
 
 
 class SplitsOf(Protocol):
-    """Returns splits that read ranges of offsets: at least `min_splits` if there are enough offsets."""
+    """Returns splits that read ranges of offsets: at least `min_splits` splits if there are enough offsets."""
 
     def __call__(self, ranges: Mapping[TopicPartition, tuple[int, int]], *, min_splits: int = 1) -> Sequence[Split]: ...
 
@@ -66,7 +67,7 @@ def batch_splits(
     *,
     min_splits: int = 1,
 ) -> list[Split]:
-    """Return the splits that read ranges of offsets of a stream's source; skipped damage is logged once."""
+    """Return the splits that read ranges of offsets from a stream's source. Skipped damage is logged only once."""
     report = ScanReport()
     splits = source.splits(
         ranges,
@@ -93,7 +94,9 @@ def plan_batch(
     max_task_offsets: int | None,
     fail_on_data_loss: bool,
 ) -> list[StreamTask]:
-    """Return the tasks that read ranges of offsets: `wanted` of them if the batch is large, or if the user requests it."""
+    """Return the tasks that read ranges of offsets. There are `wanted` tasks if the batch is large or the user requests that
+    number.
+    """
     if not ranges:
         return []
     if max_task_offsets is None:
@@ -126,8 +129,8 @@ def read_task(task: StreamTask, columns: tuple[str, ...], batch_rows: int, repor
 def _read_what_is_there(
     split: Split, columns: tuple[str, ...], batch_rows: int, report: ScanReport, reading: ReaderResources
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the remaining records of a split, a batch at a time: rows already delivered stay delivered, and losses are logged by
-    offset.
+    """Yield the records of a split that still exist, one batch at a time. If records are deleted meanwhile, log the lost offsets
+    and continue after them, without repeating rows.
     """
     names = columns if "offset" in columns else (*columns, "offset")
     reached = split.first_offset
@@ -141,7 +144,9 @@ def _read_what_is_there(
             lost = error
         rest = split.after_loss(reached, reading)
         if rest is None:
-            _log.warning("%s: left out, lost from offset %d on: %s", split, reached, lost)
+            _log.warning(
+                "%s: skipping the rest of this split, because records from offset %d on were lost: %s", split, reached, lost
+            )
             return
         _log.warning("%s: offsets [%d, %d) are lost: %s", split, reached, rest.start_offset, lost)
         split, reached = rest, rest.start_offset
