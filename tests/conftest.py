@@ -86,6 +86,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.fsync = FSYNC[config.getoption("fsync")]
+    if hasattr(config, "workerinput") and shares.is_shared(config):
+        shares.report_less(config)
 
 
 def pytest_unconfigure() -> None:

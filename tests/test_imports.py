@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
@@ -54,17 +55,27 @@ def imported(tree: ast.AST, *, with_types: bool = False) -> Iterator[str]:
         yield from imported(node, with_types=with_types)
 
 
-@cache
-def tree_of(name: str) -> ast.Module:
-    return ast.parse(MODULES[name].read_text(encoding="utf-8"))
+class Facts(NamedTuple):
+    """What the tests below ask about a module. The trees are not kept: their million objects would slow the collector."""
+
+    imports: set[str]
+    imports_with_types: set[str]
+    offers: frozenset[str] | None
+    """None if it makes names when they are asked for."""
 
 
 @cache
+def facts() -> dict[str, Facts]:
+    found = {}
+    for name, path in MODULES.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        plain, typed = ({*imported(tree, with_types=with_types)} & MODULES.keys() - {name} for with_types in (False, True))
+        found[name] = Facts(plain, typed, top_level_names(name, tree))
+    return found
+
+
 def graph_of_imports(*, with_types: bool) -> dict[str, set[str]]:
-    return {
-        name: {other for other in imported(tree_of(name), with_types=with_types) if other in MODULES and other != name}
-        for name in MODULES
-    }
+    return {name: one.imports_with_types if with_types else one.imports for name, one in facts().items()}
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
@@ -171,11 +182,10 @@ def test_the_picture_and_the_table_name_each_module_that_is_no_room() -> None:
     assert {name for name in modules if f"`{name}.py`" not in text} == set()
 
 
-@cache
-def top_level_names(module: str) -> frozenset[str] | None:
+def top_level_names(module: str, tree: ast.Module) -> frozenset[str] | None:
     """Return what a module of the package offers; None if it makes names when they are asked for."""
     found = {other.rpartition(".")[2] for other in MODULES if other.rpartition(".")[0] == module}
-    waiting: list[ast.AST] = [tree_of(module)]
+    waiting: list[ast.AST] = [tree]
     while waiting:
         for node in statements(waiting.pop()):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -197,7 +207,7 @@ def test_what_tests_and_benches_import_is_there() -> None:
         for path in (ROOT / room).rglob("*.py"):
             for node in all_statements(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ImportFrom) and node.module in MODULES:
-                    names = top_level_names(node.module)
+                    names = facts()[node.module].offers
                     missing += [
                         f"{path.relative_to(ROOT)}:{node.lineno}: {node.module} has no {alias.name}"
                         for alias in node.names

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -88,6 +89,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, l
     yield out_dir, done
 
 
+@cache
 def golden_topics() -> dict[str, Any]:
     topics: dict[str, Any] = json.loads((GOLDEN / "kafka-2.4.1" / "expected.json").read_text())["topics"]
     return topics

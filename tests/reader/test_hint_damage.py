@@ -35,6 +35,7 @@ from tidelog.sources.split_reader import read_split
 
 DAMAGES_PER_LOG = 12
 LOGS = 500 if IS_SOAK else 4
+LEADING_LOGS = LOGS * (4 if IS_SOAK else 2)
 LARGE_LOGS = 40 if IS_SOAK else 1
 
 Lies = Callable[[Path, random.Random], Iterator[str]]
@@ -118,7 +119,7 @@ def test_any_damage_where_the_head_is_walked(tmp_path: Path) -> None:
 
 
 def test_an_entry_that_leads_into_a_value(tmp_path: Path) -> None:
-    for seed in range(30_000, 30_000 + 4 * LOGS):
+    for seed in range(30_000, 30_000 + LEADING_LOGS):
         run(tmp_path, seed, hint_damage.nested_lies)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import tidelog
 from tests.cli.conftest import run, run_ok
+from tests.examples import IS_SOAK
 from tests.restore.logs import NOON, STEP_MS, TOPIC, History, history, of_model, plain
 from tidelog.clock import ManualClock
 from tidelog.restore.cuts import plan_restore
@@ -24,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> History:
     return history(tmp_path_factory.mktemp("made"), 1)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(8 if IS_SOAK else 4))
 def test_random_moments(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     made = history(tmp_path, seed)

@@ -27,7 +27,7 @@ from tidelog.security.scram import ScramServer, new_credential
 from tidelog.security.secret import Secret
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 
-FEW = 2000
+FEW = 1000
 TIMES = 8
 TRIES = 5
 

@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 DAMAGES_PER_LOG = 12
 LOGS = 400 if IS_SOAK else 4
+LEADING_LOGS = LOGS * (4 if IS_SOAK else 2)
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +143,7 @@ def test_any_damage(tmp_path: Path, ask: Asker) -> None:
 
 
 def test_an_entry_that_leads_into_a_value(tmp_path: Path, ask: Asker) -> None:
-    for seed in range(60_000, 60_000 + 4 * LOGS):
+    for seed in range(60_000, 60_000 + LEADING_LOGS):
         run(tmp_path, seed, hint_damage.nested_lies, ask)
 
 

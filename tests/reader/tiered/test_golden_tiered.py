@@ -5,10 +5,12 @@ Where Kafka's look-ups are wrong, the rows that it served are the judge: the lar
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import pickle
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from tidelog.model import (
     TopicPartition,
 )
 from tidelog.reader.segment import Segment
+from tidelog.reader.tiered import aiven_layout
 from tidelog.reader.tiered.remote_segments import RemoteSegment, metadata_partition
 from tidelog.reader.tiered.tiered_log_dir import TieredLogDir, open_log_dir
 from tidelog.sources.opening import open_source, tiered
@@ -87,6 +90,14 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("key") / "private.pem"
     path.write_bytes(private_pem())
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once() -> Iterator[None]:
+    """The key is checked when it is loaded, which takes longer than most of what is tested here: each file is loaded once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aiven_layout, "_load_key", functools.cache(aiven_layout._load_key))
+        yield
 
 
 @pytest.fixture(params=KINDS)

@@ -211,10 +211,20 @@ def _understood(content: dict[str, Any]) -> Manifest:
 
 
 class PrivateKey(NamedTuple):
-    """An RSA key: the modulus and the private exponent."""
+    """An RSA key: the modulus, its primes, an exponent for each, and the second prime's inverse (RFC 8017, 3.2)."""
 
     modulus: int
-    exponent: int
+    first: int
+    second: int
+    first_exponent: int
+    second_exponent: int
+    inverse: int
+
+    def decrypt(self, number: int) -> int:
+        """Decrypt with a half of the digits at a time, a third of the work."""
+        one = pow(number, self.first_exponent, self.first)
+        other = pow(number, self.second_exponent, self.second)
+        return other + (one - other) * self.inverse % self.first * self.second
 
     def __repr__(self) -> str:
         return "PrivateKey(...)"
@@ -230,7 +240,8 @@ def _load_key(file: Path) -> PrivateKey:
         if not isinstance(key, RSAPrivateKey):
             raise TypeError("not an RSA key")
         numbers = key.private_numbers()
-        return PrivateKey(numbers.public_numbers.n, numbers.d)
+        primes = numbers.p, numbers.q, numbers.dmp1, numbers.dmq1, numbers.iqmp
+        return PrivateKey(numbers.public_numbers.n, *primes)
     except OSError as error:
         raise StorageError(f"cannot read a private key: {error.strerror}", path=file) from error
     except (ValueError, TypeError) as error:
@@ -247,7 +258,7 @@ def unwrapped(encrypted: bytes, key: PrivateKey) -> bytes:
     number = int.from_bytes(encrypted, "big")
     if len(encrypted) != size or number >= key.modulus:
         raise ValueError("its size does not match the key")
-    block = pow(number, key.exponent, key.modulus).to_bytes(size, "big")
+    block = key.decrypt(number).to_bytes(size, "big")
     seed = _masked(block[1 : 1 + digest], block[1 + digest :])
     data = _masked(block[1 + digest :], seed)
     padding, one, message = data[digest:].partition(b"\x01")
