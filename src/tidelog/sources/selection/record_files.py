@@ -4,7 +4,7 @@
 |---|---|
 | jsonl | a line per record: `{"topic","partition","offset","timestamp","timestamp_type","key","value","headers"}` |
 | arrow | an IPC stream, or an IPC file if the output is a file that does not end in `.arrows` |
-| parquet | row groups of about 2 MiB, or one larger record |
+| parquet | row groups of about 4 MiB, or one larger record |
 
 In jsonl, `timestamp` is in epoch milliseconds or null, `timestamp_type` is Kafka's name, and `headers` is a list of [key, value].
 Keys and values are text with `utf8`: bytes that are not UTF-8 become U+FFFD, and are counted. With `base64` every byte is kept. A
@@ -42,7 +42,7 @@ ROWS_AT_A_TIME = 1024
 BYTES_AT_A_TIME = 1 << 20
 """If a batch is larger, fewer rows are converted at once. Larger keys and values are written in pieces of about this size."""
 
-ROW_GROUP_BYTES = 2 << 20
+ROW_GROUP_BYTES = 4 << 20
 
 LARGE_VALUES = 64 << 10
 """In Parquet, values of records of more bytes are written without a dictionary."""
