@@ -89,12 +89,12 @@ class Job:
         while size_bytes >= LARGE_BYTES and not self._has_turn:
             self._has_turn = self._turn.acquire(timeout=0.1)
             self.check()
-            if self._has_turn:
-                _return_freed()
             if not self._has_turn and time.monotonic() >= until:
                 raise BusyError(
                     "the server is busy with another download or large read", expected="one at a time: try again later"
                 )
+        if self._has_turn:
+            _return_freed()
 
     def end(self) -> None:
         """Let the next job have the turn."""
@@ -156,7 +156,7 @@ class Jobs:
 
 
 def _return_freed() -> None:
-    """Return to the system what earlier jobs have freed, and glibc keeps in pieces. Other C libraries have no such call."""
+    """Return to the system what was freed so far, and glibc keeps in pieces. Other C libraries have no such call."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
