@@ -72,7 +72,14 @@ tidelog.cli.main()
 """
 
 
-@pytest.mark.parametrize("command", [("cat", "two-partitions", "-n", "1"), ("sql", "select count(*) from transactions")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("cat", "two-partitions", "-n", "1"),
+        ("cat", "two-partitions", "-n", "1", "--sort", "time"),
+        ("sql", "select date_trunc('hour', timestamp), count(*) from transactions where timestamp > '2020-01-01' group by 1"),
+    ],
+)
 def test_a_command_loads_neither_numpy_nor_pandas(command: tuple[str, ...]) -> None:
     """pyarrow imports both where they are installed, which takes longer than most commands."""
     name, *rest = command

@@ -11,7 +11,7 @@
 The topic has ten million records of 91 bytes in time order, in batches of 16 KiB, in one partition. Both sides run in this
 process in turn, after a first round that is not counted: a new session each time, on a DuckDB instance that is already open. The
 ratio is the median of the rounds' ratios of processor time, all threads together. `duckdb` is the same query on the scanned
-columns in memory, without Tidelog: DuckDB's date_trunc for a time zone takes 0.2 µs a row, three times as long as time_bucket.
+columns in memory, without Tidelog: there, date_trunc looks up the time zone of each row.
 `whole` counts all records, and shows how far the process's memory grows meanwhile.
 
     python -m bench.cli.sql_bench [--rounds 9] [--records 10000000] [--json]
@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
             times = "   ".join(f"{part} {one[f'{part}_s'] * 1000:7.1f} ms" for part in ("scan", "sql", "duckdb"))
             print(f"{name:12} {times}   {one['ratio']:.2f}x")
         print(f"count(*) of all {result['records']:,} records: memory grows by {result['whole_grows_mib']} MiB")
-    return 1 if any(one["ratio"] > MAX_RATIO for name, one in result["queries"].items() if name != "date_trunc") else 0
+    return 1 if any(one["ratio"] > MAX_RATIO for one in result["queries"].values()) else 0
 
 
 if __name__ == "__main__":

@@ -127,6 +127,12 @@ def test_a_selection_of_nothing_says_so(everything: list[Row]) -> None:
         assert found.stderr == f"note: no record matches, of {len(everything)} that were read{hint}\n"
 
 
+def test_an_empty_time_range_on_a_terminal_says_where_the_times_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.cli.commands.cat.stdout_is_terminal", lambda: True)
+    found = run_ok("cat", KAFKA_3, TOPIC, "--from", "2030-01-01")
+    assert found.stderr.endswith("note: no record matches, of 0 that were read; tidelog ls shows the times of topics\n")
+
+
 def test_headers(everything: list[Row]) -> None:
     assert rows("--header", "h0") == [row for row in everything if any(name == "h0" for name, _ in row["headers"])]
     assert rows("--header", "h0=xxxx") == [row for row in everything if ["h0", "xxxx"] in row["headers"]]

@@ -113,6 +113,10 @@ def test_a_session(terminal: Terminal, tmp_path: Path) -> None:
     terminal.until(r"2013-07-10T09:00:00.000\+02:00")
 
     terminal.prompt()
+    terminal.type(".timing\r")
+    terminal.until(r"timing: off")
+
+    terminal.prompt()
     terminal.type(".tabels\r")
     terminal.until(r"tidelog: unknown command")
     terminal.prompt()

@@ -87,6 +87,9 @@ def test_commands_take_a_bucket(server: S3Server, monkeypatch: pytest.MonkeyPatc
         assert (there.exit_code, there.stdout.replace(server.url("golden"), str(LOCAL))) == (here.exit_code, here.stdout), command
     both = [*limit, "--config", str(file)]
     assert run("retention", server.url("golden"), TOPIC, *both).stdout == run("retention", str(LOCAL), TOPIC, *limit).stdout
+    for name in ("meta.properties", "transactions-0/00000000000000000169.log", "transactions-0/00000000000000000169.timeindex"):
+        there = run("dump", f"{server.url('golden')}/{name}", *given)
+        assert there.stdout.replace(server.url("golden"), str(LOCAL)) == run("dump", LOCAL / name).stdout != ""
 
 
 def test_a_search_asks_once_for_what_it_needs(server: S3Server) -> None:

@@ -13,7 +13,12 @@ from tests.sources.logs import LogBuilder
 from tidelog.queries.topic_scan import for_duckdb, table_schema
 from tidelog.records.compression import Codec
 from tidelog.sources.schema import ALL_COLUMNS, scan_schema
-from tidelog.sources.selection.record_columns import record_columns
+
+HEADERS = """map_from_entries(list_transform(
+    list_distinct(list_transform(headers, lambda h: h.key)),
+    lambda k: {'key': k, 'value': TRY(decode(list_filter(headers, lambda h: h.key = k)[-1].value))}
+))"""
+"""The headers of a record as MAP(VARCHAR, VARCHAR), by DuckDB."""
 
 NOON = 1_373_457_600_000  # 2013-07-10T12:00:00Z
 MINUTE = 60_000
@@ -52,9 +57,8 @@ def in_duckdb(data_dir: Path, zone: str) -> duckdb.DuckDBPyConnection:
     connection.execute(f"SET TimeZone = '{zone}'")
     connection.execute("CREATE SCHEMA raw; CREATE SCHEMA tidelog")
     schema = table_schema(scan_schema(ALL_COLUMNS), is_raw=True)
-    columns = record_columns(schema)
-    for name in ("key", "value"):
-        columns = columns.replace(f'"{name}"', f'coalesce(TRY(decode("{name}")), "{name}"::VARCHAR) AS "{name}"')
+    texts = ", ".join(f"coalesce(TRY(decode({name})), {name}::VARCHAR) AS {name}" for name in ("key", "value"))
+    columns = f'topic, "partition", "offset", "timestamp", {texts}, {HEADERS} AS headers'
     for topic in TOPICS:
         batches = tidelog.scan(data_dir, topic, columns=ALL_COLUMNS).read_all().to_batches()
         connection.register("scanned", pa.Table.from_batches([for_duckdb(batch, schema) for batch in batches], schema))

@@ -14,7 +14,9 @@ which does not support ETags.
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,8 +38,12 @@ from tidelog.objects.address import Place
 from tidelog.objects.listing import ObjectFacts
 from tidelog.objects.settings import checked, s3_settings
 
+logger = logging.getLogger("tidelog.objects")
+
 ATTEMPTS = 5
-RETRY_S = 60
+RETRY_S = 30
+SLOW_S = 3
+"""After so many seconds without any answer, a warning says what is waited for."""
 CONNECT_S = 10
 READ_S = 30
 """How long (s) a connection may send nothing."""
@@ -109,6 +115,7 @@ class ObstoreStore:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
+        self._has_answered = False
         self._address = address
         self._on_refused = on_refused
         self._pause = pause
@@ -185,6 +192,24 @@ class ObstoreStore:
                 self._tried(partial(self._store.delete, key), f"{self._address}/{key}")
 
     def _tried(self, ask: Callable[[], _Result], at: str) -> _Result:
+        if self._has_answered:
+            return self._asked(ask, at)
+        timer = threading.Timer(SLOW_S, self._tell_of_wait)
+        timer.daemon = True
+        timer.start()
+        try:
+            found = self._asked(ask, at)
+            self._has_answered = True
+            return found
+        finally:
+            timer.cancel()
+
+    def _tell_of_wait(self) -> None:
+        endpoint = (getattr(self._store, "config", None) or {}).get("endpoint")
+        where = f" at {_USER.sub(f'://{HIDDEN}@', endpoint)}" if endpoint else ""
+        logger.warning("%s%s has not answered yet: tried again for up to %s seconds", self._address, where, RETRY_S)
+
+    def _asked(self, ask: Callable[[], _Result], at: str) -> _Result:
         from obstore import exceptions
 
         for attempt in range(ATTEMPTS):

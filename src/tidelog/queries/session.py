@@ -2,7 +2,7 @@
 
 | name | what it is |
 |---|---|
-| `orders`, `"my.topic"` | a topic: `selection.record_columns` |
+| `orders`, `"my.topic"` | a topic: `sources.selection.record_columns` |
 | `raw.orders` | the same topic with keys, values and headers as bytes, `timestamp_type` and `create_time` |
 | `tidelog.records`, `tidelog.raw_records` | all topics that are not internal |
 | `tidelog.topics`, `tidelog.partitions`, `tidelog.segments` | `catalog_tables` |
@@ -32,13 +32,14 @@ from tidelog.model import READ_UNCOMMITTED
 from tidelog.near_names import near_topics
 from tidelog.queries.catalog_tables import catalog_tables
 from tidelog.queries.instances import connected
+from tidelog.queries.quick_truncation import QuickTruncation
 from tidelog.queries.statements import Statement, statements
 from tidelog.queries.topic_reader import TopicReader
 from tidelog.queries.topic_scan import TopicScan
 from tidelog.sources.bounds import LOG_END
 from tidelog.sources.opening import Address, configured
 from tidelog.sources.scan_report import ScanReport
-from tidelog.sources.selection.record_columns import quoted, record_columns
+from tidelog.sources.selection.record_columns import quoted
 from tidelog.times import parse_time
 from tidelog.zones import default_zone, find_zone, zone_name
 
@@ -94,9 +95,9 @@ class Session:
         self._tables: set[tuple[str, str]] = set()
         self._has_other_tables = False
         self.connection: duckdb.DuckDBPyConnection = connected(self.zone)
-        self.connection.execute(
-            "USE session; CREATE SCHEMA raw; CREATE SCHEMA tidelog; SET search_path = 'session.main,session.tidelog'"
-        )
+        self.connection.execute("USE session; CREATE SCHEMA raw; CREATE SCHEMA tidelog")
+        self._truncation = QuickTruncation(self.connection)
+        self._truncation.leave()
 
     def __enter__(self) -> Session:
         return self
@@ -142,12 +143,14 @@ class Session:
 
         self.reader.begin(only_plans=only_plans)
         self._make_tables(statement.text)
+        query = statement.explained or statement.text
         try:
+            self._truncation.leave()
             if statement.kind in _WITHOUT_RESULT:
                 self.connection.execute(statement.text, params)
                 return None
-            if params is None:
-                return self.connection.sql(statement.text)
+            if self.zone == "UTC" and "date_trunc" in query.lower():
+                self._truncation.enter(query, params)
             return self.connection.sql(statement.text, params=params)
         except duckdb.Error as error:
             raise self.translated(error) from None
@@ -188,11 +191,10 @@ class Session:
         for name, table in catalog_tables(self.reader.open).items():
             self.connection.register(f"tidelog:{name}", table)
             self.connection.execute(f'CREATE VIEW tidelog.{name} AS FROM "tidelog:{name}"')
-        every = self.reader.table(None)
-        self.connection.register("tidelog:records", every)
+        self.connection.register("tidelog:records", self.reader.table(None))
         self.connection.register("tidelog:raw_records", self.reader.table(None, is_raw=True))
         self.connection.execute(
-            f'CREATE VIEW tidelog.records AS SELECT {record_columns(every.schema)} FROM "tidelog:records";'
+            'CREATE VIEW tidelog.records AS FROM "tidelog:records";'
             'CREATE VIEW tidelog.raw_records AS FROM "tidelog:raw_records";'
             "CREATE MACRO topic(name) AS TABLE SELECT * FROM tidelog.records WHERE topic = name"
         )
@@ -222,10 +224,9 @@ class Session:
         is_raw = schema == "raw"
         decoded = None if is_raw else self.reader.decoded_table(name)
         table = self.reader.table(name, is_raw=is_raw) if decoded is None else decoded
-        columns = "*" if is_raw else record_columns(table.schema)
         source = f"{schema}:{name}"
         self.connection.register(source, table)
-        self.connection.execute(f"CREATE VIEW {schema}.{quoted(name)} AS SELECT {columns} FROM {quoted(source)}")
+        self.connection.execute(f"CREATE VIEW {schema}.{quoted(name)} AS FROM {quoted(source)}")
         self._tables.add((schema, name))
 
     def _drop(self, schema: str, name: str) -> None:

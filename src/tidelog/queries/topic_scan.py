@@ -1,8 +1,8 @@
 """One scan of topics for a query. It prunes by the filter, reads with `tidelog.scan`, and applies the rest of the filter.
 
 Timestamps become microseconds, DuckDB's unit. Those beyond its range become infinity: they stay later than every other time.
-Keys and values become text here, except in `raw` tables, because Arrow checks UTF-8 for all values of a column at once, which
-DuckDB's functions do value by value.
+Keys, values and headers become text here, except in `raw` tables, because Arrow checks UTF-8 for all values of a column at once,
+which DuckDB's functions do value by value.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.decoding.topic_decoding import UNDECODED
+from tidelog.model import SIDES
 from tidelog.queries.decoded_topic import DecodedTopic, scanned_name
 from tidelog.queries.pruning import LARGEST, MICROSECONDS, Bounds, Filter
 from tidelog.reader.missing.missing_offsets import MissingOffsets
@@ -23,6 +25,8 @@ from tidelog.sources.plan import plan
 from tidelog.sources.scan_plan import ScanPlan
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.schema import TIMESTAMP
+from tidelog.sources.selection.headers_map import HEADERS_MAP, headers_map
+from tidelog.sources.selection.record_columns import COLUMNS
 from tidelog.sources.split import Split
 from tidelog.sources.stream import scan
 
@@ -48,15 +52,21 @@ class TopicScan:
 
 
 def table_schema(scanned: pa.Schema, *, is_raw: bool) -> pa.Schema:
-    """Return the schema of a scan's columns for DuckDB: timestamps are in microseconds, keys and values text unless raw."""
-    texts = () if is_raw else ("key", "value")
+    """Return the schema of a table for DuckDB, of a scan of all columns: timestamps are in microseconds. Unless it is raw, it has
+    the columns of `record_columns`: keys and values are text, headers a map.
+    """
 
     def converted(field: pa.Field) -> pa.Field:
         if field.type == TIMESTAMP:
             return field.with_type(MICROSECONDS)
-        return field.with_type(pa.string()) if field.name in texts and field.type == pa.binary() else field
+        if is_raw:
+            return field
+        if field.name == "headers":
+            return field.with_type(HEADERS_MAP)
+        return field.with_type(pa.string()) if field.name in SIDES and field.type == pa.binary() else field
 
-    return pa.schema([converted(field) for field in scanned])
+    fields = [field for field in scanned if is_raw or field.name in COLUMNS or field.name.endswith(UNDECODED)]
+    return pa.schema([converted(field) for field in fields])
 
 
 def topic_scan(
@@ -147,6 +157,8 @@ def for_duckdb(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
+    if kind == HEADERS_MAP:
+        return headers_map(column)
     return _in_microseconds(column) if kind == MICROSECONDS else _as_text(column)
 
 

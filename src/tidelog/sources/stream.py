@@ -22,7 +22,8 @@ from tidelog.sources.reader_resources import BATCH_ROWS, ReaderResources
 from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.schema import resolve_columns, scan_schema
-from tidelog.sources.selection.where import READ_COLUMNS, Where, with_bytes
+from tidelog.sources.selection.record_columns import COLUMNS
+from tidelog.sources.selection.where import Where, with_bytes
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split, announced
 from tidelog.sources.split_reader import read_rows
@@ -135,7 +136,7 @@ def scan(
         opened.close()
         raise
     report = ScanReport() if report is None else report
-    read_names = names if passes is None else tuple(dict.fromkeys((*names, *READ_COLUMNS)))
+    read_names = names if passes is None else tuple(dict.fromkeys((*names, *COLUMNS)))
     if decoding is not None:
         read_names = decoding.columns_to_read(read_names)
     # Arrow cannot filter views.

@@ -14,6 +14,7 @@ batches, a read asks its `Job` whether to end. If so, it stops there, and the re
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -92,6 +93,8 @@ class Job:
                 raise BusyError(
                     "the server is busy with another download or large read", expected="one at a time: try again later"
                 )
+        if self._has_turn:
+            _return_freed()
 
     def end(self) -> None:
         """Let the next job have the turn."""
@@ -150,6 +153,12 @@ class Jobs:
         for pool in self._pools.values():
             with suppress(RuntimeError):
                 pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _return_freed() -> None:
+    """Return to the system what was freed so far, and glibc keeps in pieces. Other C libraries have no such call."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _started(work: Callable[[Job], T], job: Job) -> T:

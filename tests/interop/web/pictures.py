@@ -18,7 +18,7 @@ DESK, PHONE = (1120, 840), (360, 700)
 PICTURES = {
     "ui-records": (f"topic?topic=orders&{RANGE}", "light", DESK),
     "ui-dark": (f"topic?topic=orders&{RANGE}&record=1:193", "dark", DESK),
-    "ui-find": (f"topic?topic=orders&part=lookup&at={T + 14 * HOUR_MS}", "light", (1120, 1180)),
+    "ui-find": (f"topic?topic=orders&part=lookup&at={T + 14 * HOUR_MS}", "light", (1120, 1250)),
     "ui-cut": (f"topic?topic=orders&part=cut&{RANGE}", "light", (1120, 780)),
     "ui-phone": (f"topic?topic=orders&{RANGE}", "light", PHONE),
 }

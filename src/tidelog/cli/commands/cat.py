@@ -122,6 +122,8 @@ def command(options: CatOptions) -> None:
         notices.note(text)
     if not written and options.count != 0 and (filters or (on_stdout and stdout_is_terminal())):
         hint = "; --key compares the whole key, --grep finds a part of it" if options.keys and bar.records else ""
+        if not filters and (options.start or options.end):
+            hint = "; tidelog ls shows the times of topics"
         notices.note(f"no record matches, of {bar.records:,} that were read{hint}")
     if not on_stdout:
         notices.print_line(f"{options.output}: {written:,} record{'' if written == 1 else 's'}")

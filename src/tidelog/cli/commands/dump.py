@@ -20,25 +20,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 
 import click
 
-from tidelog.cli.local_path import LocalPath
+from tidelog.cli.client_options import bucket_options, reached
 from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_time, table
 from tidelog.cli.printing.output import print_lines
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, NotFoundError, StorageError
+from tidelog.folder_path import folder_path
 from tidelog.formats import names
 from tidelog.formats.checkpoints import parse_number, read_lines, read_offset_checkpoint
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.index_entries import IndexEntries
 from tidelog.formats.offset_index import OffsetIndex
 from tidelog.formats.partition_metadata import read_topic_id
+from tidelog.formats.paths.file_path import FilePath
 from tidelog.formats.producer_snapshot import ProducerEntry, parse_snapshot
 from tidelog.formats.time_index import TimeIndex
 from tidelog.formats.txn_index import AbortedTxn, TxnIndex
+from tidelog.objects.address import is_object_address
+from tidelog.objects.object_path import object_folder
 
 TEMPORARY_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX, ".tmp")
 
@@ -73,16 +76,20 @@ class Dump:
 
 
 @click.command()
-@click.argument("file", metavar="FILE", type=LocalPath())
+@click.argument("file", metavar="FILE", callback=reached)
 @click.option("--records", "with_records", is_flag=True, help="Also show the records of each batch (.log, .checkpoint).")
 @json_option
+@bucket_options
 def command(file: str, with_records: bool, as_json: bool) -> None:
     """Show one file of a log, entry by entry, as it is on disk.
 
     FILE is a .log, .index, .timeindex, .txnindex, .snapshot, a checkpoint, a snapshot of KRaft's metadata (.checkpoint),
-    partition.metadata or meta.properties, possibly with the suffix .deleted, .cleaned or .swap.
+    partition.metadata or meta.properties, possibly with the suffix .deleted, .cleaned or .swap: a path, or an address in object
+    storage.
     """
-    path = Path(file)
+    path = (
+        object_folder(file) if is_object_address(file) else folder_path(file, "a file: a path, file:///path or s3://bucket/key")
+    )
     kind = kind_of(path)
     if with_records and kind != "log":
         raise click.UsageError("--records is for .log files: the others hold no records.")
@@ -95,7 +102,7 @@ def command(file: str, with_records: bool, as_json: bool) -> None:
     show(path, kind, read(path, kind), as_json=as_json)
 
 
-def kind_of(path: Path) -> str:
+def kind_of(path: FilePath) -> str:
     """Return the kind of a file by its name. Raises InvalidArgumentError for an unknown name."""
     name = path.name
     for suffix in TEMPORARY_SUFFIXES:
@@ -107,7 +114,7 @@ def kind_of(path: Path) -> str:
     raise InvalidArgumentError(f"not a kind of file that can be dumped; known names end in {endings}", path=path)
 
 
-def check_file(path: Path) -> None:
+def check_file(path: FilePath) -> None:
     """Raise NotFoundError or InvalidArgumentError unless `path` is a file. Denied access is reported when it is opened."""
     try:
         if path.is_dir():
@@ -118,7 +125,7 @@ def check_file(path: Path) -> None:
         raise StorageError(f"cannot stat the file: {error.strerror}", path=path) from error
 
 
-def base_offset_of(path: Path) -> int:
+def base_offset_of(path: FilePath) -> int:
     """Return the base offset in a file's name. If there is none, print a note and return 0, so that relative offsets are
     shown unchanged.
     """
@@ -129,7 +136,7 @@ def base_offset_of(path: Path) -> int:
         return 0
 
 
-def show(path: Path, kind: str, dump: Dump, *, as_json: bool) -> None:
+def show(path: FilePath, kind: str, dump: Dump, *, as_json: bool) -> None:
     """Print a dump: for scripts, a line for the file and a line for each row; for people, a line of facts and a table."""
     for text in dump.notes:
         notices.note(text)
@@ -147,7 +154,7 @@ def show(path: Path, kind: str, dump: Dump, *, as_json: bool) -> None:
     print_lines(table(header, map(_for_people, chain([first], rows))))
 
 
-def read(path: Path, kind: str) -> Dump:
+def read(path: FilePath, kind: str) -> Dump:
     """Read a file of any kind except a log. Raises the CorruptDataError of its kind, StorageError."""
     if kind == "offset_index":
         return _offset_index(path)
@@ -170,7 +177,7 @@ def _for_people(row: Row) -> list[object]:
     return [show_time(value) if name in TIME_COLUMNS and isinstance(value, int) else value for name, value in row.items()]
 
 
-def _index_facts(path: Path, index: IndexEntries) -> tuple[Row, list[str]]:
+def _index_facts(path: FilePath, index: IndexEntries) -> tuple[Row, list[str]]:
     partial_bytes = index.length_bytes % index.entry_bytes
     padding_bytes = index.length_bytes - partial_bytes - index.size_bytes
     facts: Row = {
@@ -187,15 +194,15 @@ def _index_facts(path: Path, index: IndexEntries) -> tuple[Row, list[str]]:
     return facts, notes
 
 
-def _offset_index(path: Path) -> Dump:
+def _offset_index(path: FilePath) -> Dump:
     return _index(path, OffsetIndex, "offset")
 
 
-def _time_index(path: Path) -> Dump:
+def _time_index(path: FilePath) -> Dump:
     return _index(path, TimeIndex, "time")
 
 
-def _index(path: Path, kind: type[OffsetIndex | TimeIndex], row_type: str) -> Dump:
+def _index(path: FilePath, kind: type[OffsetIndex | TimeIndex], row_type: str) -> Dump:
     with ReadOnlyFile(path, fallbacks=()) as file:
         index = kind.open(file, base_offset_of(path))
         facts, notes = _index_facts(path, index)
@@ -204,21 +211,21 @@ def _index(path: Path, kind: type[OffsetIndex | TimeIndex], row_type: str) -> Du
     return Dump(facts, row_type, rows, notes)
 
 
-def _transaction_index(path: Path) -> Dump:
+def _transaction_index(path: FilePath) -> Dump:
     with ReadOnlyFile(path, fallbacks=()) as file:
         index = TxnIndex.open(file, base_offset_of(path))
     facts: Row = {"base_offset": index.base_offset, "entries": len(index.aborted)}
     return Dump(facts, "aborted_transaction", [dict(zip(AbortedTxn._fields, txn, strict=True)) for txn in index.aborted])
 
 
-def _producer_snapshot(path: Path) -> Dump:
+def _producer_snapshot(path: FilePath) -> Dump:
     with ReadOnlyFile(path, fallbacks=()) as file:
         entries = parse_snapshot(file.read(0, file.size_bytes()), path)
     rows: list[Row] = [dict(zip(ProducerEntry._fields, entry, strict=True)) for entry in sorted(entries)]
     return Dump({"next_offset": base_offset_of(path), "entries": len(rows)}, "producer", rows)
 
 
-def _leader_epochs(path: Path) -> Dump:
+def _leader_epochs(path: FilePath) -> Dump:
     rows: list[Row] = []
     for number, fields in enumerate(read_lines(path), start=3):
         if len(fields) != 2:
@@ -228,7 +235,7 @@ def _leader_epochs(path: Path) -> Dump:
     return Dump({"entries": len(rows)}, "leader_epoch", rows)
 
 
-def _properties(path: Path) -> Dump:
+def _properties(path: FilePath) -> Dump:
     if names.PARTITION_METADATA in path.name:
         # Parse the file only to check it: its text is shown unchanged.
         read_topic_id(path)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from struct import Struct
 
 from tidelog.cli.printing import notices
@@ -121,7 +120,7 @@ class Walk:
         self._chunk, self._start = memoryview(data), self.position
 
 
-def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
+def dump_log(path: FilePath, *, with_records: bool, as_json: bool) -> None:
     """Print the batches of a .log file. If there is damage, print everything that can be shown, then raise CorruptDataError."""
     internal = _internal_records(path)
     with ReadOnlyFile(path, fallbacks=()) as file:

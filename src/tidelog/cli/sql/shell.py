@@ -65,8 +65,9 @@ class Shell:
         from tidelog.cli.sql.keyboard import Keyboard
 
         prompt = self._prompt()
+        count = len(self._session.topics)
         print_lines(
-            [f"{len(self._session.topics):,} topics; times in {self._session.zone}. Statements end with ; .help for help"]
+            [f"{count:,} topic{'' if count == 1 else 's'}; times in {self._session.zone}. Statements end with ; .help for help"]
         )
         try:
             with Keyboard(prompt.app) as keyboard:
@@ -130,6 +131,7 @@ class Shell:
             print_lines(self._session.table_names())
         elif name == ".timing":
             self._shows_timing = not self._shows_timing
+            print_lines([f"timing: {'on' if self._shows_timing else 'off'}"])
         elif name == ".rows" and argument.isdigit():
             self._most_rows = int(argument)
         elif name == ".tz" and argument:

@@ -1,4 +1,4 @@
-r"""The columns of a topic's table, as SQL expressions over the columns of a scan.
+r"""The columns of a topic's table in SQL, and of a record in `--where`.
 
 | column | type | |
 |---|---|---|
@@ -13,22 +13,8 @@ With `decode`, a key or value has the decoder's type, and `key_undecoded` or `va
 
 from __future__ import annotations
 
-import pyarrow as pa
-
-HEADERS_MAP = """map_from_entries(list_transform(
-    list_distinct(list_transform(headers, lambda h: h.key)),
-    lambda k: {'key': k, 'value': TRY(decode(list_filter(headers, lambda h: h.key = k)[-1].value))}
-))"""
-"""An SQL expression for the headers as MAP(VARCHAR, VARCHAR)."""
-
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """The columns of a topic's table."""
-
-
-def record_columns(schema: pa.Schema) -> str:
-    """Return the SQL select list that makes a topic's table from a scan with this schema."""
-    undecoded = [quoted(name) for name in schema.names if name.endswith("_undecoded")]
-    return ", ".join([*map(quoted, COLUMNS[:-1]), f"{HEADERS_MAP} AS headers", *undecoded])
 
 
 def quoted(name: str) -> str:

@@ -4,7 +4,7 @@
 |---|---|
 | jsonl | a line per record: `{"topic","partition","offset","timestamp","timestamp_type","key","value","headers"}` |
 | arrow | an IPC stream, or an IPC file if the output is a file that does not end in `.arrows` |
-| parquet | row groups of about 8 MiB, or one larger record |
+| parquet | row groups of about 4 MiB, or one larger record |
 
 In jsonl, `timestamp` is in epoch milliseconds or null, `timestamp_type` is Kafka's name, and `headers` is a list of [key, value].
 With `utf8`, keys and values are text; bytes that are not UTF-8 become U+FFFD, and such keys and values are counted. With `base64`
@@ -44,7 +44,7 @@ BYTES_AT_A_TIME = 1 << 20
 pieces of about this size.
 """
 
-ROW_GROUP_BYTES = 8 << 20
+ROW_GROUP_BYTES = 4 << 20
 
 LARGE_VALUES = 64 << 10
 """If records have more bytes than this, Parquet values are written without a dictionary."""

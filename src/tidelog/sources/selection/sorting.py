@@ -25,8 +25,8 @@ from tidelog.errors import StorageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RUN_BYTES = 16 << 20
-BLOCK_BYTES = 256 << 10
+RUN_BYTES = 8 << 20
+BLOCK_BYTES = 128 << 10
 
 FAN_IN = 16
 """The number of runs that are merged into a longer one."""
@@ -62,16 +62,18 @@ def sorted_by_time(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 def by_time(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return the records sorted by time. The sort takes place in memory."""
-    return list(_blocks(batches))
+    return list(_blocks([*batches]))
 
 
-def _blocks(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _blocks(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the records in order, in blocks. The list is emptied, because the records are copied into one batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not batches:
         return
     records = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    batches.clear()
     try:
         order = pc.sort_indices(records, sort_keys=[(name, "ascending", "at_start") for name in KEYS])
     except (TypeError, ValueError):  # Before pyarrow 23 all sort keys share one null placement.

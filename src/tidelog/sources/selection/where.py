@@ -24,7 +24,6 @@ from tidelog.decoding.topic_decoding import UNDECODED
 from tidelog.errors import InvalidArgumentError
 from tidelog.extras import imported_from
 from tidelog.model import SIDES
-from tidelog.sources.selection.record_columns import HEADERS_MAP
 from tidelog.sources.selection.row_bytes import kept
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 BYTES = "_bytes"
 """The suffix of the columns with the bytes of decoded keys and values."""
 
-READ_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-"""The columns that a batch must have."""
-
 EXPECTED = (
     "SQL over key, value, headers['name'], topic, partition, offset, timestamp; a JSON path: value->>'$.carrier' = 'UA', "
     "(value->>'$.delay')::int > 60; with decoded values: value.amount > 3"
@@ -43,6 +39,9 @@ EXPECTED = (
 
 MAX_REASON = 200
 """The most characters of DuckDB's messages that are shown."""
+
+_HEADERS = re.compile(r"headers|columns|\*", re.IGNORECASE)
+"""What an expression that reads the headers contains: only then they are made a MAP."""
 
 _QUOTED_OR_OFFSET = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\boffset\b""", re.IGNORECASE)
 
@@ -64,6 +63,7 @@ class Where:
         # The expression can access only the record, no files and no network. The batch is passed by name.
         if not isinstance(expression, str) or not expression.strip():
             raise InvalidArgumentError(f"{name}: the expression is empty", found=repr(expression), expected=EXPECTED)
+        self._reads_headers = _HEADERS.search(expression) is not None
         self._failed = 0
         self._first_error = ""
         self._connection = duckdb.connect(config={"enable_external_access": False, "threads": 1})
@@ -81,9 +81,13 @@ class Where:
         """Return the records for which the expression is true."""
         import pyarrow as pa
 
+        from tidelog.sources.selection.headers_map import headers_map
+
         table = pa.Table.from_batches([batch])
+        if self._reads_headers:
+            table = table.set_column(table.schema.get_field_index("headers"), "headers", headers_map(batch.column("headers")))
         columns = ", ".join(column for side in SIDES for column in _columns(table.schema, side))
-        record = f'SELECT topic, partition, "offset", timestamp, {columns}, {HEADERS_MAP} AS headers FROM batch'
+        record = f'SELECT topic, partition, "offset", timestamp, {columns}, headers FROM batch'
         self._connection.register("batch", table)
         try:
             passes = (

@@ -11,7 +11,7 @@ const WIDE = 1000;
 const MOST_BOXES = 60;
 
 /** A bar with a mark from `from` to `to` (shares of it), under the funnel that widens from the `above` mark; `cuts` are borders. */
-function strip(above, from, to, cuts = [], past = 0) {
+function strip(above, from, to, cuts = [], past = 0, isLast = false) {
   const [top, height, low] = [48, 26, 100];
   const x = (share) => Math.round(Math.min(1, Math.max(0, share)) * WIDE);
   const left = Math.min(x(from), WIDE - 4);
@@ -21,7 +21,7 @@ function strip(above, from, to, cuts = [], past = 0) {
     "svg",
     { viewBox: `0 0 ${WIDE} ${low}`, preserveAspectRatio: "none", "aria-hidden": "true" },
     funnel && svg("path", { class: "funnel", d: funnel }),
-    svg("path", { class: "funnel", d: `M${left} ${top + height}H${right}V${low}H${left}z` }),
+    !isLast && svg("path", { class: "funnel", d: `M${left} ${top + height}H${right}V${low}H${left}z` }),
     svg("rect", { class: "box", x: 0, y: top, width: WIDE, height }),
     past > 0 && svg("rect", { class: "past", x: 0, y: top, width: x(past), height }),
     cuts.map((at) => svg("path", { class: "box", d: `M${x(at)} ${top}v${height}` })),
@@ -108,8 +108,8 @@ function drawn(steps) {
 
 function picture({ steps, answer, read_bytes: read }, params) {
   let above = null;
-  const items = drawn(steps).map((one, at) => {
-    const item = el("li", {}, el("div", { class: "words" }, el("h2", {}, `${at + 1}. ${one.title}`), one.words), el("div", { class: "strip" }, strip(above, one.mark[0], one.mark[1], one.cuts, one.past)));
+  const items = drawn(steps).map((one, at, all) => {
+    const item = el("li", {}, el("div", { class: "words" }, el("h2", {}, `${at + 1}. ${one.title}`), one.words), el("div", { class: "strip" }, strip(above, one.mark[0], one.mark[1], one.cuts, one.past, at === all.length - 1)));
     above = one.mark;
     return item;
   });
