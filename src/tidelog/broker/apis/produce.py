@@ -132,6 +132,10 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
     version = request.api_version
     if acks not in _ANSWERED or version < FIRST_V2 or (transactional_id is not None and node.permissions is not None):
         return None
+    if len(topics) == 1 and len(topics[0][2]) == 1 and transactional_id is None and node.permissions is None:
+        plain = _answer_plain(node, request, acks, timeout_ms, topics[0][0], *topics[0][2][0])
+        if plain is not None:
+            return plain
     count = total_bytes = 0
     for topic, _, partitions in topics:
         for index, records in partitions:
@@ -185,6 +189,33 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
         ]
         rows.append([topic, NO_TOPIC_ID, fields])
     return [rows, 0]
+
+
+def _answer_plain(
+    node: Node, request: Request, acks: int, timeout_ms: int, topic: str, index: int, records: Bytes | None
+) -> list[Any] | ProduceResponse | Outcome | None:
+    """Answer a request with a single batch to which nothing special applies. None: `answer_usual` must look, and nothing has
+    happened.
+    """
+    log = node.manager.logs.get((topic, index))  # type: ignore[call-overload]
+    if log is None or records is None or topic in INTERNAL_TOPICS:
+        return None
+    leadership = node.leadership
+    epoch = leadership.epoch_of(log.topic_partition)
+    if epoch < 0 or (acks == -1 and leadership.check_in_sync(log)):
+        return None
+    now_ms = node.clock.now_ms()
+    info = log.append_plain_fast(records, epoch, now_ms)
+    if info is None:
+        return None
+    is_committed = leadership.appended(log)
+    node.metrics.appended(topic, info, now_ms)
+    if node.flushes.pending or (acks == -1 and not is_committed):
+        answer = PartitionProduceResponse(index, _NONE, info.first_offset, info.log_append_time, info.log_start_offset)
+        uncommitted = [Uncommitted(answer, log, info.last_offset + 1)] if acks == -1 and not is_committed else []
+        message = ProduceRequest(None, acks, timeout_ms, [])
+        return _held(node, message, request, _response({topic: [answer]}), uncommitted, False)
+    return [[[topic, NO_TOPIC_ID, [[index, 0, info.first_offset, -1, info.log_start_offset, _NO_RECORDS, None]]]], 0]
 
 
 def _work(

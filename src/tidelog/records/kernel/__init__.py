@@ -35,7 +35,7 @@ _HOMES = {
     "compaction.map_pass": ("MapPass",),
     "compaction.offset_table": ("OffsetTable", "SLOT_BYTES"),
     "fast_paths.first_match": ("first_match",),
-    "fast_paths.plain_append": ("take_plain_batch",),
+    "fast_paths.plain_append": ("PlainAppends", "take_plain_batch"),
     "fast_paths.plain_messages": ("holds_messages_only", "plain_messages_to_v0"),
     "fast_paths.state_batch": ("build_state_batch",),
     "fast_paths.walk_times": ("walk_times",),

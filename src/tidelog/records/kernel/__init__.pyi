@@ -24,6 +24,12 @@ def take_plain_batch(
     needs_keys: bool,
     append_time: int,
 ) -> tuple[int, ...] | None: ...
+class PlainAppends:
+    def __init__(
+        self, parts: tuple[object, ...], leader_epoch: int, before_max_ms: int, after_max_ms: int, needs_keys: bool
+    ) -> None: ...
+    def append(self, records: Bytes, leader_epoch: int, now_ms: int) -> tuple[Any, ...] | None: ...
+
 def build_state_batch(
     entries: list[tuple[bytes, bytes | None]],
     timestamp: int,
