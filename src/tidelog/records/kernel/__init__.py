@@ -34,7 +34,7 @@ _HOMES = {
     "compaction.clean_pass": ("CleanPass", "GROWTH_BYTES", "NO_BASE"),
     "compaction.map_pass": ("MapPass",),
     "compaction.offset_table": ("OffsetTable", "SLOT_BYTES"),
-    "fast_paths.first_match": ("first_match",),
+    "fast_paths.first_match": ("first_indexed_match", "first_match"),
     "fast_paths.plain_append": ("PlainAppends", "take_plain_batch"),
     "fast_paths.plain_messages": ("holds_messages_only", "plain_messages_to_v0"),
     "fast_paths.state_batch": ("build_state_batch",),

@@ -12,8 +12,7 @@
 | `appends` | the steps of an append |
 | `removals` | removal of records: retention, DeleteRecords, truncation, compaction |
 
-`offset_lookup` finds offsets by time. The parts get the other parts that they need, not the log.
-
+The parts get the other parts that they need, not the log. `offset_lookup` finds offsets by time.
 Invariants
     * Once an append returns, its records are in the log at the returned offsets; a failed append leaves nothing.
     * Offsets grow; log start ≤ last stable offset ≤ high watermark ≤ log end.

@@ -182,8 +182,8 @@ class PlainAppends:
         self._flush_messages = config.flush_messages
 
     def append(self, records: object, leader_epoch: cython.longlong, now_ms: cython.longlong) -> tuple | None:
-        """Append a plain batch, all of the buffer `records`, and return the fields of `AppendInfo`. None for anything unusual, and
-        if the write fails: then `Appends` does everything again, and reports it.
+        """Append a plain batch, all of the buffer `records`, and return the fields of `AppendInfo`. None for anything unusual,
+        and if the write fails: then `Appends` does everything again, and reports it.
         """
         if not cython.compiled:
             return None

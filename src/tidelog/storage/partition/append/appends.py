@@ -301,7 +301,14 @@ class Appends:
         self._takes_plain = rules.magic == 2 and rules.target_codec in (None, Codec.NONE)
         self._plain: PlainAppends | None = None
         if self._takes_plain and not self._stamps:
-            log = self._local, self._watermarks, self._producer_state, self._leader_epochs, self._metadata_file, self._availability
+            log = (
+                self._local,
+                self._watermarks,
+                self._producer_state,
+                self._leader_epochs,
+                self._metadata_file,
+                self._availability,
+            )
             self._plain = PlainAppends(log, leader_epoch, rules.before_max_ms, rules.after_max_ms, rules.is_compacted)
 
     def _write(
