@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -23,7 +24,7 @@ from tests.storage.partition_logs import NOW_MS, batch, open_log
 from tidelog.broker.partitions.header_check import USUAL, check_headers, check_headers_fast
 from tidelog.decoding.arrow_json import PATIENCE, ArrowJson
 from tidelog.decoding.object_decoder import ObjectDecoder
-from tidelog.errors import CorruptBatchError
+from tidelog.errors import CorruptBatchError, TidelogError
 from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_BYTES, _read_header_fast, read_header
@@ -192,6 +193,57 @@ def watermark(draw: random.Random) -> None:
             log.close()
 
 
+def appending(draw: random.Random) -> None:
+    """Two logs are given the same; one of them has no fast way."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        properties: dict[str, int | str] = {
+            "segment_bytes": draw.choice([400, 3000, 10**6]),
+            "segment_ms": draw.choice([1000, 10**9]),
+            "segment_index_bytes": draw.choice([24, 36, 1024]),
+            "index_interval_bytes": draw.choice([0, 200, 4096]),
+            "max_message_bytes": draw.choice([100, 10_000]),
+            "message_timestamp_type": draw.choice(["CreateTime"] * 5 + ["LogAppendTime"]),
+            "message_timestamp_before_max_ms": draw.choice([10**5, 2**63 - 1]),
+            "message_timestamp_after_max_ms": draw.choice([10**5, 2**63 - 1]),
+            "cleanup_policy": draw.choice(["delete", "delete", "compact"]),
+            "flush_messages": draw.choice([5, 2**63 - 1]),
+        }
+        logs = [open_log(Path(folder), **properties) for folder in (one, other)]
+        for log in logs:
+            log._appends.plain_fast = lambda *_: None  # type: ignore[method-assign]  # `append_plain_fast` stays.
+        epoch = 0
+        for _ in range(draw.randrange(1, 20)):
+            if draw.random() < 0.4:
+                for log in logs:
+                    log.scheduler.tick()
+            epoch += draw.random() < 0.1
+            records = bytes(draw.choice([drawn_batch(draw), batch(0, NOW_MS + draw.randrange(-3, 3), draw.randrange(1, 3))]))
+            fast_data, slow_data = bytearray(records), bytearray(records)
+            fast = logs[0].append_plain_fast(fast_data, epoch, NOW_MS)
+            if fast is None:
+                assert fast_data == records, "nothing was changed"
+            slow, outcomes = [], []
+            for log, data in zip(logs, (fast_data, slow_data), strict=True):
+                try:
+                    slow.append(fast if log is logs[0] and fast is not None else log.append_as_leader(data, epoch))
+                except TidelogError as error:
+                    outcomes.append(type(error))
+            assert slow[:1] == slow[1:] and outcomes[:1] == outcomes[1:] and fast_data == slow_data
+            assert appended_state(logs[0]) == appended_state(logs[1])
+        for log in logs:
+            log.close()
+
+
+def appended_state(log: PartitionLog) -> list[Any]:
+    """What appends change."""
+    found: list[Any] = [log.log_end_offset, log.high_watermark, log.recovery_point, log.producer_state.map_end_offset]
+    for segment in log.segments.values():
+        found += [segment.base_offset, segment.log.read(0, segment.size_bytes), segment.bytes_since_last_index_entry]
+        found += [segment.max_timestamp_and_offset_so_far, segment.first_batch_timestamp]
+        found += [index.live().entries_from(0) for index in (segment.offset_index, segment.time_index)]
+    return [*found, log.leader_epochs.entries, log.local._has_index_write, log.metadata_file.is_dirty]
+
+
 def validation(draw: random.Random) -> None:
     with tempfile.TemporaryDirectory() as folder:
         time_type = draw.choice(["CreateTime", "LogAppendTime"])
@@ -219,6 +271,7 @@ PAIRS: dict[str, Callable[[random.Random], None]] = {
     "records/batch.py _read_header_fast": header,
     "storage/partition/append/append_info.py append_info_fast": info,
     "storage/partition/append/appends.py _validate_fast": validation,
+    "storage/partition/append/appends.py plain_fast": appending,
     "storage/partition/leader_epoch_cache.py assign_fast": epochs,
     "storage/partition/watermarks.py update_high_watermark_fast": watermark,
     "storage/segment/log_segment.py should_roll_fast": rolling,
@@ -256,6 +309,16 @@ def test_usual_json_goes_the_fast_way() -> None:
     for _ in range(PATIENCE):
         assert arrow.column_fast(other) is None
     assert arrow.column_fast(usual) is None
+
+
+@pytest.mark.skipif(not COMPILED, reason="interpreted, the kernel takes nothing")
+def test_a_plain_batch_is_appended_in_one_call(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=500)
+    for _ in range(12):  # The first ones make the indexes, and what is written soon.
+        log.append_as_leader(batch(), 0)
+        log.scheduler.tick()
+    assert log.append_plain_fast(batch(), 0, NOW_MS) is not None
+    log.close()
 
 
 def test_the_usual_records_go_the_fast_way(tmp_path: Path) -> None:

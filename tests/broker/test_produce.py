@@ -24,7 +24,7 @@ from tests.broker.produce_helpers import (
 )
 from tests.broker.raw import RawClient
 from tests.examples import examples
-from tidelog.broker.apis import produce
+from tidelog.broker.handling.produce_refusals import ADMIN_CLIENT_ID
 from tidelog.broker.partitions.header_check import check_headers
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError, RecordValidationError
@@ -310,7 +310,7 @@ class TestRefused:
     def test_internal_topics(self, broker: RunningBroker, client: RawClient, name: str) -> None:
         broker.create_topic(name)
         assert answer(client.ask(produce_request(BATCH, topic=name), LATEST)) == Answer(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        with broker.client(client_id=produce.ADMIN_CLIENT_ID) as admin:
+        with broker.client(client_id=ADMIN_CLIENT_ID) as admin:
             assert answer(admin.ask(produce_request(BATCH, topic=name), LATEST)).error_code == 0
 
     def test_no_records_at_all(self, broker: RunningBroker, client: RawClient, topic: str) -> None:

@@ -1,6 +1,7 @@
 """Usual requests are answered without messages (`dispatch.usual_api`), all others with them: both answer and change the same.
 
-Two brokers get the same bytes: usual requests, unusual ones, damaged ones. One of them has no short way.
+Two brokers get the same bytes: usual requests, unusual ones, damaged ones. One of them has no short way, and appends no
+batch in one call.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ LAST = 77
 """The correlation id of a request that is always answered, and ends what the drawn ones are answered with."""
 
 TOPICS = {
-    "plain": {},
+    "plain": {"index.interval.bytes": "300"},
     "stamped": {"message.timestamp.type": "LogAppendTime"},
     "compact": {"cleanup.policy": "compact"},
     "strict": {"message.timestamp.before.max.ms": "1000", "max.message.bytes": "300"},
@@ -96,6 +97,9 @@ class Side:
             ConsumerGroupHeartbeatRequest("modern", NEW_MEMBER, 0, None, None, 1000, ["unknown"], None, None, []), 1
         )
         self._client: RawClient | None = None
+        if apis is not APIS:
+            for log in self.broker.node.manager.logs.values():
+                log.append_plain_fast = log._appends.plain_fast = lambda *_: None  # type: ignore[method-assign]
 
     def answers(self, frames: list[bytes]) -> list[bytes]:
         """Send frames, one after the other's answer, and return what came back; b"" where the connection was closed."""

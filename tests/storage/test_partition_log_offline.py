@@ -222,8 +222,8 @@ def test_an_interrupt_between_the_file_and_what_is_known_of_it(tmp_path: Path, m
         raise KeyboardInterrupt
 
     monkeypatch.setattr(log.watermarks, "on_log_end_moved", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        log.append_as_leader(batch(), 0)
+    with pytest.raises(KeyboardInterrupt):  # A plain batch is appended by one call of C, which nothing interrupts.
+        log.append_as_leader(batch(producer=Producer(7, 0, 0)), 0)
     assert log.is_offline
     with pytest.raises(LogOfflineError, match="interrupted"):
         log.append_as_leader(batch(), 0)

@@ -89,6 +89,11 @@ class IndexEntries:
         """Return the entries' bytes, as in the file of a closed index."""
         return self._read(0, self.size_bytes)
 
+    @property
+    def raw(self) -> bytearray:
+        """The bytes of an index in memory."""
+        return self._data
+
     def entries_from(self, slot: int) -> bytes:
         """Return the bytes of the entries from `slot` on."""
         position = slot * self.entry_bytes

@@ -71,6 +71,11 @@ class ReadMode:
         self.is_non_blocking = False
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
 
+    @property
+    def flags(self) -> int:
+        """The flags of `os.preadv` for such a read."""
+        return (_NOWAIT or 0) if self.is_non_blocking else 0
+
 
 class _Modes(threading.local):
     def __init__(self) -> None:

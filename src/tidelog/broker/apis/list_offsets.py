@@ -254,26 +254,24 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
         return None
     isolation = _isolation(isolation_level)
     logs, refusal = node.manager.logs, node.leadership.refusal
-    named: set[TopicPartition] = set()
     answered = []
-    count = 0
     try:
         with non_blocking():
             for name, partitions in topics:
                 of_topic: list[list[Any]] = []
                 answered.append([name, of_topic])
-                count += len(partitions)
+                if len(partitions) > 1 and len({one[0] for one in partitions}) != len(partitions):
+                    return None
                 for index, epoch, timestamp, _ in partitions:
-                    key = TopicPartition(name, index)
-                    if (timestamp < 0 and timestamp not in _ENDS) or refusal(key, epoch):
+                    log = logs.get((name, index))  # type: ignore[call-overload]
+                    if log is None or (timestamp < 0 and timestamp not in _ENDS) or refusal(log.topic_partition, epoch):
                         return None
-                    code, at_ms, offset, its_epoch = _look_up(node, logs[key], timestamp, isolation, version)
+                    code, at_ms, offset, its_epoch = _look_up(node, log, timestamp, isolation, version)
                     of_topic.append([index, code, (), at_ms, offset, its_epoch])
-                    named.add(key)
     except Exception:
         return None  # Bytes must be read from the disk, or it fails: then the request is decoded, and tries the same.
     names = [topic[0] for topic in topics]
-    if len(named) != count or not allows(node, request, (Operation.DESCRIBE, ResourceType.TOPIC, names)):
+    if len(set(names)) != len(names) or not allows(node, request, (Operation.DESCRIBE, ResourceType.TOPIC, names)):
         return None
     return [0, answered]
 

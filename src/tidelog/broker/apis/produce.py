@@ -39,7 +39,7 @@ from tidelog.broker.coordinators.transactions.ask_coordinator import Asked, ask_
 from tidelog.broker.handling.access import may_each, note_allowed
 from tidelog.broker.handling.api import Api
 from tidelog.broker.handling.produce_access import PRODUCE_ACCESS
-from tidelog.broker.handling.produce_refusals import refused_by_log
+from tidelog.broker.handling.produce_refusals import produce_response, refuse_all, refused_before, refused_by_log
 from tidelog.broker.loop.metrics import Counters
 from tidelog.broker.node import Node
 from tidelog.broker.partitions.header_check import (
@@ -57,13 +57,12 @@ from tidelog.broker.requests.slices import SLICE_S, Elsewhere, Work, slowly
 from tidelog.broker.requests.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics.topics import NO_TOPIC_ID
 from tidelog.errors import CorruptBatchError
-from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
+from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.compression import Bytes
 from tidelog.security.acl import Operation, ResourceType
 from tidelog.storage.partition.append.append_info import AppendWork
 from tidelog.storage.partition.append.appends import Prepared, TooMuchAtOnceError
-from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.produce import (
@@ -72,16 +71,12 @@ from tidelog.wire.messages.produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
-    TopicProduceResponse,
 )
 
 SERVED = Versions(0, 12)
 """The versions served here. `tidelog.wire.messages.produce` lists the changes of each version."""
 
 ACCESS = PRODUCE_ACCESS
-
-ADMIN_CLIENT_ID: Final = "__admin_client"
-"""A client with this client id may write to internal topics. Kafka's tools use it."""
 
 MAX_PREPARATIONS: Final = 20
 """How often records are prepared for an exact offset before giving up: another append may take the offset each time."""
@@ -132,6 +127,10 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
     version = request.api_version
     if acks not in _ANSWERED or version < FIRST_V2 or (transactional_id is not None and node.permissions is not None):
         return None
+    if len(topics) == 1 and len(topics[0][2]) == 1 and transactional_id is None and node.permissions is None:
+        plain = _answer_plain(node, request, acks, timeout_ms, topics[0][0], *topics[0][2][0])
+        if plain is not None:
+            return plain
     count = total_bytes = 0
     for topic, _, partitions in topics:
         for index, records in partitions:
@@ -178,13 +177,42 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
             answers[topic] = of_topic
     note_allowed(node, request, Operation.WRITE, ResourceType.TOPIC, (topic[0] for topic in topics))
     if uncommitted or is_refused or node.flushes.pending:
-        return _held(node, ProduceRequest(None, acks, timeout_ms, []), request, _response(answers), uncommitted, is_refused)
+        return _held(
+            node, ProduceRequest(None, acks, timeout_ms, []), request, produce_response(answers), uncommitted, is_refused
+        )
     for topic, of_topic in answers.items():
         fields = [
             [one.index, 0, one.base_offset, one.log_append_time_ms, one.log_start_offset, _NO_RECORDS, None] for one in of_topic
         ]
         rows.append([topic, NO_TOPIC_ID, fields])
     return [rows, 0]
+
+
+def _answer_plain(
+    node: Node, request: Request, acks: int, timeout_ms: int, topic: str, index: int, records: Bytes | None
+) -> list[Any] | ProduceResponse | Outcome | None:
+    """Answer a request with a single batch to which nothing special applies. None: `answer_usual` must look, and nothing has
+    happened.
+    """
+    log = node.manager.logs.get((topic, index))  # type: ignore[call-overload]
+    if log is None or records is None or topic in INTERNAL_TOPICS:
+        return None
+    leadership = node.leadership
+    epoch = leadership.epoch_of(log.topic_partition)
+    if epoch < 0 or (acks == -1 and leadership.check_in_sync(log)):
+        return None
+    now_ms = node.clock.now_ms()
+    info = log.append_plain_fast(records, epoch, now_ms)
+    if info is None:
+        return None
+    is_committed = leadership.appended(log)
+    node.metrics.appended(topic, info, now_ms)
+    if node.flushes.pending or (acks == -1 and not is_committed):
+        answer = PartitionProduceResponse(index, _NONE, info.first_offset, info.log_append_time, info.log_start_offset)
+        uncommitted = [Uncommitted(answer, log, info.last_offset + 1)] if acks == -1 and not is_committed else []
+        message = ProduceRequest(None, acks, timeout_ms, [])
+        return _held(node, message, request, produce_response({topic: [answer]}), uncommitted, False)
+    return [[[topic, NO_TOPIC_ID, [[index, 0, info.first_offset, -1, info.log_start_offset, _NO_RECORDS, None]]]], 0]
 
 
 def _work(
@@ -221,7 +249,7 @@ def _work(
         else:
             looks = [check_produced(records, request.api_version) for records in sent.values()]
     except CorruptBatchError as error:
-        return _refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
+        return refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
     is_transactional = False
     producers: set[tuple[int, int]] = set()
     for count, look in enumerate(looks):
@@ -232,11 +260,11 @@ def _work(
         if is_kept and count % 1024 == 1023:
             yield None
     if message.transactional_id is None and is_transactional:
-        return _refuse_all(sent, acks, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return refuse_all(sent, acks, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if has_null:
-        return _refuse_all(sent, acks, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return refuse_all(sent, acks, ErrorCode.UNKNOWN_SERVER_ERROR)
     if len(producers) > 1:
-        return _refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
+        return refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
     asked: dict[_Key, Asked] = {}
     is_adding = request.api_version >= _FIRST_ADDING
     is_verified = node.peers is not None and node.config.transaction_partition_verification_enable
@@ -281,7 +309,7 @@ def _work(
         yield from discarded(message, sent, looks)
     if acks == 0:
         return Outcome.CLOSE if is_refused else Outcome.NOTHING
-    return _held(node, message, request, _response(answers), waiting, is_refused)
+    return _held(node, message, request, produce_response(answers), waiting, is_refused)
 
 
 def _held(
@@ -379,7 +407,7 @@ def append(
     """
     log = node.manager.logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
     if log is None or look is not USUAL or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
-        code = _refusal(node, key, log, look, acks, client_id)
+        code = refused_before(node, key, log, look, acks, client_id)
         if code is not None:
             return PartitionProduceResponse(key[1], code, -1)
     assert log is not None
@@ -415,34 +443,6 @@ def _count(counters: Counters, work: AppendWork) -> None:
     counters.decompressed_batches += work.is_decompressed
     counters.recompressed_batches += work.is_recompressed
     counters.up_converted_batches += work.is_converted
-
-
-def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: HeaderCheck, acks: int, client_id: str | None) -> int | None:
-    """Return the error response if a partition's records must be refused before the append, None otherwise."""
-    refusal = node.leadership.refusal(TopicPartition(*key)) if log is None else ErrorCode.NONE
-    if refusal is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return refusal
-    if look.error_code:
-        return look.error_code
-    if not -1 <= acks <= 1:
-        return ErrorCode.INVALID_REQUIRED_ACKS
-    if key[0] in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
-    return refusal or None
-
-
-def _refuse_all(sent: dict[_Key, Bytes], acks: int, code: ErrorCode, why: str | None = None) -> ProduceResponse | Outcome:
-    """Fail the whole request: nothing was appended."""
-    if acks == 0:
-        return Outcome.CLOSE
-    answers: dict[str, list[PartitionProduceResponse]] = {}
-    for name, index in sent:
-        answers.setdefault(name, []).append(PartitionProduceResponse(index, code, -1, error_message=why))
-    return _response(answers)
-
-
-def _response(answers: dict[str, list[PartitionProduceResponse]]) -> ProduceResponse:
-    return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, of_topic) for name, of_topic in answers.items()])
 
 
 API = Api(ProduceRequest, ProduceResponse, SERVED, ACCESS, handle, answer_usual)

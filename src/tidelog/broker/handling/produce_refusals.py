@@ -1,9 +1,14 @@
-"""The answer for records that a log refuses."""
+"""The answers for records that are refused: before the append, or by the log."""
 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
+from tidelog.broker.node import Node
+from tidelog.broker.partitions.header_check import HeaderCheck
+from tidelog.broker.requests.request import Outcome
+from tidelog.broker.topics.topics import NO_TOPIC_ID
 from tidelog.errors import (
     CorruptBatchError,
     DecompressedTooLargeError,
@@ -13,11 +18,21 @@ from tidelog.errors import (
     StorageError,
     TidelogError,
 )
+from tidelog.model import INTERNAL_TOPICS, TopicPartition
+from tidelog.records.compression import Bytes
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode, error_code_of
-from tidelog.wire.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+from tidelog.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 
 logger = logging.getLogger("tidelog.broker")
+
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""A client with this client id may write to internal topics. Kafka's tools use it."""
 
 _WITHOUT_LOG_START = (CorruptBatchError, RecordTooLargeError, DecompressedTooLargeError, RecordBatchTooLargeError, StorageError)
 
@@ -35,3 +50,36 @@ def refused_by_log(key: tuple[str, int], log: PartitionLog, error: Exception) ->
         answer.error_message = error.message
         answer.record_errors = [BatchIndexAndErrorMessage(one.batch_index, one.message) for one in error.record_errors]
     return answer
+
+
+def refused_before(
+    node: Node, key: tuple[str, int], log: PartitionLog | None, look: HeaderCheck, acks: int, client_id: str | None
+) -> int | None:
+    """Return the error response if a partition's records must be refused before the append, None otherwise."""
+    refusal = node.leadership.refusal(TopicPartition(*key)) if log is None else ErrorCode.NONE
+    if refusal is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return refusal
+    if look.error_code:
+        return look.error_code
+    if not -1 <= acks <= 1:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if key[0] in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return refusal or None
+
+
+def refuse_all(
+    sent: dict[tuple[str, int], Bytes], acks: int, code: ErrorCode, why: str | None = None
+) -> ProduceResponse | Outcome:
+    """Fail the whole request: nothing was appended."""
+    if acks == 0:
+        return Outcome.CLOSE
+    answers: dict[str, list[PartitionProduceResponse]] = {}
+    for name, index in sent:
+        answers.setdefault(name, []).append(PartitionProduceResponse(index, code, -1, error_message=why))
+    return produce_response(answers)
+
+
+def produce_response(answers: dict[str, list[PartitionProduceResponse]]) -> ProduceResponse:
+    """Return the response with each topic's answers."""
+    return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, of_topic) for name, of_topic in answers.items()])

@@ -179,16 +179,17 @@ class Metrics:
         `created_ms` is the largest CreateTime that the producer sent, -1 for none. A CreateTime stored in the log takes
         precedence.
         """
-        if info.is_duplicate or not info.size_bytes:
+        first_offset, last_offset, max_timestamp, append_time, _, size_bytes, is_duplicate, _ = info
+        if is_duplicate or not size_bytes:
             return
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicMetrics()
         found.appends += 1
-        found.records += info.last_offset - info.first_offset + 1
-        found.received_bytes += info.size_bytes
-        if info.log_append_time < 0:
-            created_ms = info.max_timestamp
+        found.records += last_offset - first_offset + 1
+        found.received_bytes += size_bytes
+        if append_time < 0:
+            created_ms = max_timestamp
         if created_ms >= 0:
             latency_ms = now_ms - created_ms
             if latency_ms < 0:

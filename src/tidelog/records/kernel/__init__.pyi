@@ -11,6 +11,18 @@ BATCH_CHECKSUM: Literal[-5]
 BATCH_OVERFLOW: Literal[-7]
 
 def first_match(data: Bytes, entry_offset: int, offset: int, timestamp: int, min_offset: int) -> tuple[int, int, int] | None: ...
+def first_indexed_match(
+    fd: int,
+    log_bytes: int,
+    read_bytes: int,
+    flags: int,
+    scratch: memoryview,
+    times: Bytes,
+    positions: Bytes,
+    base_offset: int,
+    timestamp: int,
+    min_offset: int,
+) -> tuple[int, int, int] | None: ...
 def walk_times(
     fd: int, position: int, end_position: int, min_offset: int, latest: int, ends: array[int], times: array[int]
 ) -> tuple[int, int]: ...
@@ -24,6 +36,13 @@ def take_plain_batch(
     needs_keys: bool,
     append_time: int,
 ) -> tuple[int, ...] | None: ...
+
+class PlainAppends:
+    def __init__(
+        self, parts: tuple[object, ...], leader_epoch: int, before_max_ms: int, after_max_ms: int, needs_keys: bool
+    ) -> None: ...
+    def append(self, records: Bytes, leader_epoch: int, now_ms: int) -> tuple[Any, ...] | None: ...
+
 def build_state_batch(
     entries: list[tuple[bytes, bytes | None]],
     timestamp: int,

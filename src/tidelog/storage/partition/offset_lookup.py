@@ -108,8 +108,9 @@ def _checked(segments: Iterable[LogSegment]) -> Iterator[LogSegment]:
 
 
 def _find_time(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
-    start = log.log_start_offset
-    for segment in _checked(log.segments.values(start)):
+    start = log.watermarks.log_start_offset
+    segments = log.segments.values(start)
+    for segment in segments if len(segments) == 1 and segments[0].is_largest_checked else _checked(segments):
         if segment.reaches(timestamp):
             found = segment.find_offset_by_timestamp(timestamp, start)
             if found is not None:

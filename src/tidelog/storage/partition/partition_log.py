@@ -110,6 +110,7 @@ class PartitionLog:
         self._flusher = LogFlusher(self.local, leader_epochs, self.metadata_file, self._availability, scheduler)
         parts = self.local, self.watermarks, producer_state, leader_epochs
         self._appends = Appends(*parts, self.metadata_file, self._availability, self._flusher, clock, weakly(self.roll))
+        self.append_plain_fast = self._appends.plain_fast
         self._removals = Removals(*parts, self._availability, clock, scheduler, weakly(self.roll))
         self._expire = partial(scheduler.in_slices, "producer-expiration")
         ms = PRODUCER_EXPIRATION_CHECK_MS

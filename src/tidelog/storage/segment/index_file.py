@@ -293,6 +293,11 @@ class IndexFile(Generic[_Entries]):
         return self._live_entries
 
     @property
+    def own_bytes(self) -> bytearray | None:
+        """The bytes of all entries, which must not be changed, if this process has made them and they are in memory."""
+        return None if self._live_entries is None or not self.is_own else self._live_entries.raw
+
+    @property
     def unwritten_entries(self) -> int:
         """The number of entries that are not in the file yet. Syncing, truncating or closing writes them first."""
         return 0 if self._live_entries is None else self._live_entries.entries - self._written

@@ -19,12 +19,13 @@ from typing import NamedTuple
 from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
 from tidelog.formats.batch_walk import iter_times
+from tidelog.formats.non_blocking_read import read_mode
 from tidelog.formats.offset_index import OffsetPosition
 from tidelog.formats.txn_index import AbortedTxn, CollectedTxns
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_header
 from tidelog.records.compression import Bytes
-from tidelog.records.kernel import first_match
+from tidelog.records.kernel import first_indexed_match, first_match
 from tidelog.records.records import first_record_at
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.segment.checked_times import CheckedTimes, LogOffsetPosition, TimesBudget
@@ -303,14 +304,23 @@ class SegmentReader(SegmentFiles):
         Control records count. Raises CorruptBatchError, InvalidRecordError, DecompressionError, StorageError.
         """
         start = self.base_offset if starting_offset is None else starting_offset
+        # The batch of the index entry is usually not the result: it and the next are read together, unless they are too large.
+        read_bytes = 2 * self._batch_bytes + HEADER_BYTES
+        log = self.log
+        if HEADER_BYTES < read_bytes <= MAX_SEARCH_BYTES:
+            times, positions = self.time_index.own_bytes, self.offset_index.own_bytes
+            if times is not None and positions is not None:
+                mode, size = read_mode(), max(read_bytes, WALK_READ_BYTES)
+                place = log.descriptor(), log.size_bytes, size, mode.flags, mode.scratch
+                match = first_indexed_match(*place, times, positions, self.base_offset, timestamp, start)
+                if match is not None:
+                    return TimestampAndOffset(match[1], match[0], match[2])
         if not self.time_index.is_own and not self.checked_times.is_true_for(timestamp):
             reaching = self.checked_times.first_reaching(timestamp)
             return None if reaching is None else self._first_record(reaching, timestamp, start)
         offset = max(self.time_index.lookup(timestamp).offset, start)
         entry = self._floor(offset)
-        # The entry's batch is usually not the result: it and the next one are read together, unless they are too large.
-        read_bytes = 2 * self._batch_bytes + HEADER_BYTES
-        log, position = self.log, entry.position
+        position = entry.position
         if HEADER_BYTES < read_bytes <= MAX_SEARCH_BYTES and position < log.size_bytes:
             chunk = log.read(position, min(max(read_bytes, WALK_READ_BYTES), log.size_bytes - position))
             match = first_match(chunk, entry.offset if position else -1, offset, timestamp, start)

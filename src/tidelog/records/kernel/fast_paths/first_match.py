@@ -1,4 +1,4 @@
-"""From an index entry's position to the first matching record of a search by time, in one call.
+"""From an index entry's position, or from the entries themselves, to the first matching record of a search by time, in one call.
 
 It does what `storage.segment.segment_reader` does step by step (walk batches, take the first that is late enough, search it), for
 the common case: whole v2 batches, the matching one uncompressed and with CreateTime. For anything else it returns None, and the
@@ -13,9 +13,12 @@ Interpreted, it always returns None: it would be no faster than the steps.
 
 from __future__ import annotations
 
+import os
+
 import cython
 
 if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, crc, layout, varints
 else:
     from tidelog.records.kernel.primitives import buffers, build_stamp, crc, layout, varints
@@ -44,10 +47,86 @@ def first_match(
     """
     if not cython.compiled:
         return None
-    size: cython.Py_ssize_t = len(data)
-    if size < layout.HEADER_BYTES:
+    return _match(buffers.input_bytes(data), len(data), entry_offset, offset, timestamp, min_offset)
+
+
+def first_indexed_match(
+    fd: cython.int,
+    log_bytes: cython.longlong,
+    read_bytes: cython.longlong,
+    flags: cython.int,
+    scratch: object,
+    times: object,
+    positions: object,
+    base_offset: cython.longlong,
+    timestamp: cython.longlong,
+    min_offset: cython.longlong,
+) -> tuple | None:
+    """Look a time up in the entries of a time index and an offset index, read `read_bytes` of the `.log` `fd` from there, and
+    return what `first_match` returns. None also if the bytes cannot be read at once.
+
+    `flags` are those of `preadv`; the bytes go into `scratch`.
+    """
+    if not cython.compiled:
         return None
-    p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
+    view = cython.declare(Py_buffer)  # noqa: F821 - Cython has it built in.
+    offset: cython.longlong = base_offset
+    PyObject_GetBuffer(times, cython.address(view), PyBUF_SIMPLE)
+    slot: cython.Py_ssize_t = _floor(cython.cast(cython.p_uchar, view.buf), view.len // 12, 12, timestamp)
+    if slot >= 0:
+        offset += buffers.int32(cython.cast(cython.p_uchar, view.buf), 12 * slot + 8)
+    PyBuffer_Release(cython.address(view))
+    offset = max(offset, min_offset)
+    entry_offset: cython.longlong = -1
+    position: cython.longlong = 0
+    PyObject_GetBuffer(positions, cython.address(view), PyBUF_SIMPLE)
+    slot = _floor(cython.cast(cython.p_uchar, view.buf), view.len // 8, 8, offset - base_offset)
+    if slot >= 0:
+        entry_offset = base_offset + buffers.int32(cython.cast(cython.p_uchar, view.buf), 8 * slot)
+        position = buffers.int32(cython.cast(cython.p_uchar, view.buf), 8 * slot + 4)
+    PyBuffer_Release(cython.address(view))
+    length: cython.longlong = min(read_bytes, log_bytes - position)
+    if length < layout.HEADER_BYTES or position < 0:
+        return None
+    chunk = scratch[:length]
+    try:
+        if os.preadv(fd, (chunk,), position, flags) != length:
+            return None
+    except OSError:
+        return None
+    PyObject_GetBuffer(chunk, cython.address(view), PyBUF_SIMPLE)
+    try:
+        return _match(
+            cython.cast(cython.p_uchar, view.buf), view.len, entry_offset if position else -1, offset, timestamp, min_offset
+        )
+    finally:
+        PyBuffer_Release(cython.address(view))
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _floor(p: cython.p_uchar, count: cython.Py_ssize_t, size: cython.int, value: cython.longlong) -> cython.Py_ssize_t:
+    """Return the last of `count` entries of `size` bytes that begin with at most `value`, an int64 or, in 8 bytes, an int32."""
+    low: cython.Py_ssize_t = 0
+    middle: cython.Py_ssize_t
+    while low < count:
+        middle = (low + count) >> 1
+        if (buffers.int64(p, middle * size) if size > 8 else buffers.int32(p, middle * size)) <= value:
+            low = middle + 1
+        else:
+            count = middle
+    return low - 1
+
+
+@cython.cfunc
+def _match(
+    p: cython.pointer(cython.const[cython.uchar]),
+    size: cython.Py_ssize_t,
+    entry_offset: cython.longlong,
+    offset: cython.longlong,
+    timestamp: cython.longlong,
+    min_offset: cython.longlong,
+) -> tuple | None:
     at: cython.Py_ssize_t = 0
     end: cython.Py_ssize_t = 0
     length: cython.longlong

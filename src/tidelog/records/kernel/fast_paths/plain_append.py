@@ -16,14 +16,21 @@ records         `record_check` refuses none, and their offset deltas are 0, 1, 2
 Then it writes base offset and leader epoch, the largest timestamp if it was wrong, or the append time, and the checksum if a
 field that it covers has changed. Nothing is changed before all checks have passed.
 
-Interpreted, it always returns None: it would be no faster than the others. `storage.partition.append.appends` calls it.
+`PlainAppends` does the whole append of such a batch, if it has no producer id and nothing else is due: no roll, no index entry,
+no flush, no change of an epoch, topic or configuration. It has no state of its own. It reads and sets the attributes of the
+log's parts (`storage.partition`), as `Appends` does in more steps, and leaves everything else to `Appends`.
+
+Interpreted, both always return None: they would be no faster than the others. `storage.partition.append.appends` calls them.
 """
 
 from __future__ import annotations
 
+import os
+
 import cython
 
 if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, crc, layout
 else:
     from tidelog.records.kernel.primitives import buffers, build_stamp, crc, layout
@@ -34,6 +41,10 @@ build_stamp.check(__name__, __file__)
 crc.prepare()
 
 COMPILED: bool = cython.compiled
+
+_NOT_PLAIN = cython.declare(cython.longlong, -3)
+_UNKNOWN = cython.declare(cython.longlong, -2)
+"""A segment's largest timestamp that was not looked up yet."""
 
 
 def take_plain_batch(
@@ -56,58 +67,211 @@ def take_plain_batch(
     if size <= layout.HEADER_BYTES:
         return None
     p: cython.p_uchar = buffers.output(data)
-    attributes: cython.int = cython.cast(cython.int, buffers.int16(p, 21))
-    last_offset_delta: cython.longlong = buffers.int32(p, 23)
-    count: cython.longlong = buffers.int32(p, 57)
-    producer_id: cython.longlong = buffers.int64(p, 43)
-    base_sequence: cython.longlong = buffers.int32(p, 53)
-    checksum: cython.uint = cython.cast(cython.uint, buffers.uint32(p, 17))
-    if (
-        p[16] != 2
-        or buffers.int32(p, 8) + layout.LOG_OVERHEAD != size
-        or buffers.int64(p, 0) != 0
-        or attributes & ~layout.TRANSACTIONAL_BIT
-        or count <= 0
-        or last_offset_delta + 1 != count
-        or (producer_id >= 0 and base_sequence < 0)
-    ):
+    largest: cython.longlong = _largest_time(data, p, size, min_timestamp, last_timestamp, needs_keys)
+    if largest == _NOT_PLAIN:
         return None
-    found: cython.uint
-    with cython.nogil:
-        found = crc.crc32c(p, 21, size, 0)
-    if found != checksum:
-        return None
-    base_timestamp: cython.longlong = buffers.int64(p, 27)
-    refused, max_timestamp, is_in_order, _ = check_records_v2(
-        data, layout.HEADER_BYTES, size, count, base_timestamp, min_timestamp, last_timestamp, needs_keys, None
-    )
-    if refused or not is_in_order:
-        return None
-    largest: cython.longlong = max_timestamp
-    if append_time >= 0:
-        largest = append_time
-        attributes |= layout.LOG_APPEND_TIME_BIT
-    buffers.put(p, 0, 8, base_offset)
-    buffers.put(p, 12, 4, leader_epoch)
-    if append_time >= 0 or buffers.int64(p, 35) != largest:
-        buffers.put(p, 21, 2, attributes)
-        buffers.put(p, 35, 8, largest)
-        with cython.nogil:
-            checksum = crc.crc32c(p, 21, size, 0)
-        buffers.put(p, 17, 4, checksum)
+    _patch(p, size, base_offset, leader_epoch, largest, append_time)
     return (
         0,
         size,
         base_offset,
-        base_offset + last_offset_delta,
+        base_offset + buffers.int32(p, 23),
         2,
-        checksum,
-        attributes,
-        base_timestamp,
-        largest,
+        buffers.uint32(p, 17),
+        buffers.int16(p, 21),
+        buffers.int64(p, 27),
+        buffers.int64(p, 35),
         leader_epoch,
-        producer_id,
+        buffers.int64(p, 43),
         buffers.int16(p, 51),
-        base_sequence,
-        count,
+        buffers.int32(p, 53),
+        buffers.int32(p, 57),
     )
+
+
+@cython.cfunc
+def _largest_time(
+    data: object,
+    p: cython.p_uchar,
+    size: cython.Py_ssize_t,
+    min_timestamp: cython.longlong,
+    last_timestamp: cython.longlong,
+    needs_keys: cython.bint,
+) -> cython.longlong:
+    """Return the largest timestamp of a plain batch at `p`, -1 without one; `_NOT_PLAIN` for anything else."""
+    count: cython.longlong = buffers.int32(p, 57)
+    found: cython.uint
+    if (
+        p[16] != 2
+        or buffers.int32(p, 8) + layout.LOG_OVERHEAD != size
+        or buffers.int64(p, 0) != 0
+        or buffers.int16(p, 21) & ~layout.TRANSACTIONAL_BIT
+        or count <= 0
+        or buffers.int32(p, 23) + 1 != count
+        or (buffers.int64(p, 43) >= 0 and buffers.int32(p, 53) < 0)
+    ):
+        return _NOT_PLAIN
+    with cython.nogil:
+        found = crc.crc32c(p, 21, size, 0)
+    if found != cython.cast(cython.uint, buffers.uint32(p, 17)):
+        return _NOT_PLAIN
+    refused, max_timestamp, is_in_order, _ = check_records_v2(
+        data, layout.HEADER_BYTES, size, count, buffers.int64(p, 27), min_timestamp, last_timestamp, needs_keys, None
+    )
+    return _NOT_PLAIN if refused or not is_in_order else max_timestamp
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _patch(
+    p: cython.p_uchar,
+    size: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+    largest: cython.longlong,
+    append_time: cython.longlong,
+) -> cython.void:
+    """Write what an append changes in a plain batch."""
+    checksum: cython.uint
+    buffers.put(p, 0, 8, base_offset)
+    buffers.put(p, 12, 4, leader_epoch)
+    if append_time >= 0:
+        largest = append_time
+        buffers.put(p, 21, 2, buffers.int16(p, 21) | layout.LOG_APPEND_TIME_BIT)
+    if append_time >= 0 or buffers.int64(p, 35) != largest:
+        buffers.put(p, 35, 8, largest)
+        with cython.nogil:
+            checksum = crc.crc32c(p, 21, size, 0)
+        buffers.put(p, 17, 4, checksum)
+
+
+@cython.final
+@cython.cclass
+class PlainAppends:
+    """The whole append of a plain batch to one log, under one configuration and leader epoch."""
+
+    _config: object
+    _local: object
+    _watermarks: object
+    _producers: object
+    _epochs: object
+    _metadata_file: object
+    _availability: object
+    _leader_epoch: cython.longlong
+    _before_max_ms: cython.longlong
+    _after_max_ms: cython.longlong
+    _needs_keys: cython.bint
+    _max_bytes: cython.longlong
+    _segment_bytes: cython.longlong
+    _max_segment_ms: cython.longlong
+    _flush_messages: cython.longlong
+
+    def __init__(self, parts: tuple, leader_epoch: int, before_max_ms: int, after_max_ms: int, needs_keys: bool) -> None:
+        """`parts` are the log's local log, watermarks, producer state, leader epochs, metadata file and availability. Timestamps
+        may be up to `before_max_ms` before the clock's time, and up to `after_max_ms` after it.
+        """
+        self._local, self._watermarks, self._producers, self._epochs, self._metadata_file, self._availability = parts
+        config = self._config = self._local.config
+        self._leader_epoch = leader_epoch
+        self._before_max_ms = before_max_ms
+        self._after_max_ms = after_max_ms
+        self._needs_keys = needs_keys
+        self._max_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self._segment_bytes = config.segment_bytes
+        self._max_segment_ms = config.max_segment_ms
+        self._flush_messages = config.flush_messages
+
+    def append(self, records: object, leader_epoch: cython.longlong, now_ms: cython.longlong) -> tuple | None:
+        """Append a plain batch, all of the buffer `records`, and return the fields of `AppendInfo`. None for anything unusual,
+        and if the write fails: then `Appends` does everything again, and reports it.
+        """
+        if not cython.compiled:
+            return None
+        local = self._local
+        if (
+            leader_epoch != self._leader_epoch
+            or local.config is not self._config
+            or self._availability.offline_reason is not None
+            or local.is_closed
+            or not local._has_index_write
+            or self._metadata_file.is_dirty
+        ):
+            return None
+        view = cython.declare(Py_buffer)  # noqa: F821 - Cython has it built in.
+        PyObject_GetBuffer(records, cython.address(view), PyBUF_SIMPLE)
+        try:
+            if view.readonly or not layout.HEADER_BYTES < view.len <= self._max_bytes:
+                return None
+            return self._append(records, cython.cast(cython.p_uchar, view.buf), view.len, now_ms)
+        finally:
+            PyBuffer_Release(cython.address(view))
+
+    @cython.cfunc
+    def _append(self, records: object, p: cython.p_uchar, size: cython.Py_ssize_t, now_ms: cython.longlong) -> tuple | None:
+        local = self._local
+        segment = local.segments.active
+        log = segment.log
+        first_offset: cython.longlong = local.log_end_offset
+        last_offset: cython.longlong = first_offset + buffers.int32(p, 23)
+        base_offset: cython.longlong = segment.base_offset
+        before: cython.longlong = log.size_bytes
+        since: cython.longlong = segment.bytes_since_last_index_entry
+        fd: cython.int = log._fd
+        if (
+            buffers.int64(p, 43) >= 0  # A producer with an id may repeat itself.
+            or buffers.int16(p, 21)
+            or fd < 0
+            or log._is_torn
+            or not 0 < before <= self._segment_bytes - size
+            or before + size > layout.MAX_INT32
+            or not 0 <= last_offset - base_offset <= layout.MAX_INT32
+            or since > segment.index_interval_bytes
+            or last_offset - cython.cast(cython.longlong, local.recovery_point) >= self._flush_messages - 1
+            or self._epochs.assign_fast(self._leader_epoch, first_offset) is None
+            or _is_full(segment.offset_index, 0)
+            or _is_full(segment.time_index, 1)
+        ):
+            return None
+        latest: cython.longlong = segment._max_timestamp
+        first_time = segment._rolling_based_timestamp
+        if latest == _UNKNOWN or first_time is None or first_time < 0 or now_ms < 0:
+            return None
+        low: cython.longlong = now_ms - self._before_max_ms
+        high: cython.longlong = layout.MAX_INT64
+        if self._after_max_ms < layout.MAX_INT64 - now_ms:
+            high = now_ms + self._after_max_ms
+        if self._before_max_ms == layout.MAX_INT64 and self._after_max_ms == layout.MAX_INT64:
+            low = layout.MIN_INT64
+        largest: cython.longlong = _largest_time(records, p, size, low, high, self._needs_keys)
+        since_first: cython.longlong = largest - first_time
+        if largest == _NOT_PLAIN or since_first > self._max_segment_ms - segment.roll_jitter_ms:
+            return None
+        _patch(p, size, first_offset, self._leader_epoch, largest, -1)
+        log._is_torn = True
+        try:
+            written = os.pwrite(fd, records, before)
+        except OSError:
+            written = -1
+        if written != size:
+            buffers.put(p, 0, 8, 0)
+            return None
+        log._is_written = True
+        log._is_synced = False
+        log.size_bytes = before + size
+        log._is_torn = False
+        if largest > latest:
+            segment._max_timestamp = largest
+            segment._offset_of_max_timestamp = last_offset
+        segment.bytes_since_last_index_entry = since + size
+        local.log_end_offset = self._producers.map_end_offset = last_offset + 1
+        return first_offset, last_offset, largest, -1, self._watermarks.log_start_offset, size, False, None
+
+
+@cython.cfunc
+def _is_full(index: object, reserved: cython.longlong) -> cython.bint:
+    """Whether an index has no room for another entry, or is not in memory."""
+    entries = index._live_entries
+    if entries is None:
+        return True
+    count: cython.longlong = entries.entries
+    return count >= cython.cast(cython.longlong, entries.max_entries) - reserved

@@ -13,7 +13,8 @@
 Up to step 6 an error changes nothing of substance (at most an epoch's start, or an empty segment). Any error in step 7 takes the
 log offline, because the file and the state in memory must not diverge.
 
-For the usual batch, a leader's steps 1 and 2 are one call (`records.kernel.take_plain_batch`). Each `PartitionLog` has an
+For the usual batch, a leader's steps 1 and 2 are one call (`records.kernel.take_plain_batch`), and all steps are one
+(`records.kernel.PlainAppends`) if nothing but the write is due. Each `PartitionLog` has an
 `Appends`. bench/append_bench.py measures the cost of an append besides its write.
 """
 
@@ -38,7 +39,7 @@ from tidelog.formats.non_blocking_read import blocking
 from tidelog.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader, iter_headers
 from tidelog.records.compression import Bytes, Codec
-from tidelog.records.kernel import take_plain_batch
+from tidelog.records.kernel import PlainAppends, take_plain_batch
 from tidelog.records.patch import set_max_timestamp
 from tidelog.records.validation import AppendOrigin, ValidatedRecords, ValidationRules, validate_and_assign_offsets
 from tidelog.records.validation_rules import MAX_TIME, MIN_TIME, time_bounds
@@ -143,6 +144,10 @@ class Appends:
         append_ms = NO_TIMESTAMP
         if self._stamps:
             append_ms = self.append_time.next_ms(now_ms, monotonic=local.config.append_time_monotonic)
+        elif prepared is None:
+            info = self.plain_fast(records, leader_epoch, now_ms)
+            if info is not None:
+                return info
         view = memoryview(records)
         first_offset = local.log_end_offset
         # The control batches that a coordinator may also write are never plain.
@@ -167,6 +172,12 @@ class Appends:
         if self._stamps and not written.is_duplicate:
             self.append_time.on_leader_append(append_ms)
         return written
+
+    def plain_fast(self, records: Bytes, leader_epoch: int, now_ms: int) -> AppendInfo | None:
+        """All steps for a usual batch, if nothing but the write is due; None otherwise, and nothing has happened."""
+        plain = self._plain
+        fields = None if plain is None else plain.append(records, leader_epoch, now_ms)
+        return None if fields is None else tuple.__new__(AppendInfo, fields)
 
     def _validate_fast(self, records: memoryview, first_offset: int, now_ms: int, append_ms: int) -> _Taken | None:
         """Do steps 1 and 2 for a plain batch without errors. Return None for any other batch."""
@@ -292,6 +303,17 @@ class Appends:
         self._stamps = rules.timestamp_type == LOG_APPEND_TIME
         self._takes_any_time = self._stamps or rules.before_max_ms == rules.after_max_ms == MAX_TIME
         self._takes_plain = rules.magic == 2 and rules.target_codec in (None, Codec.NONE)
+        self._plain: PlainAppends | None = None
+        if self._takes_plain and not self._stamps:
+            log = (
+                self._local,
+                self._watermarks,
+                self._producer_state,
+                self._leader_epochs,
+                self._metadata_file,
+                self._availability,
+            )
+            self._plain = PlainAppends(log, leader_epoch, rules.before_max_ms, rules.after_max_ms, rules.is_compacted)
 
     def _write(
         self, headers: Sequence[BatchHeader], data: Bytes, info: AppendInfo, origin: AppendOrigin, now_ms: int
