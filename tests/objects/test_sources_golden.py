@@ -1,4 +1,6 @@
-"""Runs `tests/sources/test_golden.py` through the code for object storage."""
+"""Runs `tests/sources/test_golden.py` through the code for object storage: with some of the folders, or all of them if
+`tests.examples.IS_SOAK`.
+"""
 
 import pytest
 

@@ -10,9 +10,8 @@
 | `availability` | whether the log accepts writes, or is offline |
 | `flusher` | what is flushed, and when |
 | `appends` | the steps of an append |
+| `offset_lookup` | the search for offsets by time |
 | `removals` | removal of records: retention, DeleteRecords, truncation, compaction |
-
-`offset_lookup` finds offsets by time. Each part gets the other parts that it needs, not the log.
 
 Invariants
     * Once an append returns, its records are in the log at the returned offsets; a failed append leaves nothing.

@@ -13,9 +13,8 @@
 Up to step 6 an error changes nothing of substance (at most an epoch's start, or an empty segment). Any error in step 7 takes the
 log offline, because the file and the state in memory must not diverge.
 
-For the usual batch, a leader's steps 1 and 2 are one call (`records.kernel.take_plain_batch`), and all steps are one
-(`records.kernel.PlainAppends`) if nothing but the write is due. Each `PartitionLog` has an
-`Appends`. bench/append_bench.py measures the cost of an append besides its write.
+For the usual batch, a leader's steps 1 and 2 are one call (`records.kernel.take_plain_batch`), and all steps are one call
+(`records.kernel.PlainAppends`) if only the write remains. bench/append_bench.py measures what an append costs besides its write.
 """
 
 from __future__ import annotations
@@ -305,14 +304,8 @@ class Appends:
         self._takes_plain = rules.magic == 2 and rules.target_codec in (None, Codec.NONE)
         self._plain: PlainAppends | None = None
         if self._takes_plain and not self._stamps:
-            log = (
-                self._local,
-                self._watermarks,
-                self._producer_state,
-                self._leader_epochs,
-                self._metadata_file,
-                self._availability,
-            )
+            states = self._producer_state, self._leader_epochs, self._metadata_file
+            log = self._local, self._watermarks, *states, self._availability
             self._plain = PlainAppends(log, leader_epoch, rules.before_max_ms, rules.after_max_ms, rules.is_compacted)
 
     def _write(
