@@ -29,6 +29,8 @@ from tidelog.storage.segment.txn_index_file import TxnIndexFile
 class SegmentFiles:
     """The files beside one `.log`, by its name: a suffix after ".log" (".cleaned", ".swap") follows every name."""
 
+    _is_active = False
+
     def __init__(self, log: LogFile, base_offset: int, max_index_bytes: int) -> None:
         self.base_offset = base_offset
         self.log = log
@@ -39,12 +41,18 @@ class SegmentFiles:
     @cached_property
     def offset_index(self) -> OffsetIndexFile:
         """The `.index`."""
-        return OffsetIndexFile(self._beside(INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+        index = OffsetIndexFile(self._beside(INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+        if self._is_active:
+            index.grow_later()
+        return index
 
     @cached_property
     def time_index(self) -> TimeIndexFile:
         """The `.timeindex`."""
-        return TimeIndexFile(self._beside(TIME_INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+        index = TimeIndexFile(self._beside(TIME_INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+        if self._is_active:
+            index.grow_later()
+        return index
 
     @cached_property
     def txn_index(self) -> TxnIndexFile:
@@ -74,8 +82,11 @@ class SegmentFiles:
 
     def make_active(self) -> None:
         """Let both indexes grow like an active segment's, from their first change on; nothing is opened now."""
-        self.offset_index.grow_later()
-        self.time_index.grow_later()
+        self._is_active = True
+        for name in ("offset_index", "time_index"):
+            index = self.__dict__.get(name)  # One that does not exist yet grows once it does.
+            if index is not None:
+                index.grow_later()
 
     def flush(self) -> None:
         """Wait until the files are on disk; unused indexes are created. Raises StorageError."""
