@@ -38,6 +38,7 @@ def started(looks: list[int]) -> Collector:
     """Return a collector, and forget what Python looked at of itself before that was made."""
     collect = Collector()
     gc.collect()
+    gc.freeze()  # Other tests' objects.
     looks.clear()
     return collect
 
@@ -68,7 +69,6 @@ def test_nothing_is_looked_at_while_a_wide_request_is_in_memory(looks: list[int]
 def test_many_objects_that_stay_are_frozen(looks: list[int], count: int) -> None:
     """Many are collected once before; very many are not, because that would take long."""
     collect = started(looks)
-    gc.freeze()
     frozen = gc.get_freeze_count()
     kept: list[list[int]] = [[] for _ in range(count)]
     for _ in range(2 * YOUNG_LOOKS + 2):
