@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tidelog.broker.requests.wide_requests import WideRequests
 from tidelog.cli.serving import process as serving
-from tidelog.cli.serving.process import YOUNG_LOOKS, Collector
+from tidelog.cli.serving.process import MANY_OBJECTS, YOUNG_LOOKS, Collector, freeze_new_objects
 
 THRESHOLDS = (1_000_000, 5, 800)
 
@@ -29,6 +30,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     gc.callbacks.append(noted)
     yield found
     gc.callbacks.remove(noted)
+    gc.unfreeze()
     gc.set_threshold(*before)
 
 
@@ -36,6 +38,7 @@ def started(looks: list[int]) -> Collector:
     """Return a collector, and forget what Python looked at of itself before that was made."""
     collect = Collector()
     gc.collect()
+    gc.freeze()  # Other tests' objects.
     looks.clear()
     return collect
 
@@ -60,3 +63,35 @@ def test_nothing_is_looked_at_while_a_wide_request_is_in_memory(looks: list[int]
     finally:
         gc.enable()
     assert looks == []
+
+
+@pytest.mark.parametrize("count", [MANY_OBJECTS, 5 * MANY_OBJECTS])
+def test_many_objects_that_stay_are_frozen(looks: list[int], count: int) -> None:
+    """Many are collected once before; very many are not, because that would take long."""
+    collect = started(looks)
+    frozen = gc.get_freeze_count()
+    kept: list[list[int]] = [[] for _ in range(count)]
+    for _ in range(2 * YOUNG_LOOKS + 2):
+        collect()
+    assert gc.get_freeze_count() >= frozen + count
+    assert (2 in looks) == (count < 2 * MANY_OBJECTS)
+    looks.clear()
+    for _ in range(2 * YOUNG_LOOKS + 2):
+        collect()
+    assert looks == [*[0] * YOUNG_LOOKS, 1] * 2
+    del kept
+
+
+def test_what_a_wide_request_leaves_is_frozen(looks: list[int]) -> None:
+    started(looks)
+    requests = WideRequests()
+    requests.before_collecting = freeze_new_objects
+    frozen = gc.get_freeze_count()
+    requests.enter(lambda: None)
+    requests.leave()
+    assert gc.get_freeze_count() == frozen
+    requests.enter(lambda: None)
+    kept: list[list[int]] = [[] for _ in range(MANY_OBJECTS)]
+    requests.leave()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= frozen + len(kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,15 +52,15 @@ def reopened(tmp_path: Path, **options: int | str | bool) -> PartitionLog:
 
 
 class Opened:
-    """Which files of a folder were opened while this was entered."""
+    """How often the files of a folder were opened."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.names: set[str] = set()
+        self.names: Counter[str] = Counter()
         original = os.open
 
         def spy(path: str | Path, *arguments: int, **keywords: int) -> int:
             if Path(path).parent == folder:
-                self.names.add(Path(path).name)
+                self.names[Path(path).name] += 1
             return original(path, *arguments, **keywords)
 
         monkeypatch.setattr(os, "open", spy)
@@ -67,19 +68,21 @@ class Opened:
 
 class TestNothingThatNobodyAskedFor:
     def test_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The last segment's end, a snapshot, epochs, where they begin, and the id are read; nothing stays open or changes."""
+        """The last segment's end, a snapshot, epochs, where they begin, and the id are read, each file once; nothing stays open
+        or changes.
+        """
         folder = closed(tmp_path)
         before = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir()}
         opened = Opened(folder, monkeypatch)
         log = reopened(tmp_path)
         assert (log.log_end_offset, log.recovery_point) == (30, 30)
         assert opened.names == {
-            file_name(0, ".log"),
-            file_name(20, ".log"),
-            file_name(20, ".index"),
-            file_name(30, ".snapshot"),
-            "leader-epoch-checkpoint",
-            "partition.metadata",
+            file_name(0, ".log"): 1,
+            file_name(20, ".log"): 1,
+            file_name(20, ".index"): 1,
+            file_name(30, ".snapshot"): 1,
+            "leader-epoch-checkpoint": 1,
+            "partition.metadata": 1,
         }
         assert open_descriptors(folder) == []
         assert {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir()} == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,20 @@ def test_the_folder_knows_what_it_was_served_with(tmp_path: Path) -> None:
     assert line.startswith(f"t-0: retention 1d {words}, 4.9 KiB {words}; high watermark")
     (row,) = run_ok("retention", tmp_path, "--json", clock=ManualClock(NOW_MS)).json_lines
     assert row["settings"]["retention.ms"] == {"value": DAY_MS, "source": "served"}
+
+
+def test_a_later_start_with_the_same_settings_is_noted_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the time changes, so the start does not wait for the disk."""
+    with LogManager(tmp_path, ManualClock(NOW_MS)) as manager:
+        manager.settings.note_served(tmp_path, NOW_MS)
+        assert read_served_settings(tmp_path) == (NOW_MS, None, {})
+        synced = []
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", synced.append)
+            manager.settings.note_served(tmp_path, NOW_MS + 1)
+            assert synced == []
+        manager.tick()
+        assert read_served_settings(tmp_path) == (NOW_MS + 1, None, {})
 
 
 def test_a_configuration_that_is_given_takes_its_place(tmp_path: Path) -> None:

@@ -31,15 +31,25 @@ _SHOWN_CHARACTERS = 60
 
 def read_lines(path: FilePath) -> list[list[str]]:
     """Return the fields of each entry; empty if there is no file. Raises CorruptCheckpointError, StorageError."""
+    return parse_lines(read_checkpoint(path), path)
+
+
+def read_checkpoint(path: FilePath) -> bytes:
+    """Return a checkpoint's bytes; empty if there is no file. Raises StorageError."""
     try:
-        text = read_whole(path).decode()
+        return read_whole(path)
     except FileNotFoundError:
-        return []
-    except UnicodeDecodeError as error:
-        raise CorruptCheckpointError("the checkpoint is not UTF-8", path=path, position=error.start) from None
+        return b""
     except OSError as error:
         raise StorageError(f"cannot read a checkpoint: {error.strerror}", path=path) from error
-    lines = text.splitlines()
+
+
+def parse_lines(data: bytes, path: FilePath) -> list[list[str]]:
+    """Return the fields of each entry in a checkpoint's bytes. Raises CorruptCheckpointError."""
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointError("a checkpoint is not UTF-8", path=path, position=error.start) from None
     if not lines:
         return []
     version = parse_number(lines[0], path, 1)
@@ -109,10 +119,12 @@ def sync_file(path: Path) -> None:
 
 def parse_number(text: str, path: FilePath, line: int) -> int:
     """Parse an int64 in a text file. Raises CorruptCheckpointError, which names the line."""
-    if not _NUMBER.fullmatch(text.strip()) or not -(2**63) <= int(text) < 2**63:
-        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-        raise CorruptCheckpointError(f"line {line} is not a 64-bit number", path=path, found=repr(shown))
-    return int(text)
+    if _NUMBER.fullmatch(text.strip()):
+        number = int(text)
+        if -(2**63) <= number < 2**63:
+            return number
+    shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+    raise CorruptCheckpointError(f"line {line} is not a 64-bit number", path=path, found=repr(shown))
 
 
 def read_offset_checkpoint(path: FilePath) -> dict[TopicPartition, int]:

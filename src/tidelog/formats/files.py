@@ -65,6 +65,8 @@ def read_whole(path: FilePath) -> bytes:
         while chunk := handle.read(position, WHOLE_BYTES):
             chunks.append(chunk)
             position += len(chunk)
+            if len(chunk) < WHOLE_BYTES:  # Handles give less only at the end.
+                break
     finally:
         handle.close()
     return b"".join(chunks)

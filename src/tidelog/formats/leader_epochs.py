@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
-from tidelog.formats.checkpoints import encode_lines, parse_number, read_lines, replace_file
+from tidelog.formats.checkpoints import encode_lines, parse_lines, parse_number, read_checkpoint, replace_file
 from tidelog.formats.paths.file_path import FilePath
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+
+_ONE_LEADER = b"0\n1\n0 0\n"
+"""The most common content: a partition that never changed its leader."""
 
 
 class EpochEntry(NamedTuple):
@@ -37,8 +40,11 @@ class LeaderEpochs:
     @classmethod
     def read(cls, path: FilePath) -> LeaderEpochs:
         """Read a checkpoint; without a file there are no epochs. Raises CorruptCheckpointError."""
+        data = read_checkpoint(path)
+        if data == _ONE_LEADER:
+            return cls((EpochEntry(0, 0),))
         entries = []
-        for line, fields in enumerate(read_lines(path), start=3):
+        for line, fields in enumerate(parse_lines(data, path), start=3):
             if len(fields) != 2:
                 raise CorruptCheckpointError(
                     f"line {line} of the checkpoint has the wrong number of fields",

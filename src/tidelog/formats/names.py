@@ -66,6 +66,8 @@ def offset_from_file_name(name: str) -> int:
     Raises InvalidArgumentError if the text there is not an int64.
     """
     text = name.split(".", 1)[0]
+    if len(text) == _DIGITS and text[0] == "0" and text.isdecimal() and text.isascii():
+        return int(text)
     if not _OFFSET.fullmatch(text) or not -MAX_OFFSET - 1 <= int(text) <= MAX_OFFSET:
         raise InvalidArgumentError("the file name has no offset", found=repr(name), expected="digits before the first dot")
     return int(text)
@@ -77,11 +79,16 @@ def base_offset_of_log(path: FilePath, ending: str = LOG_SUFFIX) -> int:
     Raises CorruptDataError for a name that Kafka does not write. Kafka pads to 20 digits and always opens the padded name. Only
     some programs would read a file with a different name, and a segment with the padded name may exist next to it.
     """
-    text = path.name.removesuffix(ending)
-    if len(text) == _DIGITS and text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET:
-        return int(text)
+    if is_padded(path.name, ending):
+        return int(path.name.removesuffix(ending))
     expected = f"an offset of {_DIGITS} digits before {ending!r}"
     raise CorruptDataError("the file name is not that of a segment", path=path, found=path.name, expected=expected)
+
+
+def is_padded(name: str, ending: str = LOG_SUFFIX) -> bool:
+    """Return whether the text before `ending` is an offset of 20 digits."""
+    text = name.removesuffix(ending)
+    return len(text) == _DIGITS and text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET
 
 
 def is_log_file(name: str) -> bool:

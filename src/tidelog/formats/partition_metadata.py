@@ -24,6 +24,7 @@ from tidelog.formats.paths.file_path import FilePath
 
 VERSION = 0
 _ZERO = uuid.UUID(int=0)
+_USUAL = re.compile(r"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?")
 
 
 def read_topic_id(path: FilePath) -> uuid.UUID | None:
@@ -36,6 +37,10 @@ def read_topic_id(path: FilePath) -> uuid.UUID | None:
         raise CorruptCheckpointError("partition.metadata is not UTF-8", path=path, position=error.start) from None
     except OSError as error:
         raise StorageError(f"cannot read partition.metadata: {error.strerror}", path=path) from error
+    known = _USUAL.fullmatch(text)
+    topic_id = None if known is None else parse_topic_id(known[1])
+    if topic_id is not None:
+        return topic_id
     values = []
     for line, (key, content) in enumerate(zip(("version", "topic_id"), [*text.splitlines(), "", ""], strict=False), start=1):
         parts = re.split(r":\s+", content)

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
-from tidelog.config import LogConfig, PropertyValue
+from tidelog.config import LogConfig
 from tidelog.errors import StorageError, TidelogError
 from tidelog.metadata.records import BROKER_RESOURCE, GROUP_RESOURCE
 from tidelog.storage.background_work import BackgroundWork
-from tidelog.storage.folder.served_settings import read_served_settings, write_served_settings
+from tidelog.storage.folder.served_settings import ServedSettings, read_served_settings, write_served_settings
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.metadata.cluster_metadata import MetadataSource
 from tidelog.storage.metadata.topic_records import config_records
 from tidelog.storage.partitions import Partitions
+from tidelog.storage.scheduler import Rest, Scheduler
 from tidelog.storage.steps import Steps
 from tidelog.storage.topics.topic_configs import TopicConfigs
 from tidelog.storage.topics.topic_settings import stricter_settings
@@ -48,12 +50,14 @@ class BrokerSettings:
         table: TopicConfigs,
         partitions: Partitions,
         work: BackgroundWork,
+        scheduler: Scheduler,
     ) -> None:
         self._configured = configured
         self._store = store
         self._table = table
         self._partitions = partitions
         self._work = work
+        self._scheduler = scheduler
         self.config = configured_by_log(configured, store)
 
     def of(self, name: str) -> Mapping[str, str]:
@@ -68,17 +72,19 @@ class BrokerSettings:
         """Store the current topic defaults in the folder, and warn if they keep less than those of the previous broker.
         Errors are logged only.
         """
-        given = self._configured.topic_defaults
+        now = ServedSettings.of(now_ms, self._store.image.broker_epoch(self._store.node_id), self._configured.topic_defaults)
+        before = None
         try:
             before = read_served_settings(directory)
             if before is not None:
-                _warn_of_stricter(directory, before.properties, given)
+                _warn_of_stricter(directory, before.properties, now.properties)
         except TidelogError as error:
             logger.warning("%s", error)
-        try:
-            write_served_settings(directory, given, now_ms, self._store.image.broker_epoch(self._store.node_id))
-        except StorageError as error:
-            logger.warning("cannot save the broker's settings in the data folder: %s", error)
+        if before is not None and before._replace(time_ms=now_ms) == now:
+            # Only the time is new: the start need not wait for the disk.
+            self._scheduler.schedule("served-settings", lambda: Rest(partial(_save, directory, now)))
+        else:
+            _save(directory, now)
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
         """Replace the settings of all brokers, or of the one with an id.
@@ -120,12 +126,19 @@ class BrokerSettings:
                 yield None
 
 
+def _save(directory: Path, settings: ServedSettings) -> None:
+    try:
+        write_served_settings(directory, settings)
+    except StorageError as error:
+        logger.warning("cannot save the broker's settings in the data folder: %s", error)
+
+
 def configured_by_log(configured: ManagerConfig, store: MetadataSource) -> ManagerConfig:
     """Return a folder's configuration with the dynamic settings of its metadata."""
     return configured.with_dynamic(store.image.broker_config(store.node_id))
 
 
-def _warn_of_stricter(directory: Path, before: Mapping[str, PropertyValue], given: Mapping[str, PropertyValue]) -> None:
+def _warn_of_stricter(directory: Path, before: Mapping[str, str], given: Mapping[str, str]) -> None:
     was, now = LogConfig.from_properties(before), LogConfig.from_properties(given)
     was_told, now_told = was.to_properties(), now.to_properties()
     for name in stricter_settings(was, now):

@@ -103,7 +103,7 @@ class OpenedFolder:
             raise
         self.work.schedule()
         close_on_shortage_by(partitions.give_descriptors_back)
-        self.settings = BrokerSettings(self._configured, self.source, topics.table, partitions, self.work)
+        self.settings = BrokerSettings(self._configured, self.source, topics.table, partitions, self.work, self._scheduler)
 
     def _abandon(self) -> None:
         """Give up a start. If the last shutdown was clean, the folder stays clean, so that no recovery is needed."""

@@ -30,9 +30,11 @@ requests at the same moment do not put a thousand first slices into one round. E
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -167,6 +169,8 @@ class Slices:
         """Whether more than one connection is active."""
         self.collect: Callable[[], None] = _nothing
         """Called after every `COLLECTED_S` of noted work."""
+        self.keep: Callable[[], object] = partial(gc.collect, 1)
+        """Called when a wide request has made many objects that stay, so that the next collections need not traverse them."""
         self.longest_s = 0.0
         """The longest slice so far, in seconds."""
 

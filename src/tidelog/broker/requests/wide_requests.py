@@ -47,6 +47,8 @@ class WideRequests:
         self._used = 0
         self._waiting: deque[Callable[[], None]] = deque()
         self._has_stopped_collector = False
+        self.before_collecting: Callable[[], object] = lambda: None
+        """Called before the garbage collector is turned on again."""
 
     @property
     def waiting(self) -> int:
@@ -77,6 +79,7 @@ class WideRequests:
         """Turn the garbage collector on again: the program may outlive a broker that stops in the middle of a request."""
         if self._has_stopped_collector:
             self._has_stopped_collector = False
+            self.before_collecting()
             gc.enable()
 
 

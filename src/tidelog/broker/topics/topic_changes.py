@@ -305,9 +305,8 @@ class _Run:
 
     def _came(self, calls: Made, results: list[Any] | BaseException) -> None:
         self._is_calling = False
-        # For a wide request: the new objects survive it, so a garbage collection afterwards need not traverse them.
-        if not gc.isenabled():
-            gc.collect(1)
+        if not gc.isenabled():  # For a wide request.
+            self._core.slices.keep()
         others, self._calls = self._calls, {}
         for number, (function, tasks) in enumerate(calls.items()):
             if not isinstance(results, BaseException) and number >= len(results):

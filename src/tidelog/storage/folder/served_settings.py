@@ -36,6 +36,12 @@ class ServedSettings(NamedTuple):
     broker_epoch: int | None
     properties: Mapping[str, str]
 
+    @classmethod
+    def of(cls, time_ms: int, broker_epoch: int | None, properties: Mapping[str, PropertyValue]) -> ServedSettings:
+        """Return them with the properties' values as text."""
+        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
+        return cls(time_ms, broker_epoch, texts)
+
 
 def read_served_settings(directory: FilePath) -> ServedSettings | None:
     """Return the settings that the folder was last served with, or None if they are not stored. Raises CorruptCheckpointError,
@@ -58,9 +64,6 @@ def read_served_settings(directory: FilePath) -> ServedSettings | None:
     return ServedSettings(time_ms, epoch, properties)
 
 
-def write_served_settings(
-    directory: Path, properties: Mapping[str, PropertyValue], time_ms: int, broker_epoch: int | None
-) -> None:
+def write_served_settings(directory: Path, settings: ServedSettings) -> None:
     """Store the settings with which the folder is served from now on. Raises StorageError."""
-    told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
-    write_json(directory / SERVED_FILE, VERSION, {"time_ms": time_ms, "broker_epoch": broker_epoch, "properties": told})
+    write_json(directory / SERVED_FILE, VERSION, settings._asdict())

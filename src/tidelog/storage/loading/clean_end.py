@@ -36,19 +36,19 @@ def find_clean_end(segment: LogSegment) -> CleanEnd | None:
     """Return where a segment ends; None if it does not end with a whole batch.
 
     The search begins at the offset index's last entry; if no batch there matches the entry, the result is None, too. Checksums
-    are not checked. Raises StorageError.
+    are not checked. The log stays open. Raises StorageError.
     """
     size = segment.size_bytes
     if size == 0:
         return CleanEnd(segment.base_offset, None)
     try:
         position = _floor_position(segment, INT64_MAX)
-        last = None if position is None else deque(segment.batches(position), maxlen=1)
+        last = segment.log.first_batch() if position == 0 else None
+        if position is not None and (last is None or last.end_position != size):
+            last = next(iter(deque(segment.batches(position), maxlen=1)), None)
     except CorruptBatchError:
         return None
-    finally:
-        segment.log.release()
-    return CleanEnd(last[0].next_offset, last[0]) if last and last[0].end_position == size else None
+    return CleanEnd(last.next_offset, last) if last is not None and last.end_position == size else None
 
 
 def last_batch(segment: LogSegment) -> BatchHeader | None:
@@ -95,7 +95,7 @@ def _floor_entries(segment: LogSegment, offset: int) -> tuple[OffsetPosition, Of
 
     Raises StorageError.
     """
-    path = str(segment.log.path).removesuffix(names.LOG_SUFFIX) + names.INDEX_SUFFIX
+    path = segment.log.path_text.removesuffix(names.LOG_SUFFIX) + names.INDEX_SUFFIX
     base = segment.base_offset
     none = OffsetPosition(base, 0)
     try:
@@ -112,7 +112,7 @@ def _floor_entries(segment: LogSegment, offset: int) -> tuple[OffsetPosition, Of
                 else:
                     high = middle
                 middle = (low + high) // 2
-            raw = os.pread(fd, _ENTRY.size * min(2, low), _ENTRY.size * max(0, low - 2))
+            raw = os.pread(fd, _ENTRY.size * min(2, low), _ENTRY.size * max(0, low - 2)) if low else b""
         finally:
             os.close(fd)
     except FileNotFoundError:

@@ -142,6 +142,9 @@ def _load(
     log.rebuild_producer_state(producer_state, log_start_offset, end_offset, had_clean_shutdown=log.had_clean_shutdown)
     if not log.had_clean_shutdown:
         recall_batches(producer_state, log.segments)
+    for segment in log.segments:
+        if segment.log.is_open:
+            segment.log.release()
     return LoadedLogOffsets(
         log_start_offset,
         # Only flushes raise it: a crash soon after this start must recover as much again.
@@ -207,11 +210,11 @@ def _check_names(log: LoadingLog) -> None:
     The others are checked after the start (`HoleSearch`), and when a read meets a hole before them (`LocalLog.locate`). Raises
     CorruptBatchError, StorageError.
     """
-    start = log.segments.floor(log.log_start_offset)
-    for segment in log.segments:
-        if segment in (log.segments.first, start, log.segments.last) or not segment.size_bytes:
+    segments = log.segments
+    relied_on = (segments.first, segments.floor(log.log_start_offset), segments.last)
+    for segment in segments:
+        if segment in relied_on or not segment.size_bytes:
             check_name(log.segments, segment)
-            segment.log.release()
 
 
 # --- steps 4 and 5: time indexes, and the end
@@ -219,9 +222,10 @@ def _check_names(log: LoadingLog) -> None:
 
 def _build_missing_time_indexes(log: LoadingLog, found: set[str]) -> None:
     for segment in log.segments:
-        name = names.file_name(segment.base_offset, names.TIME_INDEX_SUFFIX)
-        if segment.size_bytes and name not in found and not segment.time_index.path.exists():
-            rebuild_time_index(segment)
+        if segment.size_bytes:
+            name = names.file_name(segment.base_offset, names.TIME_INDEX_SUFFIX)
+            if name not in found and not segment.time_index.path.exists():
+                rebuild_time_index(segment)
 
 
 def _find_end(log: LoadingLog, producer_state: ProducerStateManager, clean_end: int | None) -> int:

@@ -104,6 +104,8 @@ class LogRecovery:
 
     def _recover_all(self, bases: set[int]) -> None:
         log = self._log
+        if log.had_clean_shutdown and not bases:
+            return
         unflushed = [] if log.had_clean_shutdown else log.segments.values(log.recovery_point, INT64_MAX)
         flushed = [segment for segment in log.segments if segment.base_offset in bases and segment not in unflushed]
         self._progress.expect([segment for segment in (*flushed, *unflushed) if segment.base_offset not in self._done])

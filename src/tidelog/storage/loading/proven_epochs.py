@@ -58,14 +58,10 @@ def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None
     `had_entries`: whether the file had any entries. Raises StorageError.
     """
     newest = log.newest if log.newest is not None and log.newest.next_offset == end_offset else None
-    try:
-        contradiction = _EpochProof(log).find_contradiction(newest, had_entries=had_entries)
-        if contradiction is None:
-            return
-        reread = reread_epochs(log, while_they_rise=True)
-    finally:
-        for segment in log.segments:
-            segment.log.release()
+    contradiction = _EpochProof(log).find_contradiction(newest, had_entries=had_entries)
+    if contradiction is None:
+        return
+    reread = reread_epochs(log, while_they_rise=True)
     known = list(log.leader_epochs.entries)
     is_confirmed = bool(known) and had_entries and reread.contradiction is None
     # Without a file recovery may have found all of them, if the crash came before the first file.
@@ -183,7 +179,11 @@ class _EpochProof:
         """Return the last batch that ends below `offset`, and the first one that does not."""
         before = at = None
         segment = self._segments.floor(offset)
-        if segment is not None:
+        if segment is not None and segment.base_offset == offset:
+            at = segment.log.first_batch()
+            if at is not None and at.last_offset < offset:  # Damage: the batches are below the segment's name.
+                at = None
+        if segment is not None and at is None:
             for header in batches_from(segment, offset - 1):
                 if header.last_offset >= offset:
                     at = header

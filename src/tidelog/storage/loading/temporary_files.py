@@ -71,12 +71,11 @@ def clear_temporary_files(directory: Path, next_offset_of_swap: Callable[[int], 
 
 def remove_orphan_indexes(directory: Path, found: set[str]) -> set[str]:
     """Remove the index files whose ``.log`` is not among the names `found`; return the others. Raises StorageError."""
+    logs = {name.removesuffix(names.LOG_SUFFIX) for name in found if name.endswith(names.LOG_SUFFIX)}
     orphans = {
         name
         for name in found
-        if name.endswith(INDEX_SUFFIXES)
-        and name[: name.rindex(".")] + names.LOG_SUFFIX not in found
-        and _offset_or_none(name) is not None
+        if name.rpartition(".")[0] not in logs and name.endswith(INDEX_SUFFIXES) and _offset_or_none(name) is not None
     }
     if not orphans:
         return found
@@ -99,11 +98,12 @@ def list_files(directory: Path) -> set[str]:
                     found.add(entry.name)
                 elif entry.name.endswith(names.LOG_SUFFIX) and entry.is_symlink():
                     raise StorageError("a link to a segment that is not there", path=directory / entry.name)
+        is_going = directory.name.endswith(names.DELETE_DIR_SUFFIX)
         for name in found:
             if name.endswith(names.LOG_SUFFIX):
                 if not os.access(f"{directory}/{name}", os.R_OK):
                     raise StorageError("this user may not read the log", path=directory / name)
-                if not directory.name.endswith(names.DELETE_DIR_SUFFIX):
+                if not (is_going or names.is_padded(name)):
                     names.base_offset_of_log(directory / name)
     except StorageError:
         raise

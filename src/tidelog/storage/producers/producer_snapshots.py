@@ -12,9 +12,10 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tidelog.errors import CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
+from tidelog.errors import CorruptSnapshotError, InvalidArgumentError, StorageError
 from tidelog.formats import names
-from tidelog.formats.producer_snapshot import ProducerEntry, join_snapshot, read_snapshot
+from tidelog.formats.files import read_whole
+from tidelog.formats.producer_snapshot import ProducerEntry, join_snapshot, parse_snapshot
 
 
 class ProducerSnapshots:
@@ -87,9 +88,11 @@ class ProducerSnapshots:
         """Return the entries of a snapshot. Raises CorruptSnapshotError, also if the file is missing; StorageError."""
         path = self.path(offset)
         try:
-            return read_snapshot(path)
-        except SegmentChangedError:
+            return parse_snapshot(read_whole(path), path)
+        except FileNotFoundError:
             raise CorruptSnapshotError("the producer snapshot no longer exists", path=path) from None
+        except OSError as error:
+            raise StorageError(f"cannot read a snapshot: {error.strerror}", path=path) from error
 
     def delete(self, offset: int) -> None:
         """Remove a snapshot, if it exists. Raises StorageError."""
@@ -139,6 +142,8 @@ def _list_offsets(directory: Path) -> list[int]:
 def _offsets_of(file_names: Iterable[str]) -> list[int]:
     offsets = []
     for name in file_names:
-        with contextlib.suppress(InvalidArgumentError):
+        try:
             offsets.append(names.offset_from_file_name(name))
+        except InvalidArgumentError:
+            continue
     return sorted(offsets)

@@ -18,7 +18,6 @@ Invariants
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -50,8 +49,10 @@ class LogFile(LogFileReader):
         """
         try:
             if file_already_exists:
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     return cls(path, _checked_length(path, os.stat(path).st_size))  # noqa: PTH116
+                except FileNotFoundError:
+                    pass  # It is created.
             fd = open_file(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             try:
                 if preallocate and not file_already_exists:
@@ -133,11 +134,13 @@ class LogFile(LogFileReader):
             self._is_written = not self._is_link
             self._is_synced = self._is_link
         self.size_bytes = target_bytes
+        self._first = None
         return size - target_bytes
 
     def take_back(self, size_bytes: int) -> None:
         """Undo the appends after `size_bytes`, for this object even if the disk fails. Raises StorageError then."""
         self.size_bytes = size_bytes
+        self._first = None
         self._is_torn = True
         self._cut_back()
 

@@ -33,6 +33,9 @@ _LENGTH = Struct(">i")
 class LogFileReader:
     """The reading half of `LogFile`. Use the subclass."""
 
+    _first: BatchHeader | None = None
+    """The header at position 0, if it was read since the file was opened: a start needs it several times."""
+
     def __init__(self, path: Path | str, size_bytes: int, fd: int) -> None:
         self._path = path
         self.size_bytes = size_bytes
@@ -56,6 +59,11 @@ class LogFileReader:
         self._path = path
 
     @property
+    def path_text(self) -> str:
+        """The file's path as text."""
+        return str(self._path)
+
+    @property
     def is_open(self) -> bool:
         """Whether a descriptor is open."""
         return self._fd >= 0
@@ -63,7 +71,7 @@ class LogFileReader:
     def close_handlers(self) -> None:
         """Close the descriptor without changing the file (when its disk has failed). Never raises."""
         fd, self._fd = getattr(self, "_fd", -1), -1
-        self._map = None
+        self._map = self._first = None
         if fd >= 0:
             try:
                 os.close(fd)
@@ -73,7 +81,7 @@ class LogFileReader:
     def release(self) -> None:
         """Close the descriptor until the next use. Raises StorageError if closing reports a lost write."""
         fd, self._fd = self._fd, -1
-        self._map = None
+        self._map = self._first = None
         if fd >= 0:
             try:
                 os.close(fd)
@@ -182,12 +190,14 @@ class LogFileReader:
             (length,) = _LENGTH.unpack_from(chunk, index + 8)
             if length >= MIN_LENGTH and length + LOG_OVERHEAD > end - position:
                 return
-            header = read_header(chunk, index, position, self.path)
+            header = read_header(chunk, index, position, self._path)
             yield header
             position += header.size
 
     def first_batch(self, position: int = 0) -> BatchHeader | None:
         """Return the header of the batch at `position`; None if it is not whole. Raises CorruptBatchError, StorageError."""
+        if position == 0 and self._first is not None:
+            return self._first
         room = self.size_bytes - position
         if room < MIN_HEADER_BYTES:
             return None
@@ -195,7 +205,10 @@ class LogFileReader:
         (length,) = _LENGTH.unpack_from(data, 8)
         if length >= MIN_LENGTH and length + LOG_OVERHEAD > room:
             return None
-        return read_header(data, 0, position, self.path)
+        header = read_header(data, 0, position, self._path)
+        if position == 0:
+            self._first = header
+        return header
 
     def read_batch(self, header: BatchHeader) -> bytes:
         """Return a batch's bytes; its checksum is not checked. Raises CorruptBatchError if it is no longer whole."""

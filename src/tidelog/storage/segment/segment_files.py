@@ -31,6 +31,8 @@ class SegmentFiles:
     name.
     """
 
+    _is_active = False
+
     def __init__(self, log: LogFile, base_offset: int, max_index_bytes: int) -> None:
         self.base_offset = base_offset
         self.log = log
@@ -41,12 +43,18 @@ class SegmentFiles:
     @cached_property
     def offset_index(self) -> OffsetIndexFile:
         """The `.index`."""
-        return OffsetIndexFile(self._beside(INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+        index = OffsetIndexFile(self._beside(INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+        if self._is_active:
+            index.grow_later()
+        return index
 
     @cached_property
     def time_index(self) -> TimeIndexFile:
         """The `.timeindex`."""
-        return TimeIndexFile(self._beside(TIME_INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+        index = TimeIndexFile(self._beside(TIME_INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+        if self._is_active:
+            index.grow_later()
+        return index
 
     @cached_property
     def txn_index(self) -> TxnIndexFile:
@@ -76,8 +84,11 @@ class SegmentFiles:
 
     def make_active(self) -> None:
         """Let both indexes grow like those of an active segment, starting with their first change. Nothing is opened now."""
-        self.offset_index.grow_later()
-        self.time_index.grow_later()
+        self._is_active = True
+        for name in ("offset_index", "time_index"):
+            index = self.__dict__.get(name)  # One that does not exist yet grows once it does.
+            if index is not None:
+                index.grow_later()
 
     def flush(self) -> None:
         """Wait until the files are on disk. Unused indexes are created. Raises StorageError."""

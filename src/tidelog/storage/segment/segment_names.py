@@ -102,8 +102,10 @@ def _with_batches(segments: LogSegments, segment: LogSegment) -> LogSegment | No
 
 def _first_offset(segment: LogSegment) -> int | None:
     """Return the offset of a segment's first record. Return None if the segment is empty, or if decompression would be needed."""
-    with contextlib.suppress(CorruptBatchError):
+    try:
         header = segment.log.first_batch(0) if segment.size_bytes else None
-        if header is not None and (header.magic >= 2 or not header.is_compressed or header.last_offset < segment.base_offset):
-            return header.base_offset
+    except CorruptBatchError:
+        return None
+    if header is not None and (header.magic >= 2 or not header.is_compressed or header.last_offset < segment.base_offset):
+        return header.base_offset
     return None

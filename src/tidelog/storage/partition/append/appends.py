@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
@@ -72,6 +73,13 @@ _MESSAGES_AT_ONCE_BYTES = AT_ONCE_BYTES // 16
 """The same limit for messages of v0 and v1, which cost more to check."""
 
 _OFFSET = Struct(">q")
+
+
+@lru_cache(maxsize=1024)  # All partitions of a topic have the same.
+def _rules(config: LogConfig, leader_epoch: int) -> tuple[ValidationRules, ValidationRules]:
+    """Return a configuration's rules, and those with the limit of what is done at once."""
+    rules = ValidationRules.from_config(config, leader_epoch)
+    return rules, replace(rules, decompressed_max_bytes=min(rules.decompressed_max_bytes, AT_ONCE_BYTES))
 
 
 class TooMuchAtOnceError(Exception):
@@ -218,7 +226,7 @@ class Appends:
         """
         taken = prepared.taken
         if prepared.rules is not self._rules:
-            raise TooMuchAtOnceError  # The topic's configuration has changed, or it is another topic.
+            raise TooMuchAtOnceError  # The configuration has changed, or it is another topic with another one.
         if taken is None or (prepared.first_offset == first_offset and prepared.append_ms == append_ms):
             return taken
         if prepared.has_own_offsets and prepared.first_offset != first_offset:
@@ -297,8 +305,8 @@ class Appends:
         """Cache what appends need from a new configuration or leader epoch."""
         self._config = config
         self._max_segment_ms = config.max_segment_ms
-        rules = self._rules = ValidationRules.from_config(config, leader_epoch)
-        self._at_once_rules = replace(rules, decompressed_max_bytes=min(rules.decompressed_max_bytes, AT_ONCE_BYTES))
+        rules, self._at_once_rules = _rules(config, leader_epoch)
+        self._rules = rules
         self._stamps = rules.timestamp_type == LOG_APPEND_TIME
         self._takes_any_time = self._stamps or rules.before_max_ms == rules.after_max_ms == MAX_TIME
         self._takes_plain = rules.magic == 2 and rules.target_codec in (None, Codec.NONE)
