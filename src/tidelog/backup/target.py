@@ -6,16 +6,20 @@ An object is only ever overwritten with the same bytes, because the names of dat
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+from tidelog.backup.manifest import StoredFile
 from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError
 from tidelog.folder_path import folder_path
 from tidelog.formats.checkpoints import replace_file, sync_file
 from tidelog.formats.files import read_whole
 from tidelog.formats.paths.file_path import FilePath
+from tidelog.formats.paths.local_handle import open_handle
 from tidelog.objects.address import ObjectAddress, is_in_storage, is_object_address, options_of, parse
 from tidelog.objects.listing import ObjectFacts
 from tidelog.objects.object_path import ObjectPath, ObjectSource
@@ -23,6 +27,8 @@ from tidelog.objects.object_store import ObstoreStore
 from tidelog.ordered_map import ordered_map
 
 _TEMPORARY = ".tmp"
+_READ_BYTES = 1024 * 1024
+"""How much is hashed at a time, while it is in the processor's cache."""
 _SYNCED = 8
 """The number of files that are synced at the same time."""
 
@@ -38,6 +44,10 @@ class Target(ABC):
     @abstractmethod
     def get(self, key: str) -> bytes:
         """Return an object. Raises NotFoundError, StorageError."""
+
+    def facts(self, key: str) -> StoredFile:
+        """Read an object, and return its size and checksum. Raises NotFoundError, StorageError."""
+        return StoredFile.of(self.get(key))
 
     @abstractmethod
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
@@ -73,8 +83,22 @@ class FolderTarget(Target):
         self._unsynced: list[Path] = []
 
     def get(self, key: str) -> bytes:
-        try:
+        with self._reading(key):
             return read_whole(self.root / key)
+
+    def facts(self, key: str) -> StoredFile:
+        memory = memoryview(bytearray(_READ_BYTES))
+        size_bytes, sha256 = 0, hashlib.sha256()
+        with self._reading(key), closing(open_handle(self.root / key)) as handle:
+            while count := handle.read_into(size_bytes, memory):
+                sha256.update(memory[:count])
+                size_bytes += count
+        return StoredFile(size_bytes, sha256.hexdigest())
+
+    @contextlib.contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        try:
+            yield
         except (FileNotFoundError, NotADirectoryError):
             raise NotFoundError("an object is missing", path=self.root / key) from None
         except StorageError:

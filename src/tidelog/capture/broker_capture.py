@@ -166,8 +166,17 @@ class BrokerCapture:
             cluster = self._idle.pop()
         except IndexError:
             cluster = self._reach()
+        memory = bytearray()
+
+        def allocate(size_bytes: int) -> memoryview:
+            # A response is used up before the next one is received, and memory that is new to a process costs more than a copy.
+            nonlocal memory
+            if len(memory) < size_bytes:
+                memory = bytearray(size_bytes)
+            return memoryview(memory)[:size_bytes]
+
         try:
-            for header, records, at in _StoredBatches(cluster, key, start_offset, end_offset):
+            for header, records, at in _StoredBatches(cluster, key, start_offset, end_offset, allocate=allocate):
                 yield FoundBatch(header, records[at : at + header.size], False)
         finally:
             self._idle.append(cluster)

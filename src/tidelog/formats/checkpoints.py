@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats.files import read_whole
+from tidelog.formats.large_file import DIRECT_BYTES, write_large
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import TopicPartition
 
@@ -73,11 +74,14 @@ def replace_file(path: Path, data: bytes | bytearray | memoryview, *, syncs: boo
     temporary = Path(f"{path}.tmp")
     try:
         try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                if syncs:
-                    file.flush()
-                    os.fsync(file.fileno())
+            if len(data) >= DIRECT_BYTES and not syncs:
+                write_large(temporary, data)
+            else:
+                with temporary.open("wb") as file:
+                    file.write(data)
+                    if syncs:
+                        file.flush()
+                        os.fsync(file.fileno())
             temporary.replace(path)
         except OSError:
             # A full disk must not leave a partial file.
