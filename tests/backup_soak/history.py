@@ -28,6 +28,7 @@ EVERY = "1s"
 KINDS = ("backup", "backup", "brokers", "storage")
 LEAST_KILLS = 3
 """Each kind is killed at least so often while records are written."""
+MOST_TIMES = 5
 WRITTEN_MS = 5_000
 """Records are written during a kill if some were acknowledged at most so long before and after."""
 PROPERTIES = {
@@ -64,16 +65,7 @@ class History:
 
     def kills_while_written(self, kind: str) -> int:
         """How many kills there were while records were being written."""
-        times = sorted(sent.acknowledged_ms for life in self.lives for sent in life.sent)
-
-        def some(after_ms: int, before_ms: int) -> bool:
-            return bisect_left(times, before_ms) > bisect_left(times, after_ms)
-
-        return sum(
-            some(one.at_ms - WRITTEN_MS, one.at_ms) and some(one.at_ms, one.over_ms + WRITTEN_MS)
-            for one in self.kills
-            if one.kind == kind
-        )
+        return kills_while_written(self.kills, self.lives)[kind]
 
     @property
     def record_times(self) -> tuple[int, int]:
@@ -92,6 +84,18 @@ class History:
             f"{self.done} actions, {records} records, {len(self.lives)} topics, {points} points; "
             f"killed (while records were written): {kills}; the backup in the middle of a point: {halved}"
         )
+
+
+def kills_while_written(kills: list[Kill], lives: list[Life]) -> Counter[str]:
+    """How many kills of each kind there were while records were being written."""
+    times = sorted(sent.acknowledged_ms for life in lives for sent in life.sent)
+
+    def some(after_ms: int, before_ms: int) -> bool:
+        return bisect_left(times, before_ms) > bisect_left(times, after_ms)
+
+    return Counter(
+        one.kind for one in kills if some(one.at_ms - WRITTEN_MS, one.at_ms) and some(one.at_ms, one.over_ms + WRITTEN_MS)
+    )
 
 
 class Follower:
@@ -144,7 +148,13 @@ def history(folder: Path, seed: int, seconds: float, release: str = "3.9.1") -> 
             wait_until(lambda: bool(_points(s3)), "the first point", PATIENCE_S)
             began, began_ms = time.monotonic(), now_ms()
             kinds: list[str] = []
-            while (time.monotonic() - began < seconds or len(kills) < LEAST_KILLS * len(KINDS)) and workload.failed is None:
+
+            def is_over() -> bool:
+                """Whether it has lived long enough, and every kind was killed often enough; a slow machine gets more time."""
+                passed, killed = time.monotonic() - began, kills_while_written(kills, workload.lives)
+                return passed > seconds * (1 if all(killed[kind] >= LEAST_KILLS for kind in KINDS) else MOST_TIMES)
+
+            while not is_over() and workload.failed is None:
                 time.sleep(rng.uniform(1, 8))
                 follower.keep()
                 kinds = kinds or rng.sample(KINDS, len(KINDS))  # A random order, in which no kind is left out.
