@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -62,8 +63,11 @@ class Target(ABC):
         """Return when everything that was put soon is there also after a crash of the machine. Raises StorageError."""
 
     @abstractmethod
-    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
-        """Yield the objects below a folder with their keys, in order of the keys, starting after `after`."""
+    def list(self, prefix: str = "", after: str = "", *, unfinished: bool = False) -> Iterator[tuple[str, ObjectFacts]]:
+        """Yield the objects below a folder with their keys, in order of the keys, starting after `after`.
+
+        `unfinished`: also those that are being written, or were when a process was killed.
+        """
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
@@ -116,7 +120,9 @@ class FolderTarget(Target):
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"cannot create a folder: {error.strerror}", path=path.parent) from error
-        replace_file(path, data, syncs=False)
+        # Two backups may write the same object at the same time, until one is refused.
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_TEMPORARY}")
+        replace_file(path, data, syncs=False, temporary=temporary)
         self._unsynced.append(path)
 
     def flush(self) -> None:
@@ -130,18 +136,17 @@ class FolderTarget(Target):
         except OSError as error:
             raise StorageError(f"cannot write to the disk: {error.strerror}", path=self.root) from error
 
-    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
+    def list(self, prefix: str = "", after: str = "", *, unfinished: bool = False) -> Iterator[tuple[str, ObjectFacts]]:
         top = self.root / prefix if prefix else self.root
         try:
             for folder, folders, files in os.walk(top, onerror=_refuse):
                 folders.sort()
                 base = Path(folder).relative_to(self.root).as_posix()
-                for name in sorted(files):
-                    key = name if base == "." else f"{base}/{name}"
-                    if key > after and not name.endswith(_TEMPORARY):
-                        with contextlib.suppress(FileNotFoundError):
-                            found = (self.root / key).stat()
-                            yield key, ObjectFacts(found.st_size, found.st_mtime_ns, "")
+                keys = (name if base == "." else f"{base}/{name}" for name in files)
+                for key in sorted(key for key in keys if key > after and (unfinished or not key.endswith(_TEMPORARY))):
+                    with contextlib.suppress(FileNotFoundError):
+                        found = (self.root / key).stat()
+                        yield key, ObjectFacts(found.st_size, found.st_mtime_ns, "")
         except FileNotFoundError:
             return
 
@@ -185,7 +190,7 @@ class BucketTarget(Target):
     def flush(self) -> None:
         pass  # A bucket has an object when it says so.
 
-    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
+    def list(self, prefix: str = "", after: str = "", *, unfinished: bool = False) -> Iterator[tuple[str, ObjectFacts]]:
         below = (self._prefix + prefix).rstrip("/")
         for key, facts in self._store.list(below, self._prefix + after if after else None):
             yield key.removeprefix(self._prefix), facts

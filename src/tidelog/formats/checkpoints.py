@@ -66,12 +66,14 @@ def encode_lines(entries: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in (str(VERSION), str(len(lines)), *lines)).encode()
 
 
-def replace_file(path: Path, data: bytes | bytearray | memoryview, *, syncs: bool = True) -> None:
-    """Write `data` to ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees the old or the new file whole.
+def replace_file(path: Path, data: bytes | bytearray | memoryview, *, syncs: bool = True, temporary: Path | None = None) -> None:
+    """Write `data` to `temporary`, by default ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees the old or
+    the new file whole.
 
-    Without `syncs` the caller must sync the file and its folder before anything relies on it.
+    Without `syncs` the caller must sync the file and its folder before anything relies on it. If another process may write the
+    same file at the same time, each needs a temporary name of its own.
     """
-    temporary = Path(f"{path}.tmp")
+    temporary = Path(f"{path}.tmp") if temporary is None else temporary
     try:
         try:
             if len(data) >= DIRECT_BYTES and not syncs:
