@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
 
 from tests.backup.model_source import ModelSource
-from tidelog.backup.backup import open_backup
+from tidelog.backup.backup import Head, encode_head, open_backup
 from tidelog.backup.expire import expire
+from tidelog.backup.layout import HEAD
 from tidelog.backup.target import FolderTarget
 from tidelog.backup.verify import verify_backup
 from tidelog.capture.capture import Capture
@@ -44,6 +46,29 @@ def test_one_is_refused(tmp_path: Path, where: str, shift_ms: int) -> None:
     with pytest.raises(IllegalStateError, match="another process has added a point"):
         here.take()
     assert other.take().sequence == 3
+    assert verify_backup(FolderTarget(tmp_path)).findings == []
+
+
+@pytest.mark.parametrize("where", ["cluster_id", "put"])
+def test_both_begin_the_backup(tmp_path: Path, where: str) -> None:
+    """Each found an empty target, and gave the backup an id. A point with the other id could never be read."""
+    source = ModelSource(1)
+    source.is_busy = False
+    clock, target = ManualClock(source.now), FolderTarget(tmp_path)
+    here = Capture(source, target, clock)
+    owner = source if where == "cluster_id" else target
+    whole = getattr(owner, where)
+
+    def raced(*arguments: object) -> object:
+        if where != "put" or str(arguments[0]).startswith("points/"):
+            setattr(owner, where, whole)
+            target.put(HEAD, encode_head(Head(uuid.uuid4(), clock.now_ms())))
+        return whole(*arguments)
+
+    setattr(owner, where, raced)
+    with pytest.raises(IllegalStateError, match="another process has begun this backup"):
+        here.take()
+    assert Capture(source, target, clock).take().sequence == 1
     assert verify_backup(FolderTarget(tmp_path)).findings == []
 
 

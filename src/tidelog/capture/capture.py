@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from glob import has_magic
 from typing import NamedTuple
 
-from tidelog.backup.backup import Backup, Head, encode_head
+from tidelog.backup.backup import Backup, Head, encode_head, read_head
 from tidelog.backup.layout import HEAD, Seal, manifest_key
 from tidelog.backup.manifest import (
     Point,
@@ -270,12 +270,15 @@ class Capture:
         self._is_cut_known = self.last.is_cut_consistent
 
     def _refuse_others(self, mine: Point | None = None) -> None:
-        """Raise IllegalStateError if another process has added a point."""
+        """Raise IllegalStateError if another process has added a point, or begun the backup."""
         found = self.backup.points(None if self.last is None else self.last.name)
         found = [name for name in found if mine is None or name.key != mine.name.key]
         if found:
             text = "another process has added a point to this backup: stop one of the two"
             raise IllegalStateError(text, path=str(self.backup.target), found=found[-1].key)
+        if self.last is None and (head := read_head(self.backup.target)) != self.backup.head:
+            text = "another process has begun this backup at the same time: stop one of the two"
+            raise IllegalStateError(text, path=str(self.backup.target), found=head.backup_id, expected=self.backup.head.backup_id)
 
     def _write(
         self,
