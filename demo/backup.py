@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -122,7 +121,7 @@ def main() -> int:
             shop.stop()
             stopped_ms = now_ms()
             wait_until(lambda: any(at > stopped_ms for at in points(backup)), "point of the backup")
-            follower.send_signal(signal.SIGINT)
+            follower.terminate()  # A process in the background may ignore an interrupt.
         taken = points(backup)
     print(f"{clock(now_ms())}  the cluster is lost; the backup has {len(taken)} points")
     began = time.monotonic()

@@ -21,7 +21,7 @@ from tidelog.capture.following import follow
 from tidelog.client.client import NewRecord
 from tidelog.clock import ManualClock
 from tidelog.errors import IllegalStateError, InvalidArgumentError, StorageError
-from tidelog.model import OFFSETS_TOPIC
+from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -90,6 +90,7 @@ def test_points_have_what_the_broker_had(broker: tidelog.Broker, source: BrokerC
     found = list(compare(capture.backup, second, third))
     assert found[0].what == "topic deleted and created again"
     assert rows(f"backup:{tmp_path / 'b'}#{second.sequence}", "orders")[:200] != []
+    assert capture.backup.topics(third)["orders"].settings == {}
     assert (first.is_cut_consistent, second.gaps, third.incomplete) == (True, 0, ())
     run_ok("backup", "verify", tmp_path / "b")
     run_ok("verify", tmp_path / "b")
@@ -141,6 +142,21 @@ def test_a_partition_that_fails_is_reported_and_stays_as_it_was(
     again = capture.take()
     assert (again.incomplete, again.is_cut_consistent) == ((), True)
     assert len(rows(tmp_path / "b", "ill")) == 20
+
+
+def test_a_topic_that_is_deleted_meanwhile_fails_alone(broker: tidelog.Broker, source: BrokerCapture) -> None:
+    """Whichever request finds that it is gone: the others' answers count, and nothing fails as a whole."""
+    broker.create_topic("stays", 2)
+    broker.create_topic("goes")
+    listed = source.topics()
+    keys = {TopicPartition(name, number): 0 for name in ("goes", "stays") for number in listed[name].partitions}
+    broker.delete_topic("goes")
+    for _ in range(2):  # With what was known of it, and without.
+        found, failed = source.ends(keys)
+        assert (sorted(found), list(failed)) == ([("stays", 0), ("stays", 1)], [("goes", 0)])
+    assert sorted(source.epoch_ends(keys)) == [("stays", 0), ("stays", 1)]
+    settings, without = source.settings(["goes", "stays"])
+    assert (settings, len(without)) == ({"stays": {}}, 1)
 
 
 def test_following(broker: tidelog.Broker, source: BrokerCapture, tmp_path: Path) -> None:

@@ -74,11 +74,13 @@ def damage(rng: random.Random, kind: str, victim: Path, others: list[Path]) -> b
 def test_each_damage_is_found(root: Path, tmp_path: Path) -> None:
     rng = random.Random(7)
     files = sorted(one for one in root.rglob("*") if one.is_file())
+    folders = sorted({one.relative_to(root).parts[0] for one in files})
     kept = tmp_path / "kept"
     kinds: set[str] = set()
     for case in range(CASES):
         kind = DAMAGES[case % len(DAMAGES)]
-        victim = rng.choice(files)
+        folder = rng.choice(folders)  # Of each kind of object as many as of any other.
+        victim = rng.choice([one for one in files if one.relative_to(root).parts[0] == folder])
         alike = [one for one in files if one.suffix == victim.suffix and one != victim] or [one for one in files if one != victim]
         shutil.copy2(victim, kept)
         name = victim.relative_to(root).as_posix()

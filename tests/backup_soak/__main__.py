@@ -12,15 +12,16 @@ import pickle
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.backup_soak.check import Checker
-from tests.backup_soak.history import history
+from tests.backup_soak.history import KINDS, LEAST_KILLS, History, history
 from tests.kafka.jars import why_not
 
 
 def main(arguments: list[str]) -> int:
-    """Return 0 if every restore was as the model says."""
+    """Return 0 if every restore was as the model says, and everything was killed while records were written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=180, help="how long the cluster lives [default: 180]")
     parser.add_argument("--moments", type=int, default=500, help="how many restores [default: 500]")
@@ -48,7 +49,18 @@ def main(arguments: list[str]) -> int:
         print(checker.summary)
         for one in checker.differences:
             print(f"DIFFERENCE {one}")
-    return 1 if checker.differences else 0
+        unmet = [*few_kills(made), *checker.few_partial()]
+        for text in unmet:
+            print(f"NOT TESTED {text}")
+    return 1 if checker.differences or unmet else 0
+
+
+def few_kills(made: History) -> Iterator[str]:
+    """Yield what was not killed often enough while records were written."""
+    for kind in sorted(set(KINDS)):
+        found = made.kills_while_written(kind)
+        if found < LEAST_KILLS:
+            yield f"{kind}: killed {found} times while records were written, not {LEAST_KILLS}"
 
 
 if __name__ == "__main__":

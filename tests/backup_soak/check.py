@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import tidelog
@@ -17,10 +18,14 @@ from tidelog.backup.verify import verify_backup
 from tidelog.capture.capture import DESCRIBED_MS
 from tidelog.clock import SystemClock
 from tidelog.errors import TidelogError
+from tidelog.model import MAX_OFFSET
 from tidelog.restore.cuts import TopicCut, plan_restore
 from tidelog.restore.request import RestoreRequest
 from tidelog.restore.restoring import restore
 from tidelog.storage.folder.folder_topics import read_topics
+
+PARTIAL = "moments with some records but not all"
+PARTIAL_SHARE = 0.9
 
 
 class Checker:
@@ -33,6 +38,7 @@ class Checker:
         self._folder = folder
         self._backup = open_backup(made.backup)
         self._points = [self._backup.read_point(one) for one in self._backup.points()]
+        self._whole = {one.topic_id: len(one.rows(dict.fromkeys(one.logs, MAX_OFFSET))) for one in made.lives}
         self._lives = {one.topic_id: one for one in made.lives}
         for finding in verify_backup(self._backup.target).findings:
             if "no seal" not in finding.text:  # It was killed in between.
@@ -45,7 +51,7 @@ class Checker:
     def check(self, rng: random.Random, moments: int) -> None:
         """Restore at so many moments."""
         for number in range(moments):
-            until_ms = rng.randrange(self._made.began_ms, self._made.ended_ms)
+            until_ms = rng.randrange(*self._made.record_times)
             try:
                 self._restored(until_ms, rng)
             except (TidelogError, AssertionError) as error:
@@ -53,6 +59,12 @@ class Checker:
             shutil.rmtree(self._folder, ignore_errors=True)
             if number % 25 == 24:
                 print(f"{number + 1}: {self.summary}", flush=True)
+
+    def few_partial(self) -> Iterator[str]:
+        """Yield a text if too few moments lay between the records' times."""
+        moments, partial = self.counts["moments"], self.counts[PARTIAL]
+        if partial < PARTIAL_SHARE * moments:
+            yield f"only {partial} of {moments} moments restored some records but not all"
 
     def _differs(self, until_ms: int, text: str) -> None:
         self.differences.append(f"until {until_ms}: {text}")
@@ -64,15 +76,16 @@ class Checker:
         self.counts["moments"] += 1
         for text in report.differences:
             self._differs(until_ms, f"read back: {text}")
-        for topic in plan.topics:
-            self._check_topic(topic, until_ms)
+        some = [self._check_topic(topic, until_ms) for topic in plan.topics]
+        self.counts[PARTIAL] += any(found for found, _ in some) and any(found < whole for found, whole in some)
         self._check_topics({topic.source for topic in plan.topics}, until_ms, plan.point)
         if not any("__consumer_offsets" in text for text in plan.point.incomplete):
             self._check_groups(report.groups, until_ms)  # type: ignore[arg-type]
         else:
             self.counts["moments without the groups' topic in their point"] += 1
 
-    def _check_topic(self, topic: TopicCut, until_ms: int) -> None:
+    def _check_topic(self, topic: TopicCut, until_ms: int) -> tuple[int, int]:
+        """Compare a topic. Return how many records were restored, and how many it had at its end; 0 if it is compacted."""
         life = self._lives[str(topic.manifest.topic_id)]
         point = next(one for one in self._points if one.sequence == topic.sequence)
         late = {text.partition(":")[0] for text in point.incomplete}
@@ -100,6 +113,7 @@ class Checker:
             if value not in self._settings(life, key, point):
                 self._differs(until_ms, f"{topic.name}: {key}={value}, not one of {self._settings(life, key, point)}")
         self.counts["topics"] += 1
+        return (0, 0) if life.is_compacted else (len(found), self._whole[life.topic_id])
 
     def _check_state(self, life: Life, found: list[Row], cuts: dict[int, int], point: Point, until_ms: int) -> None:
         """Each key has the value that it had, unless compaction removed that before the backup read it."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import subprocess
 import time
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +20,17 @@ from tests.kafka.tidelog_node import TIDELOG
 from tests.patience import PATIENCE_S
 from tests.s3.server import BUCKET, S3Server
 from tidelog.backup.backup import open_backup
-from tidelog.backup.layout import POINTS, PointName, parse_point
+from tidelog.backup.layout import DATA, MANIFESTS, POINTS, PointName, parse_point
 from tidelog.objects.address import options_of, with_options
 
 PREFIX = "soak"
 EVERY = "1s"
+KINDS = ("backup", "backup", "brokers", "storage")
+LEAST_KILLS = 3
+"""Each kind is killed at least so often while records are written."""
+MOST_TIMES = 5
+WRITTEN_MS = 5_000
+"""Records are written during a kill if some were acknowledged at most so long before and after."""
 PROPERTIES = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
@@ -29,6 +38,17 @@ PROPERTIES = {
     "log.cleaner.backoff.ms": "500",
     "num.partitions": "1",
 }
+
+
+@dataclass
+class Kill:
+    """A process that was killed, and when it was there again, or before it was started again."""
+
+    kind: str
+    at_ms: int
+    over_ms: int = 0
+    is_amid_point: bool = False
+    """Whether the backup had written objects of a point that did not exist yet."""
 
 
 @dataclass
@@ -40,15 +60,42 @@ class History:
     commits: dict[str, list[Commit]]
     began_ms: int
     ended_ms: int
-    kills: dict[str, int]
+    kills: list[Kill]
     done: int
+
+    def kills_while_written(self, kind: str) -> int:
+        """How many kills there were while records were being written."""
+        return kills_while_written(self.kills, self.lives)[kind]
+
+    @property
+    def record_times(self) -> tuple[int, int]:
+        """The times between which records were sent after the first point."""
+        times = [sent.timestamp for life in self.lives for sent in life.sent]
+        return max(self.began_ms, min(times)), max(times)
 
     @property
     def summary(self) -> str:
         points = len(open_backup(self.backup).points())
         records = sum(len(one.sent) for one in self.lives)
-        kills = ", ".join(f"{what} {count}" for what, count in sorted(self.kills.items()))
-        return f"{self.done} actions, {records} records, {len(self.lives)} topics, {points} points; killed: {kills}"
+        counts = Counter(one.kind for one in self.kills)
+        kills = ", ".join(f"{what} {counts[what]} ({self.kills_while_written(what)})" for what in sorted(set(KINDS)))
+        halved = sum(one.is_amid_point for one in self.kills)
+        return (
+            f"{self.done} actions, {records} records, {len(self.lives)} topics, {points} points; "
+            f"killed (while records were written): {kills}; the backup in the middle of a point: {halved}"
+        )
+
+
+def kills_while_written(kills: list[Kill], lives: list[Life]) -> Counter[str]:
+    """How many kills of each kind there were while records were being written."""
+    times = sorted(sent.acknowledged_ms for life in lives for sent in life.sent)
+
+    def some(after_ms: int, before_ms: int) -> bool:
+        return bisect_left(times, before_ms) > bisect_left(times, after_ms)
+
+    return Counter(
+        one.kind for one in kills if some(one.at_ms - WRITTEN_MS, one.at_ms) and some(one.at_ms, one.over_ms + WRITTEN_MS)
+    )
 
 
 class Follower:
@@ -69,11 +116,13 @@ class Follower:
         if self._process is None or self._process.poll() is not None:
             self.start()
 
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+    def kill(self) -> bool:
+        """Kill it. Return whether it was running."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return False
+        process.kill()
+        return process.wait() == -signal.SIGKILL
 
     def close(self) -> None:
         self.kill()
@@ -83,7 +132,7 @@ class Follower:
 def history(folder: Path, seed: int, seconds: float, release: str = "3.9.1") -> History:
     """Live for so long."""
     rng = random.Random(seed)
-    kills = dict.fromkeys(("backup", "brokers", "storage"), 0)
+    kills: list[Kill] = []
     with (
         S3Server(folder / "s3") as s3,
         KafkaCluster(folder / "cluster", release=release, properties=PROPERTIES, heap_mb=384) as cluster,
@@ -98,22 +147,34 @@ def history(folder: Path, seed: int, seconds: float, release: str = "3.9.1") -> 
             # No moment before the first point can be restored, and a slow machine takes it late.
             wait_until(lambda: bool(_points(s3)), "the first point", PATIENCE_S)
             began, began_ms = time.monotonic(), now_ms()
-            while time.monotonic() - began < seconds and workload.failed is None:
+            kinds: list[str] = []
+
+            def is_over() -> bool:
+                """Whether it has lived long enough, and every kind was killed often enough; a slow machine gets more time."""
+                passed, killed = time.monotonic() - began, kills_while_written(kills, workload.lives)
+                return passed > seconds * (1 if all(killed[kind] >= LEAST_KILLS for kind in KINDS) else MOST_TIMES)
+
+            while not is_over() and workload.failed is None:
                 time.sleep(rng.uniform(1, 8))
                 follower.keep()
-                what = rng.choice(("backup", "backup", "brokers", "storage"))
-                kills[what] += 1
-                if what == "backup":
-                    follower.kill()
-                elif what == "storage":
+                kinds = kinds or rng.sample(KINDS, len(KINDS))  # A random order, in which no kind is left out.
+                kill = Kill(kinds.pop(), now_ms())
+                if kill.kind == "backup":
+                    if not follower.kill():
+                        kinds.append(kill.kind)
+                        continue
+                    kill.is_amid_point = _is_amid_point(s3)
+                elif kill.kind == "storage":
                     s3.kill()
                     time.sleep(rng.uniform(0.5, 4))
                     s3.start()
                 else:
-                    node = cluster.brokers[rng.randint(1, REPLICAS)]
-                    node.kill()
+                    broker = cluster.brokers[rng.randint(1, REPLICAS)]
+                    broker.kill()
                     time.sleep(rng.uniform(0.5, 8))
-                    node.start()
+                    broker.start()
+                kill.over_ms = now_ms()
+                kills.append(kill)
             workload.stop()
             ended_ms = now_ms()
 
@@ -131,6 +192,12 @@ def history(folder: Path, seed: int, seconds: float, release: str = "3.9.1") -> 
 
 def _points(s3: S3Server) -> list[Path]:
     return list((s3.objects / BUCKET / PREFIX / POINTS).glob("*.json"))
+
+
+def _is_amid_point(s3: S3Server) -> bool:
+    top = s3.objects / BUCKET / PREFIX
+    newest = max((path.stat().st_mtime_ns for path in _points(s3)), default=0)
+    return any(path.stat().st_mtime_ns > newest for kind in (DATA, MANIFESTS) for path in (top / kind).rglob("*.*"))
 
 
 def _name(path: Path) -> PointName | None:

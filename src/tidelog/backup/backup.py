@@ -219,14 +219,20 @@ class Backup:
     def read(self, key: str, facts: StoredFile) -> bytes:
         """Return a file's bytes after checking their size and checksum. Raises NotFoundError, CorruptDataError."""
         data = self.target.get(key)
-        found = StoredFile.of(data)
+        self._compare(key, StoredFile.of(data), facts)
+        return data
+
+    def check(self, key: str, facts: StoredFile) -> None:
+        """Check a file's size and checksum. Raises NotFoundError, CorruptDataError."""
+        self._compare(key, self.target.facts(key), facts)
+
+    def _compare(self, key: str, found: StoredFile, facts: StoredFile) -> None:
         if found != facts:
             text = f"{found.size_bytes} bytes, SHA-256 {found.sha256}"
             expected = f"{facts.size_bytes} bytes, SHA-256 {facts.sha256}"
             raise CorruptDataError(
                 "wrong checksum or size of an object", path=f"{self.target}/{key}", found=text, expected=expected
             )
-        return data
 
     def _manifest(self, kind: str, sha256: str) -> Any:
         with self._lock:  # Partitions are read on several threads.

@@ -67,7 +67,7 @@ def expire(backup: Backup, before_ms: int, now_ms: int, *, grace_ms: int = GRACE
     orphans = [
         (key, facts.size_bytes)
         for folder in (DATA, MANIFESTS)
-        for key, facts in target.list(folder)
+        for key, facts in target.list(folder, unfinished=True)
         if key not in needed and facts.modified_ns // 1_000_000 < now_ms - grace_ms
     ]
     if not dry_run:

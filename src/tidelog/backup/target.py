@@ -6,16 +6,21 @@ An object is only ever overwritten with the same bytes, because the names of dat
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+from tidelog.backup.manifest import StoredFile
 from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError
 from tidelog.folder_path import folder_path
 from tidelog.formats.checkpoints import replace_file, sync_file
 from tidelog.formats.files import read_whole
 from tidelog.formats.paths.file_path import FilePath
+from tidelog.formats.paths.local_handle import open_handle
 from tidelog.objects.address import ObjectAddress, is_in_storage, is_object_address, options_of, parse
 from tidelog.objects.listing import ObjectFacts
 from tidelog.objects.object_path import ObjectPath, ObjectSource
@@ -23,6 +28,8 @@ from tidelog.objects.object_store import ObstoreStore
 from tidelog.ordered_map import ordered_map
 
 _TEMPORARY = ".tmp"
+_READ_BYTES = 1024 * 1024
+"""How much is hashed at a time, while it is in the processor's cache."""
 _SYNCED = 8
 """The number of files that are synced at the same time."""
 
@@ -39,6 +46,10 @@ class Target(ABC):
     def get(self, key: str) -> bytes:
         """Return an object. Raises NotFoundError, StorageError."""
 
+    def facts(self, key: str) -> StoredFile:
+        """Read an object, and return its size and checksum. Raises NotFoundError, StorageError."""
+        return StoredFile.of(self.get(key))
+
     @abstractmethod
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         """Write an object atomically, also if there is a crash. Raises StorageError."""
@@ -52,8 +63,11 @@ class Target(ABC):
         """Return when everything that was put soon is there also after a crash of the machine. Raises StorageError."""
 
     @abstractmethod
-    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
-        """Yield the objects below a folder with their keys, in order of the keys, starting after `after`."""
+    def list(self, prefix: str = "", after: str = "", *, unfinished: bool = False) -> Iterator[tuple[str, ObjectFacts]]:
+        """Yield the objects below a folder with their keys, in order of the keys, starting after `after`.
+
+        `unfinished`: also those that are being written, or were when a process was killed.
+        """
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
@@ -73,8 +87,22 @@ class FolderTarget(Target):
         self._unsynced: list[Path] = []
 
     def get(self, key: str) -> bytes:
-        try:
+        with self._reading(key):
             return read_whole(self.root / key)
+
+    def facts(self, key: str) -> StoredFile:
+        memory = memoryview(bytearray(_READ_BYTES))
+        size_bytes, sha256 = 0, hashlib.sha256()
+        with self._reading(key), closing(open_handle(self.root / key)) as handle:
+            while count := handle.read_into(size_bytes, memory):
+                sha256.update(memory[:count])
+                size_bytes += count
+        return StoredFile(size_bytes, sha256.hexdigest())
+
+    @contextlib.contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        try:
+            yield
         except (FileNotFoundError, NotADirectoryError):
             raise NotFoundError("an object is missing", path=self.root / key) from None
         except StorageError:
@@ -92,7 +120,9 @@ class FolderTarget(Target):
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"cannot create a folder: {error.strerror}", path=path.parent) from error
-        replace_file(path, data, syncs=False)
+        # Two backups may write the same object at the same time, until one is refused.
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_TEMPORARY}")
+        replace_file(path, data, syncs=False, temporary=temporary)
         self._unsynced.append(path)
 
     def flush(self) -> None:
@@ -106,18 +136,17 @@ class FolderTarget(Target):
         except OSError as error:
             raise StorageError(f"cannot write to the disk: {error.strerror}", path=self.root) from error
 
-    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
+    def list(self, prefix: str = "", after: str = "", *, unfinished: bool = False) -> Iterator[tuple[str, ObjectFacts]]:
         top = self.root / prefix if prefix else self.root
         try:
             for folder, folders, files in os.walk(top, onerror=_refuse):
                 folders.sort()
                 base = Path(folder).relative_to(self.root).as_posix()
-                for name in sorted(files):
-                    key = name if base == "." else f"{base}/{name}"
-                    if key > after and not name.endswith(_TEMPORARY):
-                        with contextlib.suppress(FileNotFoundError):
-                            found = (self.root / key).stat()
-                            yield key, ObjectFacts(found.st_size, found.st_mtime_ns, "")
+                keys = (name if base == "." else f"{base}/{name}" for name in files)
+                for key in sorted(key for key in keys if key > after and (unfinished or not key.endswith(_TEMPORARY))):
+                    with contextlib.suppress(FileNotFoundError):
+                        found = (self.root / key).stat()
+                        yield key, ObjectFacts(found.st_size, found.st_mtime_ns, "")
         except FileNotFoundError:
             return
 
@@ -161,7 +190,7 @@ class BucketTarget(Target):
     def flush(self) -> None:
         pass  # A bucket has an object when it says so.
 
-    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectFacts]]:
+    def list(self, prefix: str = "", after: str = "", *, unfinished: bool = False) -> Iterator[tuple[str, ObjectFacts]]:
         below = (self._prefix + prefix).rstrip("/")
         for key, facts in self._store.list(below, self._prefix + after if after else None):
             yield key.removeprefix(self._prefix), facts

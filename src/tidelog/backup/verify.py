@@ -132,7 +132,7 @@ def check_file(backup: Backup, file: tuple[str, Place]) -> list[Finding]:
     """Read a file of records, and return what is wrong with it. Raises StorageError, AuthenticationError."""
     key, place = file
     try:
-        backup.read(key, place.facts)
+        backup.check(key, place.facts)
     except (CorruptDataError, NotFoundError) as error:
         return [_finding(error, key, **_concerned(place))]
     return []

@@ -16,13 +16,13 @@ from tidelog.backup.layout import assumed_topic_id
 from tidelog.capture.capture_source import Failed, FoundBatch, SourceEnds, SourceTopic
 from tidelog.capture.rights import describe_rights
 from tidelog.client.connections.addresses import BrokerAddress
-from tidelog.client.connections.cluster import NO_LEADER, Cluster, no_leader
+from tidelog.client.connections.cluster import NO_LEADER, Cluster, Leader, no_leader
 from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, error_for
 from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.client.reading.partition_fetcher import FetchedBatch, PartitionFetcher
 from tidelog.client.reading.topic_configs import NEWEST_VERSION, TOPIC
-from tidelog.errors import BrokerError, TidelogError, UnsupportedVersionError
+from tidelog.errors import BrokerError, TidelogError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from tidelog.formats import names
 from tidelog.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Isolation, TopicPartition
 from tidelog.records.batch import BatchHeader
@@ -115,9 +115,10 @@ class BrokerCapture:
         stable = self._offsets(keys, LATEST, READ_COMMITTED, failed)
         end = self._offsets(stable, LATEST, READ_UNCOMMITTED, failed)
         start = self._offsets(end, EARLIEST, READ_UNCOMMITTED, failed)
+        leaders = self._leaders(start, failed)
         found = {
-            key: SourceEnds(start[key], min(stable[key], end[key]), max(end[key], start[key]), self.cluster.leader(key).epoch)
-            for key in start
+            key: SourceEnds(start[key], min(stable[key], end[key]), max(end[key], start[key]), leader.epoch)
+            for key, leader in leaders.items()
         }
         return found, failed
 
@@ -155,10 +156,15 @@ class BrokerCapture:
                         found[key] = one.end_offset
             return failed
 
-        wanted = {key: epoch for key, epoch in epochs.items() if epoch >= 0}
+        # Reading a topic that was deleted meanwhile says so.
+        wanted = self._leaders([key for key, epoch in epochs.items() if epoch >= 0], {})
         if wanted:
             with suppress(UnsupportedVersionError):  # Before 0.11 brokers do not report this.
-                self.cluster.ask_leaders(wanted, OffsetForLeaderEpochResponse, make, read)
+                try:
+                    self.cluster.ask_leaders(wanted, OffsetForLeaderEpochResponse, make, read)
+                except UnknownTopicOrPartitionError:
+                    wanted = self._leaders(wanted, {})
+                    self.cluster.ask_leaders(wanted, OffsetForLeaderEpochResponse, make, read)
         return found
 
     def read(self, key: TopicPartition, start_offset: int, end_offset: int) -> Iterator[FoundBatch]:
@@ -166,8 +172,17 @@ class BrokerCapture:
             cluster = self._idle.pop()
         except IndexError:
             cluster = self._reach()
+        memory = bytearray()
+
+        def allocate(size_bytes: int) -> memoryview:
+            # A response is used up before the next one is received, and memory that is new to a process costs more than a copy.
+            nonlocal memory
+            if len(memory) < size_bytes:
+                memory = bytearray(size_bytes)
+            return memoryview(memory)[:size_bytes]
+
         try:
-            for header, records, at in _StoredBatches(cluster, key, start_offset, end_offset):
+            for header, records, at in _StoredBatches(cluster, key, start_offset, end_offset, allocate=allocate):
                 yield FoundBatch(header, records[at : at + header.size], False)
         finally:
             self._idle.append(cluster)
@@ -206,11 +221,21 @@ class BrokerCapture:
 
     def _by_leader(self, keys: Collection[TopicPartition], failed: dict[TopicPartition, Failed]) -> list[list[TopicPartition]]:
         by_leader: dict[int, list[TopicPartition]] = {}
-        for key in keys:
-            by_leader.setdefault(self.cluster.leader(key).node_id, []).append(key)
+        for key, leader in self._leaders(keys, failed).items():
+            by_leader.setdefault(leader.node_id, []).append(key)
         for key in by_leader.pop(NO_LEADER, ()):
             failed[key] = Failed(names.log_dir_name(*key), no_leader(key, self.cluster))
         return list(by_leader.values())
+
+    def _leaders(self, keys: Collection[TopicPartition], failed: dict[TopicPartition, Failed]) -> dict[TopicPartition, Leader]:
+        """Return the known leaders. Partitions of topics that were deleted meanwhile are added to `failed`."""
+        found: dict[TopicPartition, Leader] = {}
+        for key in keys:
+            try:
+                found[key] = self.cluster.leader(key)
+            except UnknownTopicOrPartitionError as error:
+                failed[key] = Failed(names.log_dir_name(*key), error)
+        return found
 
     def _ask_again(
         self,
@@ -220,12 +245,13 @@ class BrokerCapture:
         failed: dict[TopicPartition, Failed],
     ) -> None:
         """Repeat a request that failed as a whole, so that one partition cannot fail the others. Leave out partitions without a
-        leader, or, if access was denied, request one topic at a time. The time for an unreachable leader is already used up.
+        leader; if access was denied or a topic is gone, request one topic at a time. The time for an unreachable leader is
+        already used up.
         """
         again: list[list[TopicPartition]] = []
         if isinstance(error, BrokerError) and error.error_code in RETRIABLE:
             again = self._by_leader(keys, failed)
-        elif isinstance(error, BrokerError):
+        elif isinstance(error, BrokerError | UnknownTopicOrPartitionError):
             topics = {key.topic for key in keys}
             again = [[key for key in keys if key.topic == topic] for topic in topics] if len(topics) > 1 else []
         asked = [key for some in again for key in some]

@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from glob import has_magic
 from typing import NamedTuple
 
-from tidelog.backup.backup import Backup, Head, encode_head
+from tidelog.backup.backup import Backup, Head, encode_head, read_head
 from tidelog.backup.layout import HEAD, Seal, manifest_key
 from tidelog.backup.manifest import (
     Point,
@@ -129,7 +129,8 @@ class Capture:
         self._last_sha256: str | None = None
         self._partitions: dict[tuple[uuid.UUID, int], PartitionCapture] = {}
         self._topics: dict[uuid.UUID, tuple[TopicManifest, str]] = {}
-        self._settings: dict[str, dict[str, str]] = {}
+        self._settings: dict[uuid.UUID, dict[str, str]] = {}
+        """By topic id: a topic that was created again does not have those of the deleted one."""
         self._rights: str | None = None
         self._described_ms: int | None = None
         self._written = 0
@@ -185,7 +186,7 @@ class Capture:
     # --- the source
 
     def _read_of(self, capture: PartitionCapture, now_ms: int) -> PartitionRead:
-        settings = self._settings.get(capture.key.topic, {})
+        settings = self._settings.get(capture.topic_id, {})
         return PartitionRead(capture, int(settings.get("segment.bytes", MOST_SEGMENT_BYTES)), now_ms)
 
     def _read(self, reads: list[PartitionRead]) -> Iterator[tuple[PartitionCapture, TidelogError | None]]:
@@ -227,10 +228,11 @@ class Capture:
     def _describe(self, topics: Sequence[SourceTopic], now_ms: int, failed: list[Failed]) -> None:
         """Request settings and ACLs, if they are due."""
         is_due = self._described_ms is None or now_ms - self._described_ms >= DESCRIBED_MS or now_ms < self._described_ms
-        wanted = [one.name for one in topics if is_due or one.name not in self._settings]
+        wanted = {one.name: one.topic_id for one in topics if is_due or one.topic_id not in self._settings}
         if wanted:
             found, without = self.source.settings(wanted)
-            self._settings = {**({} if is_due else self._settings), **found}
+            self._settings = {} if is_due else self._settings
+            self._settings |= {wanted[name]: settings for name, settings in found.items()}
             failed += without
         if is_due:
             self._rights = self._put_manifest(*encode("rights", self.source.rights()))
@@ -272,12 +274,15 @@ class Capture:
         self._is_cut_known = self.last.is_cut_consistent
 
     def _refuse_others(self, mine: Point | None = None) -> None:
-        """Raise IllegalStateError if another process has added a point."""
+        """Raise IllegalStateError if another process has added a point, or begun the backup."""
         found = self.backup.points(None if self.last is None else self.last.name)
         found = [name for name in found if mine is None or name.key != mine.name.key]
         if found:
             text = "another process has added a point to this backup: stop one of the two processes"
             raise IllegalStateError(text, path=str(self.backup.target), found=found[-1].key)
+        if self.last is None and (head := read_head(self.backup.target)) != self.backup.head:
+            text = "another process has begun this backup at the same time: stop one of the two"
+            raise IllegalStateError(text, path=str(self.backup.target), found=head.backup_id, expected=self.backup.head.backup_id)
 
     def _write(
         self,
@@ -340,7 +345,7 @@ class Capture:
         return point
 
     def _entry(self, topic: SourceTopic, partitions: Sequence[PartitionCapture]) -> TopicEntry:
-        settings = self._settings.get(topic.name)
+        settings = self._settings.get(topic.topic_id)
         manifest = TopicManifest(
             topic.name,
             topic.topic_id,

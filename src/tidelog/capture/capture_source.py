@@ -38,6 +38,7 @@ class FoundBatch(NamedTuple):
 
     header: BatchHeader
     data: memoryview
+    """Until the next batch is asked for."""
     begins_segment: bool
     """Whether a segment of the source begins with this batch; False if the source does not know."""
 

@@ -11,7 +11,7 @@ The original pieces remain until the points that need them expire.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.layout import data_key
@@ -35,10 +35,8 @@ def pieces_to_join(pieces: Sequence[Piece]) -> int:
     return 0
 
 
-def join(backup: Backup, partition: PartitionManifest, segment: Segment, count: int) -> tuple[Piece, Mapping[str, bytes]]:
-    """Join the last `count` pieces; return the new piece and the bytes of its files. Raises CorruptDataError, NotFoundError,
-    StorageError.
-    """
+def join(backup: Backup, partition: PartitionManifest, segment: Segment, count: int) -> PieceBuilder:
+    """Return the builder of the piece that joins the last `count` ones. Raises CorruptDataError, NotFoundError, StorageError."""
     before, last = segment.pieces[:-count], segment.pieces[-count:]
     largest = max((piece.max_time for piece in before), default=NO_TIMESTAMP)
     builder = PieceBuilder(segment.base_offset, sum(piece.size_bytes for piece in before), largest)
@@ -50,4 +48,4 @@ def join(backup: Backup, partition: PartitionManifest, segment: Segment, count: 
         aborted = piece.files.get(names.TXN_INDEX_SUFFIX)
         if aborted is not None:
             builder.keep_aborted(backup.read(backup.key(partition, piece, names.TXN_INDEX_SUFFIX), aborted))
-    return builder.finish()
+    return builder

@@ -7,7 +7,7 @@ names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tidelog.backup.backup import Backup
@@ -24,7 +24,7 @@ from tidelog.backup.manifest import (
     encode_partition,
 )
 from tidelog.capture.joining import join, pieces_to_join
-from tidelog.capture.piece_builder import PieceBuilder
+from tidelog.capture.piece_builder import PIECE_BYTES, PieceBuilder
 from tidelog.errors import CorruptDataError
 from tidelog.formats import names
 from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET
@@ -33,8 +33,6 @@ from tidelog.reader.producer_state import ProducerState
 from tidelog.records.batch import BatchHeader, check_crc, iter_headers
 from tidelog.records.markers import end_txn_marker
 
-PIECE_BYTES = 32 * 1024 * 1024
-"""The largest number of bytes that are kept in memory before they are written."""
 MOST_SEGMENT_BYTES = 1024**3
 MOST_ENDED = 10_000
 """The number of recent transactions that are kept. Temporarily there may be twice as many."""
@@ -145,15 +143,12 @@ class PartitionWriter:
         builder, self._builder = self._builder, None
         if builder is None:
             return
-        piece, files = builder.finish()
-        self._put(piece, files)
         last = self._segments[-1]
-        self._segments[-1] = last._replace(pieces=(*last.pieces, piece))
+        self._segments[-1] = last._replace(pieces=(*last.pieces, self._put(builder)))
         while count := pieces_to_join(self._segments[-1].pieces):
             last = self._segments[-1]
-            piece, files = join(self._backup, self.manifest, last, count)
-            self._put(piece, files)
-            self._segments[-1] = last._replace(pieces=(*last.pieces[:-count], piece))
+            joined = self._put(join(self._backup, self.manifest, last, count))
+            self._segments[-1] = last._replace(pieces=(*last.pieces[:-count], joined))
 
     def cut_back(self, offset: int) -> None:
         """Drop all records at or after the offset at which the source's log was truncated, and the rest of the piece that
@@ -297,11 +292,14 @@ class PartitionWriter:
             self._builder = PieceBuilder(last.base_offset, last.size_bytes, last.max_time)
         return self._builder
 
-    def _put(self, piece: Piece, files: Mapping[str, bytes]) -> None:
+    def _put(self, builder: PieceBuilder) -> Piece:
+        piece, files = builder.finish()
         for suffix, data in files.items():
             self._put_object(self._key(piece.stem, suffix), data)
+        builder.release()
+        return piece
 
-    def _put_object(self, key: str, data: bytes) -> None:
+    def _put_object(self, key: str, data: bytes | memoryview) -> None:
         self._backup.target.put_soon(key, data)
         self.written_bytes += len(data)
 

@@ -6,6 +6,7 @@ last entry of a piece's time index is the piece's largest timestamp, as when Kaf
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Mapping
 
@@ -18,6 +19,13 @@ from tidelog.records.batch import BatchHeader
 INDEXED_BYTES = 64 * 1024
 """Smaller pieces have no indexes, because one entry would cover them."""
 INDEX_INTERVAL_BYTES = 4096
+
+PIECE_BYTES = 32 * 1024 * 1024
+"""A piece is written once it has so many bytes, or more with its last batch."""
+_MEMORY_BYTES = PIECE_BYTES + 2 * 1024 * 1024
+
+_idle: list[mmap.mmap] = []
+"""Memory of earlier pieces: as many as were built at the same time. Memory that is new to a process costs more than a copy."""
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -36,7 +44,7 @@ class PieceBuilder:
         self._largest_before = largest
         self._largest, self._largest_offset = NO_TIMESTAMP, segment_base
         self._indexed_time = largest
-        self._chunks: list[memoryview] = []
+        self._memory = _idle.pop() if _idle else _pages(_MEMORY_BYTES)
         self._first: BatchHeader | None = None
         self._last: BatchHeader | None = None
         self._since_entry = INDEX_INTERVAL_BYTES + 1 if position else 0
@@ -45,7 +53,7 @@ class PieceBuilder:
         self._aborted: list[bytes] = []
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
-        """Append a batch; the builder keeps its bytes."""
+        """Append a batch; its bytes are copied."""
         if self._first is None:
             self._first = header
         self._last = header
@@ -56,8 +64,13 @@ class PieceBuilder:
             self._offsets.append(_OFFSET_ENTRY.pack(header.last_offset - self._segment_base, self.end_position))
             self._add_time()
         self._since_entry += len(batch)
-        self._chunks.append(batch)
-        self.size_bytes += len(batch)
+        end = self.size_bytes + len(batch)
+        if end > len(self._memory):
+            larger = _pages(2 * end)
+            larger[: self.size_bytes] = memoryview(self._memory)[: self.size_bytes]
+            self._memory = larger
+        self._memory[self.size_bytes : end] = batch
+        self.size_bytes = end
         self.end_position += len(batch)
 
     def add_aborted(self, transaction: AbortedTxn) -> None:
@@ -68,11 +81,11 @@ class PieceBuilder:
         """Add the entries of a ``.txnindex``, unchanged."""
         self._aborted.append(data)
 
-    def finish(self) -> tuple[Piece, Mapping[str, bytes]]:
-        """Return the piece, and the bytes of its files by suffix. At least one batch must have been added."""
+    def finish(self) -> tuple[Piece, Mapping[str, bytes | memoryview]]:
+        """Return the piece, and the bytes of its files by suffix, until `release`. At least one batch must have been added."""
         first, last = self._first, self._last
         assert first is not None and last is not None
-        files = {names.LOG_SUFFIX: b"".join(self._chunks)}
+        files: dict[str, bytes | memoryview] = {names.LOG_SUFFIX: memoryview(self._memory)[: self.size_bytes]}
         if self.size_bytes >= INDEXED_BYTES:
             self._add_time()
             files[names.INDEX_SUFFIX] = b"".join(self._offsets)
@@ -93,7 +106,18 @@ class PieceBuilder:
         )
         return piece, files
 
+    def release(self) -> None:
+        """Let the next piece have the memory. Nothing may use the files any more."""
+        if len(self._memory) == _MEMORY_BYTES:
+            _idle.append(self._memory)
+        del self._memory
+
     def _add_time(self) -> None:
         if self._largest > self._indexed_time:
             self._times.append(_TIME_ENTRY.pack(self._largest, self._largest_offset - self._segment_base))
             self._indexed_time = self._largest
+
+
+def _pages(size_bytes: int) -> mmap.mmap:
+    """Return memory that begins at a page, so that files can be written directly from it."""
+    return mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -56,6 +56,8 @@ TRANSACTION_TIMEOUT_MS = 120_000
 
 CLIENT_ID = "tidelog-copy"
 
+_ACKNOWLEDGED = bytearray()
+
 _log = logging.getLogger("tidelog.copying")
 
 
@@ -302,7 +304,8 @@ class _Copier:
             if batch is not None:
                 self._begin()
                 target = task.target if batch.partition is None else TopicPartition(task.target.topic, batch.partition)
-                self._appender.append(target, batch.data, batch)
+                # The result must not keep the bytes: a transaction has many.
+                self._appender.append(target, batch.data, batch._replace(data=_ACKNOWLEDGED))
                 self._chunk_bytes += len(batch.data)
                 is_whole = batch.next_offset >= 0
                 next_offset = max(next_offset, batch.next_offset)

@@ -34,6 +34,8 @@ from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME, BatchHeader, check_crc
 from tidelog.records.builder import pack_header_v2
 from tidelog.records.columns import Columns
+from tidelog.records.patch import Writable
+from tidelog.sources.chunks import Chunks
 from tidelog.sources.reader_resources import ReaderResources
 from tidelog.sources.scan_report import ScanReport
 from tidelog.sources.split import Split
@@ -53,7 +55,7 @@ class CopyRules:
 class CopiedBatch(NamedTuple):
     """A finished v2 batch with base offset 0 and no producer, ready for `BatchAppender.append`."""
 
-    data: bytearray
+    data: Writable
     runs: tuple[SourceRun, ...]
     """The source offsets of the batch's records; the counts of the runs add up to the record count."""
     record_count: int
@@ -93,18 +95,20 @@ def copied_or_skipped(
         BrokerUnreachableError, BrokerError, ProtocolError
     """
     counts = CopyCounts() if counts is None else counts
+    memory = Chunks()
     with ReaderResources() as reading:
         for split in splits:
             if split.end_offset > start_offset:
                 wanted = replace(split, start_offset=max(start_offset, split.start_offset))
-                yield from _SplitCopier(wanted, rules, counts).copy(reading)
+                yield from _SplitCopier(wanted, rules, counts, memory).copy(reading)
 
 
 class _SplitCopier:
     """Copies one split."""
 
-    def __init__(self, split: Split, rules: CopyRules, counts: CopyCounts) -> None:
+    def __init__(self, split: Split, rules: CopyRules, counts: CopyCounts, memory: Chunks) -> None:
         self._split = split
+        self._memory = memory
         self._rules = rules
         self._counts = counts
         self._low, self._end = split.start_offset, split.end_offset
@@ -182,7 +186,8 @@ class _SplitCopier:
             # With LogAppendTime the header lacks the largest of the producer's timestamps.
             largest = pc.max(times).as_py()
             max_timestamp = NO_TIMESTAMP if largest is None else largest
-        data = bytearray(batch)
+        data = self._memory.take(len(batch))
+        data[:] = batch
         pack_header_v2(
             data,
             base_offset=0,

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats.files import read_whole
+from tidelog.formats.large_file import DIRECT_BYTES, write_large
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.model import TopicPartition
 
@@ -77,20 +78,24 @@ def encode_lines(entries: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in (str(VERSION), str(len(lines)), *lines)).encode()
 
 
-def replace_file(path: Path, data: bytes | bytearray | memoryview, *, syncs: bool = True) -> None:
-    """Write `data` to ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees either the whole old file or the
-    whole new one.
+def replace_file(path: Path, data: bytes | bytearray | memoryview, *, syncs: bool = True, temporary: Path | None = None) -> None:
+    """Write `data` to `temporary`, by default ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees either the
+    whole old file or the whole new one.
 
-    Without `syncs` the caller must sync the file and its folder before anything relies on them.
+    Without `syncs` the caller must sync the file and its folder before anything relies on them. If another process may write the
+    same file at the same time, each needs a temporary name of its own.
     """
-    temporary = Path(f"{path}.tmp")
+    temporary = Path(f"{path}.tmp") if temporary is None else temporary
     try:
         try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                if syncs:
-                    file.flush()
-                    os.fsync(file.fileno())
+            if len(data) >= DIRECT_BYTES and not syncs:
+                write_large(temporary, data)
+            else:
+                with temporary.open("wb") as file:
+                    file.write(data)
+                    if syncs:
+                        file.flush()
+                        os.fsync(file.fileno())
             temporary.replace(path)
         except OSError:
             # A full disk must not leave a partial file.

@@ -26,9 +26,6 @@ from tidelog.formats.paths.local_handle import open_handle
 
 logger = logging.getLogger("tidelog.log")
 
-WHOLE_BYTES = 64 * 1024
-"""The number of bytes that `read_whole` reads at a time."""
-
 Tell = Callable[[FilePath, str], None]
 
 
@@ -59,17 +56,16 @@ class Notices:
 def read_whole(path: FilePath) -> bytes:
     """Return all bytes of a regular file that fits in memory. Raises OSError."""
     handle = open_handle(path)
-    chunks: list[bytes] = []  # Appending to `bytes` would copy all of them for each chunk.
-    position = 0
     try:
-        while chunk := handle.read(position, WHOLE_BYTES):
-            chunks.append(chunk)
-            position += len(chunk)
-            if len(chunk) < WHOLE_BYTES:  # Handles give less only at the end.
-                break
+        # A handle returns less than it was asked for only at the end of the file.
+        wanted = handle.stat().st_size + 1
+        data = handle.read(0, wanted)
+        while len(data) >= wanted:  # It has grown.
+            wanted *= 2
+            data = handle.read(0, wanted)
     finally:
         handle.close()
-    return b"".join(chunks)
+    return data
 
 
 Fallbacks: TypeAlias = "Sequence[FilePath] | Callable[[], Sequence[FilePath]]"

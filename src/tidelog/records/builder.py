@@ -72,7 +72,7 @@ class BuiltBatch(NamedTuple):
 
 
 def pack_header_v2(
-    buffer: bytearray,
+    buffer: bytearray | memoryview,
     *,
     base_offset: int,
     last_offset: int,

@@ -44,6 +44,8 @@ from tidelog.wire.messages.incremental_alter_configs import (
 
 FILE_NAME = "restore.json"
 VERSION = 1
+CHUNK_BYTES = 64 << 20
+"""The approximate size of a transaction: nobody waits for its records, and each commit waits for the brokers several times."""
 HELD = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -136,6 +138,7 @@ def copy(
                 TopicPartition(topic.name, cut.partition),
                 str(folder),
                 CopyRules(TimeRule.LOG, spread=topic.spread),
+                CHUNK_BYTES,
             )
             tasks.append((topic, cut, task))
     tasks.sort(key=lambda one: -one[2].size_bytes)

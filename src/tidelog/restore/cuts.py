@@ -289,7 +289,9 @@ class _Cuts:
                 ends = cut
         cuts = []
         for key in keys:
-            open_here = self._open(source, key, ends[key]) if ends[key] > starts[key] and not is_own else {}
+            # Where the stable offset is the end of the partition, every transaction has ended.
+            is_decided = is_own or ends[key] <= starts[key] or ends[key] == manifests[key].end_offset
+            open_here = {} if is_decided else self._open(source, key, ends[key])
             decided = self._commits(point) if open_here else frozenset()
             committed = {producer: first for producer, first in open_here.items() if producer in decided}
             left_out = {producer: first for producer, first in open_here.items() if producer not in committed}

@@ -1,10 +1,10 @@
-"""Buffers for reading a log, reused as soon as nothing refers to them.
+"""Buffers for reading and copying a log, reused as soon as nothing refers to them.
 
 Freed memory is returned to the system, which clears each page before handing it out again. For a scan that clearing would cost
 half as much as all its other work. So buffers are kept. The reference count shows whether a buffer may be overwritten:
 memoryviews, kernel columns and Arrow buffers, in any library, hold a reference to the object whose memory they show.
 
-Only `split_reader` and `stream` use this. Each scan has its own pool, so only one thread uses a pool at a time.
+Each scan has its own pool, so only one thread uses a pool at a time.
 """
 
 from __future__ import annotations

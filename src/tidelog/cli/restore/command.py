@@ -11,6 +11,7 @@ import click
 
 from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import bucket_options, config_option, reached, reached_by
+from tidelog.cli.lean_imports import lean_imports
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import Decorated, json_option
 from tidelog.cli.printing import notices
@@ -188,7 +189,8 @@ def command(report_file: str | None, sign_key: str | None, dry_run: bool, as_jso
 
     After a crash, run the same command again: nothing is restored twice. Exit code 3: what was read back differs from the backup.
     """
-    from tidelog.restore.restoring import refuse_target, restore
+    with lean_imports():
+        from tidelog.restore.restoring import refuse_target, restore
 
     written = report_of(report_file, sign_key)
     wanted = planned(**options)

@@ -33,6 +33,7 @@ from tidelog.model import TopicPartition
 from tidelog.records.batch import read_header
 from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.records.compression import Codec
+from tidelog.records.patch import Writable
 
 WAITING_BYTES = 1 << 20
 
@@ -98,7 +99,7 @@ class BatchAppender:
         self._order.clear()
         self._is_begun = True
 
-    def append(self, key: TopicPartition, batch: bytearray, tag: object = None) -> None:
+    def append(self, key: TopicPartition, batch: Writable, tag: object = None) -> None:
         """Append a batch, which the appender then owns and changes. `flush` returns where it was stored, with its `tag`.
 
         Raises InvalidArgumentError unless `batch` is exactly one data batch of format v2 with consecutive offsets.

@@ -56,7 +56,7 @@ from tidelog.errors import (
 from tidelog.model import TopicPartition
 from tidelog.records.batch import increment_sequence
 from tidelog.records.builder import NO_PRODUCER, Producer
-from tidelog.records.patch import set_producer
+from tidelog.records.patch import Writable, set_producer
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.produce import (
     PartitionProduceData,
@@ -97,7 +97,7 @@ class Batch:
     """
 
     key: TopicPartition
-    data: bytearray
+    data: Writable
     record_count: int
     oldest_version: int
     tag: object
@@ -316,7 +316,7 @@ class ProducePipeline:
         """Whether a partition's batches are sent without a producer id."""
         return partition.is_plain or self.producer is NO_PRODUCER
 
-    def _records(self, partition: _Partition, batch: Batch, version: int) -> bytearray:
+    def _records(self, partition: _Partition, batch: Batch, version: int) -> Writable:
         """Return a batch in the message format of this version of Produce. A v2 batch gets its sequence when it is first sent."""
         batch.magic = min(2, max(0, version - 1))
         if batch.magic < 2:

@@ -1,0 +1,96 @@
+"""What a backup and a restore read and write grows with the data, not faster: bytes and calls are counted, not time."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backup.model_source import ModelSource
+from tidelog.backup.target import FolderTarget
+from tidelog.backup.verify import verify_backup
+from tidelog.capture.capture import Capture
+from tidelog.clock import ManualClock
+from tidelog.formats.paths import local_handle
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.records import Record
+from tidelog.restore.cuts import plan_restore
+from tidelog.restore.request import RestoreRequest
+from tidelog.restore.restoring import restore
+
+POINTS = 10
+"""How many points the smaller backup has; the larger one has ten times as many, and ten times the data."""
+
+Costs = dict[str, Counter[str]]
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Count the bytes that are read and written, the reads, and the files that are opened."""
+    found: Counter[str] = Counter()
+
+    def counting(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counter(*arguments: Any, **options: Any) -> Any:
+            result = call(*arguments, **options)
+            found[what] += 1
+            if what == "reads":
+                found["bytes"] += result if isinstance(result, int) else len(result)
+            return result
+
+        return counter
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", counting("files", os.open))
+        patch.setattr(os, "preadv", counting("reads", os.preadv))
+        patch.setattr(local_handle, "pread", counting("reads", local_handle.pread))
+        patch.setattr(os, "fsync", lambda _: None)
+        yield found
+
+
+def costs(root: Path, points: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Costs]:
+    """Return the size of a backup, and what the last point, its verification and two restores cost."""
+    source = ModelSource(5)
+    source.is_busy = False
+    source.known = {}
+    source.create("t")
+    topic = source.known["t"]
+    topic.settings["segment.bytes"] = "50000"
+    capture = Capture(source, FolderTarget(root / "b"), ManualClock(source.now))
+    found: Costs = {}
+    for _ in range(points):
+        for partition in topic.partitions:
+            source.now += 1000
+            records = [Record(partition.end + i, source.now, 0, b"k", os.urandom(1000)) for i in range(20)]
+            partition.append(build_batch_v2(records))
+        with counted(monkeypatch) as found["point"]:
+            point = capture.take()
+    with counted(monkeypatch) as found["resume"]:
+        Capture(source, FolderTarget(root / "b"), ManualClock(source.now)).take()
+    with counted(monkeypatch) as found["verify"]:
+        assert verify_backup(FolderTarget(root / "b")).findings == []
+    for name, until_ms in (("restore", None), ("restore until", source.now - 2000)):
+        request = RestoreRequest(backup=str(root / "b"), target=str(root / name), until_ms=until_ms, point=point.sequence)
+        with counted(monkeypatch) as found[name]:
+            assert restore(plan_restore(request), ManualClock(source.now), work=root).differences == []
+    return point.size_bytes, found
+
+
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="reads are counted as Linux makes them")
+def test_costs_grow_no_faster_than_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, before = costs(tmp_path / "small", POINTS, monkeypatch)
+    large, after = costs(tmp_path / "large", 10 * POINTS, monkeypatch)
+    growth = large / small
+    assert growth == pytest.approx(10, rel=0.01)
+    for what, counts in after.items():
+        for unit, count in counts.items():
+            # A point reads and writes what is new, and manifests, which name 64 segments at most.
+            most = 4 * before[what][unit] + 64 if what in ("point", "resume") else 1.2 * growth * before[what][unit]
+            if (what, unit) not in (("point", "bytes"), ("resume", "bytes")):
+                assert count <= most, (what, unit, count, before[what][unit])
+            else:
+                assert count <= 100_000, (what, unit, count)
