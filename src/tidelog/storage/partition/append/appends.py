@@ -94,9 +94,7 @@ class Prepared(NamedTuple):
     append_ms: int
     taken: _Taken | None
     has_own_offsets: bool
-    """Whether messages inside compressed ones have absolute offsets (v0), so that the records cannot be moved to a different
-    offset.
-    """
+    """Whether messages inside compressed ones have absolute offsets (v0), so that their offsets cannot be changed."""
 
 
 class Appends:
@@ -221,12 +219,10 @@ class Appends:
         return work
 
     def _moved(self, prepared: Prepared, first_offset: int, append_ms: int) -> _Taken | None:
-        """Return prepared records with their offsets and append time updated. Raises TooMuchAtOnceError if they must be prepared
-        again.
-        """
+        """Update offsets and append time of prepared records. Raises TooMuchAtOnceError if they must be prepared again."""
         taken = prepared.taken
         if prepared.rules is not self._rules:
-            raise TooMuchAtOnceError  # The configuration has changed, or it is another topic with another one.
+            raise TooMuchAtOnceError  # The topic's configuration has changed.
         if taken is None or (prepared.first_offset == first_offset and prepared.append_ms == append_ms):
             return taken
         if prepared.has_own_offsets and prepared.first_offset != first_offset:
