@@ -77,9 +77,9 @@ def _outcome(node: Node, key: TopicPartition, replicas: list[int] | None) -> tup
     if node.leadership.refusal(key) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"
     if replicas is None:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of it is in progress"
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned"
     if replicas != [node.node_id]:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is one broker, {node.node_id}, and no other can hold replicas"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {node.node_id} is the only broker: no other can hold replicas"
     return ErrorCode.NONE, None
 
 
