@@ -88,9 +88,8 @@ def _described(node: Node, topic: str, partition: int) -> Generator[None, None, 
     if refusal:
         return PartitionResponse(partition, refusal)
     log = node.manager.log(*key)
-    producers = list(
-        log.producer_state.active_producers.values()
-    )  # There may be a producer for every client that was active during the last day.
+    # There may be a producer for every client that was active during the last day.
+    producers = list(log.producer_state.active_producers.values())
     described = (
         ProducerState(
             one.producer_id,
