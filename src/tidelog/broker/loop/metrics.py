@@ -11,9 +11,9 @@ A latency histogram has a bucket for each power of two, so that recording a valu
 Bucket n holds values above 2^(n-1) and up to 2^n, bucket 0 holds 0 and 1.
 
 **Append latency** is KIP-32's metric: the time of an append minus the CreateTime of its newest record, once per append and
-partition. It shows the age of arriving data without reading each record. In LogAppendTime topics the newest CreateTime comes from the batch
-header, and only format v2 is counted. Records without a timestamp and duplicates are not counted. If a producer's
-clock is ahead, the value is 0, and `ahead` is incremented.
+partition. It shows the age of arriving data without reading each record. In LogAppendTime topics the newest CreateTime comes from
+the batch header, and only format v2 is counted. Records without a timestamp and duplicates are not counted. If a producer's clock
+is ahead, the value is 0, and `ahead` is incremented.
 
 Use only on the event loop's thread; `Metrics.snapshot` makes a copy for other threads.
 """
