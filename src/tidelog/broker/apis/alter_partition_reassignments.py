@@ -75,7 +75,7 @@ def _response(node: Node, topic: str, wanted: ReassignablePartition) -> Reassign
 
 def _outcome(node: Node, key: TopicPartition, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
     if node.leadership.refusal(key) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this broker has no such partition"
     if replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned"
     if replicas != [node.node_id]:

@@ -139,7 +139,7 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
 
 def _of_zookeeper(node: Node, plane: MetadataPlane) -> ApiVersionsResponse:
     keys = _both_sides([one for one in _listed(_all_served(node, plane)) if one.api_key not in _ONLY_KRAFT], plane)
-    # Kafka numbers the changes of ZooKeeper's features node, which exists from 2.7 on. In practice nobody changes it.
+    # Kafka numbers the changes of ZooKeeper's features node, which exists from 2.7 on. In practice the node is never changed.
     cluster = node.config.cluster
     zookeeper = None if cluster is None else cluster.zookeeper
     has_features = zookeeper is not None and zookeeper.protocol.is_at_least("2.7-IV0")

@@ -63,7 +63,7 @@ def _work(node: Node, message: CreatePartitionsRequest, request: Request) -> Wor
         times[topic.name] += 1
         if number % 256 == 255:
             yield None
-    twice = ApiError(ErrorCode.INVALID_REQUEST, "named more than once in the request")
+    twice = ApiError(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
     results = yield from slowly((_result(name, twice) for name, count in times.items() if count > 1), 256)
     mutations = node.quotas.mutations(request, is_strict=request.api_version >= FIRST_STRICT)
     results += yield from node.topic_changes.side_by_side(

@@ -131,7 +131,7 @@ def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
         if times[topic.name] == 1 and topic.name != METADATA_TOPIC
     )
     results += [
-        _refused(name, ApiError(ErrorCode.INVALID_REQUEST, "named more than once in the request"))
+        _refused(name, ApiError(ErrorCode.INVALID_REQUEST, "the request names the topic more than once"))
         for name, count in times.items()
         if count > 1
     ]

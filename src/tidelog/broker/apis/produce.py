@@ -346,7 +346,7 @@ def _append_verified(
     uncommitted: list[Uncommitted],
     asked: Asked | None,
 ) -> PartitionProduceResponse:
-    """Append records if the coordinator confirms the partition. `asked` is its result, None if it has not been asked."""
+    """Append records if the coordinator confirms the partition. `asked`: the coordinator's result, if it was asked."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None

@@ -277,7 +277,7 @@ class StateLog:
     ) -> int:
         """Append entries as one batch, and return the first one's offset.
 
-        Raises what `PartitionLog.append_as_leader` raises, UnknownTopicOrPartitionError.
+        Raises UnknownTopicOrPartitionError, and the errors of `PartitionLog.append_as_leader`.
         """
         return self.append_batch(partition, self.build(entries, producer=producer, is_transactional=is_transactional))
 

@@ -123,7 +123,7 @@ class LoopThreads:
 
 
 class Ticker:
-    """Does the log's background work on the loop's thread, except for what another thread can prepare.
+    """Does the log's background work on the event loop's thread, except for work that another thread can prepare.
 
     Clients are served between two slices. While they send requests, the background work gets a tenth of the time.
     """

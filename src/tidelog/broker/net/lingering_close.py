@@ -23,8 +23,8 @@ _INT = struct.Struct("i")
 
 
 def may_close(sock: socket.socket, scratch: memoryview) -> bool:
-    """Shut down sending and discard what has arrived. Return whether the peer's system has received everything, or the peer is
-    gone.
+    """Shut down sending, and discard the bytes that have arrived. Return whether the peer's system has received everything, or
+    the peer is gone.
 
     Idempotent.
     """

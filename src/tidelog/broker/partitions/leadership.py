@@ -194,7 +194,7 @@ class SingleLeadership:
     reading_refusal = refusal
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
-        """Never accept a follower: a standalone broker has none."""
+        """Return an error code in any case: a standalone broker has no followers."""
         if current_leader_epoch == NO_EPOCH:
             return self.refusal(key) or ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.refusal(key, current_leader_epoch) or ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -237,14 +237,14 @@ class SingleLeadership:
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Never accept a follower: a standalone broker has none."""
+        """Do nothing: a standalone broker has no followers."""
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
-        """No-op: there are no followers."""
+        """Return False: there are no followers."""
         return False
 
     def sent_to_follower(self, log: PartitionLog, size_bytes: int) -> None:
-        """No-op: there are no followers."""
+        """Do nothing: there are no followers."""
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
         """Return None: there is no other broker."""

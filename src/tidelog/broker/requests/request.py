@@ -1,4 +1,4 @@
-"""A request in progress, and what a handler can return instead of its response."""
+"""A request in progress, and the results that a handler can return instead of its response."""
 
 from __future__ import annotations
 

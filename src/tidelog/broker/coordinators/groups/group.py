@@ -208,7 +208,7 @@ class Group:
         self.static_members: dict[str, str] = {}
         """Member ids by group instance id."""
         self.pending_members: dict[str, Delay] = {}
-        """Member ids that were handed out and have not joined yet (KIP-394), each with its expiry timer."""
+        """Member ids that have been assigned but have not joined yet (KIP-394), each with its expiry timer."""
         self.rebalance: Timer | None = None
         """The timer that ends the joining phase."""
         self.reason = ""

@@ -116,7 +116,7 @@ def add(group: Group, member: Member) -> None:
 
 
 def remove(group: Group, member_id: str) -> None:
-    """Remove a member, or a member id that was handed out and has not joined yet. The member must not have pending requests.
+    """Remove a member, or a member id that has been assigned but has not joined yet. The member must not have pending requests.
     An unknown id is ignored.
     """
     member = group.members.pop(member_id, None)

@@ -7,11 +7,11 @@
 | the group waits for | at most for | after that time it |
 |---|---|---|
 | more members, if it was empty (1) | group.initial.rebalance.delay.ms | continues with those that have joined |
-| known members and handed-out member ids to join | the longest rebalance timeout | continues without the missing ones (2) |
+| known members, and assigned member ids, to join | the longest rebalance timeout | continues without those missing (2) |
 | each member to send SyncGroup | the longest rebalance timeout | removes those that have not, and rebalances |
 | a member's next heartbeat (3) | its session timeout | removes it, and rebalances |
 | a new member's first generation | five minutes, because its client may be gone | answers its join with UNKNOWN_MEMBER_ID |
-| a join with a handed-out member id (KIP-394) | the session timeout in the first join | forgets the id |
+| a join with an assigned member id (KIP-394) | the session timeout in the first join | forgets the id |
 
 (1) If a member joins during this wait and the group never had a generation, the wait is repeated, but all waits together last at
 most the first member's rebalance timeout. (2) Static members stay; if only static members are left and none has joined, the group
@@ -231,7 +231,7 @@ class Rebalance:
             self.remove_member(group, member, "a member's session has ended")
 
     def await_pending(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """Expect a member to join with a handed-out member id. A rebalance waits for it."""
+        """Expect a member to join with a member id that has been assigned to it. A rebalance waits for that join."""
 
         def forget() -> None:
             forget_pending(group, member_id)
@@ -296,7 +296,7 @@ def stop_waiting(group: Group) -> None:
 
 
 def give_up(group: Group) -> None:
-    """Drop a group that this broker no longer coordinates because its topic is gone. Pending requests get NOT_COORDINATOR."""
+    """Drop a group that this broker no longer coordinates. Pending requests get NOT_COORDINATOR."""
     stop_waiting(group)
     group.move(GroupState.DEAD, group.state_timestamp_ms)
     for member in list(group.members.values()):

@@ -249,7 +249,7 @@ class Transactions:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """Return a producer id and epoch, and fence other producers. `expected` is what the producer claims to have, if any."""
+        """Return a producer id and epoch, and fence other producers. `expected` are those that the producer claims to have."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, NOBODY
         if not 0 < timeout_ms <= self._core.config.transaction_max_timeout_ms:
@@ -309,7 +309,7 @@ class Transactions:
     def end_in_next_epoch(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """Do the same as `end` in a new epoch (KIP-890). Return the producer id and epoch for the next transaction."""
+        """Commit or abort the transaction in a new epoch (KIP-890). Return the producer id and epoch for the next transaction."""
         code = self.code_for(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         before = self._known.get(transactional_id)
         if code or before is None:
