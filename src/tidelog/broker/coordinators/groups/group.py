@@ -214,7 +214,7 @@ class Group:
         self.reason = ""
         """The reason for the group's current rebalance, for the log."""
         self.waits_for_more = False
-        """Whether this is the first rebalance of an empty group, which waits for further members although all known ones
+        """Whether this is the first rebalance of an empty group, which waits for further members although all known members
         have joined.
         """
         self.is_joined_by_more = False
@@ -226,7 +226,7 @@ class Group:
         self.sync_timeout: Delay | None = None
         """The timer after which members that have not sent SyncGroup are removed."""
         self.protocol_counts: dict[str, int] | None = None
-        """The number of members that support each protocol; None until it is needed (`membership`)."""
+        """The number of members that support each protocol; None until `membership` needs the numbers."""
         self.offsets = GroupOffsets()
         self.consumer: ConsumerGroup | None = None
         """The data of the group if it uses the new protocol (KIP-848). It has all members then, and the classic state is

@@ -20,8 +20,8 @@ partition may have some.
 """
 
 _FIRST_WITH_INSTANCES = 3
-"""Older versions of the record have no field for static members, which become dynamic when the coordinator restarts, as in
-Kafka.
+"""Older versions of the record have no field for instance ids, so as in Kafka static members become dynamic when the coordinator
+restarts.
 """
 
 

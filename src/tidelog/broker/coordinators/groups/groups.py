@@ -51,7 +51,7 @@ Removal: TypeAlias = Generator[None, None, ErrorCode]
 
 
 def offsets_topic(config: BrokerConfig) -> InternalTopic:
-    """Return the topic ``__consumer_offsets``, with the properties that a broker gives it when it creates it."""
+    """Return the topic ``__consumer_offsets``, with the properties that a broker sets when it creates the topic."""
     return InternalTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
@@ -77,7 +77,7 @@ class Groups:
         protocol = None if cluster is None or cluster.zookeeper is None else cluster.zookeeper.protocol
         self.group_version = GROUP_VALUE_VERSION if protocol is None else protocol.group_value
         self.offset_version = OFFSET_VALUE_VERSION if protocol is None else protocol.offset_value
-        """The versions of the record values to write: all brokers of the cluster can read them."""
+        """The versions in which record values are written, which all brokers of the cluster can read."""
         self.rebalance = Rebalance(core, self.store, self.store_aside)
         self.consumers = ConsumerCoordinator(core, topics, self.get, self._append, self.rebalance, self.group_version)
         self._core = core

@@ -58,7 +58,7 @@ NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 def transactions_topic(config: BrokerConfig) -> InternalTopic:
-    """Return the topic ``__transaction_state``, with the properties that a broker gives it when it creates it."""
+    """Return the topic ``__transaction_state``, with the properties that a broker sets when it creates the topic."""
     return InternalTopic(
         TRANSACTIONS_TOPIC,
         config.transaction_state_log_num_partitions,
