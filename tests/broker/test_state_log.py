@@ -119,14 +119,14 @@ def test_loading_and_failing_are_told(start_broker: StartBroker, caplog: pytest.
     while broker.on_loop(lambda: log.readiness(1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         pass
     assert broker.on_loop(lambda: log.readiness(1)) is ErrorCode.NOT_COORDINATOR
-    assert f"{TOPIC}-1 has no coordinator: it cannot be read: no table" in caplog.text
+    assert f"{TOPIC}-1 has no coordinator, because the partition cannot be read: no table" in caplog.text
 
 
 def test_more_replicas_than_brokers(start_broker: StartBroker, caplog: pytest.LogCaptureFixture) -> None:
     broker = start_broker()
     log = broker.on_loop(lambda: state_log(broker, replication_factor=3))
     assert broker.on_loop(lambda: made(broker, log)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert "it needs 3 replicas, and there is one broker" in caplog.text
+    assert "it needs 3 replicas, but there is only one broker" in caplog.text
 
 
 def test_a_found_topic_gets_its_configuration_with_the_first_append(start_broker: StartBroker, tmp_path: Path) -> None:

@@ -297,8 +297,8 @@ def test_damage_stops_one_partition(broker: RunningBroker, caplog: pytest.LogCap
     broker.start()
     loaded(broker)
     assert (
-        "__consumer_offsets-1 has no coordinator: it cannot be read: OffsetCommitValue is stored in an unknown version"
-        in caplog.text
+        "__consumer_offsets-1 has no coordinator, because the partition cannot be read: "
+        "OffsetCommitValue is stored in an unknown version" in caplog.text
     )
     with broker.client() as client:
         assert fetch(client, groups[0]) == {("events", 0): Offset(5)}

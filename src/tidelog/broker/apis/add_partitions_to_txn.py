@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (24): adds the partitions that a transaction is about to write to (KIP-98).
 
 The partitions of a transaction are added all or not at all: if one is unknown or forbidden, the others get
-OPERATION_NOT_ATTEMPTED. Clients use versions up to 3; they may not add internal topics.
+OPERATION_NOT_ATTEMPTED. Clients use versions up to 3, and may not add internal topics.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _FIRST_BATCHED = 4
 
 
 def _gate(asker: Asker, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
-    """Check the rights that apply to the whole request. The handler checks the topics, because one refused topic fails all
-    others of the transaction.
+    """Authorize the request as a whole: its transactional id, or another broker. Return the error response, or None. The handler
+    authorizes topics, because if one topic is denied, the response must give an error for every partition of the transaction.
     """
     if asker.request.api_version >= _FIRST_BATCHED:
         if asker.may_cluster(Operation.CLUSTER_ACTION):
@@ -68,7 +68,7 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> Work:
-    """Add partitions to transactions, or verify that they were added."""
+    """Add partitions to transactions, or verify that they have been added."""
     version = request.api_version
     if version < _FIRST_BATCHED:
         keys = yield from _keys(message.v3_and_below_topics)
@@ -128,7 +128,7 @@ def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, li
 def _unknown(
     node: Node, keys: Collection[TopicPartition], forbidden: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
 ) -> Generator[None, None, dict[TopicPartition, ErrorCode]]:
-    """Return an error code for each partition if any partition is unknown or forbidden, an empty dict otherwise."""
+    """Return an error code for every partition if any partition is unknown or forbidden, otherwise an empty dict."""
     wrong = {**(yield from unknown_partitions(node.topics, keys)), **forbidden}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong if wrong else {}
 

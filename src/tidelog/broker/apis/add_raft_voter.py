@@ -1,6 +1,6 @@
 """AddRaftVoter (80): adds a voter to the controllers' quorum (KIP-853).
 
-A standalone broker refuses it, as Kafka does if ``kraft.version`` is 0 and the voters are therefore fixed.
+A standalone broker refuses the request, as Kafka does if ``kraft.version`` is 0 and the voters are therefore fixed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Kafka's ClientQuotaControlManager. A refused entity gets INVALID_REQUEST; other 
 | an entity | without any component, with an unknown type, with an empty name; an address together with a user or a client id |
 | an `ip` entity | that is neither an address nor a resolvable host name |
 | a quota | that does not apply to its entity, is set twice, is not above 0, is too large, or must be a whole number and is not |
-| an entity | that the same request has named before |
+| an entity | that occurs earlier in the same request |
 
 A request with more than 10,000 changes is refused as a whole with POLICY_VIOLATION.
 """
@@ -71,7 +71,7 @@ _MOST: dict[str, float | None] = {
     REQUEST_PERCENTAGE: None,
     CONTROLLER_MUTATION_RATE: None,
 }
-"""The largest value of a quota that must be a whole number; None if any number above 0 is allowed."""
+"""The largest value of each quota that must be a whole number; None for a quota that may be any number above 0."""
 
 _MOST_OF_IPS: dict[str, float | None] = {CONNECTION_CREATION_RATE: INT32_MAX}
 
@@ -82,7 +82,7 @@ _Entity = frozenset[tuple[str, str | None]]
 
 
 class _Checked(NamedTuple):
-    """An entry of the request, and the reason for refusing it, if any."""
+    """An entry of the request, the entity that it names, and the error if the entry is refused."""
 
     entry: EntryData
     entity: _Entity
@@ -100,7 +100,7 @@ def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
         entity = frozenset((part.entity_type, part.entity_name) for part in entry.entity[: len(_TYPES) + 1])
         try:
             if entity in seen:
-                raise _refused("the request names an entity more than once")
+                raise _refused("the request names this entity more than once")
             seen.add(entity)
             yield from _check(entry)
         except ApiError as refusal:
@@ -126,7 +126,7 @@ def _work(node: Node, message: AlterClientQuotasRequest) -> Work:
 
 
 def _change(node: Node, checked: list[_Checked]) -> Steps[ApiError | None]:
-    """Write all accepted changes together. Return the reason if they could not be written."""
+    """Write all accepted changes together. Return the error if they could not be written, otherwise None."""
     now = node.image.quotas
     before: dict[_Entity, dict[str, float]] = {}
     for count, ((parts, key), value) in enumerate(list(now.items())):
@@ -158,10 +158,10 @@ def _change(node: Node, checked: list[_Checked]) -> Steps[ApiError | None]:
 
 
 def _check(entry: EntryData) -> Generator[Elsewhere | Until | None, Any, None]:
-    """Raise ApiError for an invalid quota."""
+    """Raise ApiError if the entry's entity or one of its quotas is invalid."""
     keys = [op.key for op in entry.ops]
     if len(set(keys)) < len(keys):
-        raise _refused("the request sets a quota of an entity more than once")
+        raise _refused("the request sets a quota of this entity more than once")
     if not entry.entity:
         raise _refused("Invalid empty client quota entity")
     names: dict[str, str | None] = {}

@@ -1,6 +1,6 @@
 """AlterConfigs (33): replaces all properties of a resource (KIP-133).
 
-IncrementalAlterConfigs supersedes it. Each resource succeeds or fails on its own. See `config_changes`.
+IncrementalAlterConfigs supersedes this API. Each resource succeeds or fails on its own. See `config_changes`.
 """
 
 from __future__ import annotations

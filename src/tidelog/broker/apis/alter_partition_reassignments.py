@@ -75,11 +75,11 @@ def _response(node: Node, topic: str, wanted: ReassignablePartition) -> Reassign
 
 def _outcome(node: Node, key: TopicPartition, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
     if node.leadership.refusal(key) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this broker has no such partition"
     if replicas is None:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of it is in progress"
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned"
     if replicas != [node.node_id]:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is one broker, {node.node_id}, and no other can hold replicas"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {node.node_id} is the only broker: no other can hold replicas"
     return ErrorCode.NONE, None
 
 

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34): moves replicas to another folder of the broker (KIP-113).
+"""AlterReplicaLogDirs (34): moves replicas to a different folder of the broker (KIP-113).
 
 This broker has one data folder, which holds all replicas.
 

@@ -1,8 +1,9 @@
 """AlterUserScramCredentials (51): sets and deletes users' SCRAM credentials (KIP-554). A standalone broker stores them in its
 metadata log.
 
-A client sends the salted password, not the password. The broker keeps only the two keys derived from it, which neither reveal the
-password nor allow a client to authenticate. In a cluster the request is forwarded to the controllers (`peers.forwarded_apis`).
+A client sends the salted password, not the password itself. The broker keeps only two keys derived from the salted password. They
+neither reveal the password nor allow a client to authenticate. In a cluster the request is forwarded to the controllers
+(`peers.forwarded_apis`).
 
 | refused | with |
 |---|---|
@@ -105,11 +106,11 @@ def _work(node: Node, message: AlterUserScramCredentialsRequest) -> Work:
 
 
 def _change(node: Node, wanted: dict[str, _Alteration], refused: dict[str, ApiError]) -> Steps[ApiError | None]:
-    """Write all accepted changes together. Return the reason if they could not be written.
+    """Write all accepted changes together. Return the error if they could not be written, otherwise None.
 
-    A deletion is refused here if another request has deleted the credential meanwhile.
+    A deletion is refused here if another request has deleted the credential since the first check.
     """
-    if len(wanted) > MAX_CHANGED:  # Kafka's controller has no limit for users only.
+    if len(wanted) > MAX_CHANGED:  # Kafka's controller does not limit the number of users.
         return too_many_changes()
     records: list[Message] = []
     for count, one in enumerate(list(wanted.values())):

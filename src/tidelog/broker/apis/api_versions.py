@@ -1,8 +1,8 @@
 """ApiVersions (18): the served APIs and their versions, derived from the table in `dispatcher`.
 
 A request in an unsupported version gets UNSUPPORTED_VERSION, in a version 0 response that lists the supported versions of
-ApiVersions, so that the client can retry. The response header always has version 0: a client must be able to read it before it
-knows the broker's versions.
+ApiVersions, so that the client can retry. The response header always has version 0: a client must be able to read the header
+before it knows the broker's versions.
 
 The response lists the APIs, versions and features that Kafka 3.9.1 lists, because clients infer the broker's release from them:
 
@@ -65,7 +65,7 @@ ACCESS = NOTHING
 
 
 _FIRST_LEVEL_0 = 4
-"""Before this version, features whose levels begin at 0 are left out, because older clients cannot read them (KAFKA-17492)."""
+"""The first version whose responses include features with levels from 0; older clients cannot read those (KAFKA-17492)."""
 
 LAST_OF_3_9: Final[Mapping[int, int]] = {
     ProduceRequest.API_KEY: 11,
@@ -139,7 +139,7 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
 
 def _of_zookeeper(node: Node, plane: MetadataPlane) -> ApiVersionsResponse:
     keys = _both_sides([one for one in _listed(_all_served(node, plane)) if one.api_key not in _ONLY_KRAFT], plane)
-    # Kafka numbers the changes of ZooKeeper's features node, which exists from 2.7 on. In practice nobody changes it.
+    # Kafka numbers the changes of ZooKeeper's features node, which exists from 2.7 on. In practice the node is never changed.
     cluster = node.config.cluster
     zookeeper = None if cluster is None else cluster.zookeeper
     has_features = zookeeper is not None and zookeeper.protocol.is_at_least("2.7-IV0")
@@ -161,8 +161,8 @@ def _listed(served: Iterable[tuple[int, Versions]], *, is_later: bool = False, h
 
 
 def _both_sides(keys: list[ApiVersion], plane: MetadataPlane) -> list[ApiVersion]:
-    """Limit the forwarded APIs to the versions that the controllers support. Without a connection to a controller, change
-    nothing.
+    """Return the APIs, with forwarded ones limited to the versions that the controllers support. Without a connection to a
+    controller, return them unchanged.
     """
     offered = plane.controller_versions
     if offered is not None:

@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (69): describes consumer groups (KIP-848): members, subscriptions, assignments, and target assignments.
 
 As in Kafka 4, a group gets TOPIC_AUTHORIZATION_FAILED if its members have partitions of a topic that the client may not describe.
-A classic group, and an unknown one, get GROUP_ID_NOT_FOUND; admin clients then ask with DescribeGroups. While the protocol is off
+A classic or unknown group gets GROUP_ID_NOT_FOUND; admin clients then send DescribeGroups. While the protocol is off
 (`consumer_group_heartbeat`), every group gets UNSUPPORTED_VERSION.
 """
 
@@ -55,7 +55,7 @@ ACCESS = each(
 )
 
 MEMBER_BYTES = 200
-"""The size in bytes of a member's fields other than the long ones."""
+"""The size in bytes of a member's fixed-size and short fields."""
 PARTITION_BYTES = 4
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
@@ -110,7 +110,7 @@ def _described(node: Node, group_id: str) -> Generator[None, None, DescribedGrou
         assignor_name=preferred_assignor(consumer.members.values(), node.config.group_consumer_assignors),
         authorized_operations=NOT_ASKED_FOR,
     )
-    # The members are immutable, so a description that takes several slices still shows one moment.
+    # The members are immutable, so a description computed in several slices still shows the group at one moment.
     targets = dict(consumer.targets)
     members = list(consumer.members.values())
     one.members = yield from slowly((_member(node, each, targets.get(each.member_id, NOTHING)) for each in members), 16)

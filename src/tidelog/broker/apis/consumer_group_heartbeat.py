@@ -1,7 +1,8 @@
-"""ConsumerGroupHeartbeat (68): a member of a consumer group (KIP-848) joins, reports what it has, gets its assignment, or leaves.
+"""ConsumerGroupHeartbeat (68): a member of a consumer group (KIP-848) joins, reports its partitions, gets its assignment, or
+leaves.
 
-`coordinators.consumer_groups.heartbeats` has the rules. The protocol is off by default, as in Kafka 3.9: then every request gets
-UNSUPPORTED_VERSION. It is on with ``group.coordinator.rebalance.protocols=classic,consumer``.
+`coordinators.consumer_groups.heartbeats` has the rules. As in Kafka 3.9, the protocol is off by default, and every request gets
+UNSUPPORTED_VERSION. To turn it on, set ``group.coordinator.rebalance.protocols=classic,consumer``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SERVED = Versions(0, 1)
 _FIRST_WITH_MEMBER_ID = 1
 
 _UNCHANGED: Final = [None, -1, None, None, None, None]
-"""The fields after the instance id of a heartbeat that says nothing new: rack, timeout, topics, pattern, assignor, partitions."""
+"""The fields that follow the instance id in a heartbeat without changes: rack, timeout, topics, pattern, assignor, partitions."""
 
 
 def _gate(asker: Asker, message: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
@@ -55,11 +56,13 @@ def _gate(asker: Asker, message: ConsumerGroupHeartbeatRequest) -> ConsumerGroup
     return None
 
 
-ACCESS = Access("READ on GROUP (group_id), DESCRIBE on each TOPIC (subscribed_topic_names): patterns match no other topic", _gate)
+ACCESS = Access(
+    "READ on GROUP (group_id), DESCRIBE on each TOPIC (subscribed_topic_names): patterns match permitted topics only", _gate
+)
 
 
 def handle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> ConsumerGroupHeartbeatResponse | Work:
-    """Answer a member's heartbeat. Most of them change nothing, and are answered at once."""
+    """Answer a member's heartbeat. Most heartbeats change nothing, and are answered at once."""
     interval_ms = _idle_ms(node, request, [getattr(message, field.name) for field in message.FIELDS])
     if interval_ms is None:
         return _work(node, message, request)
@@ -69,7 +72,7 @@ def handle(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request)
 
 
 def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
-    """Answer a heartbeat that changes nothing, if the client may send it."""
+    """Answer an authorized heartbeat that changes nothing. Return None for any other."""
     if not allows(node, request, (Operation.READ, ResourceType.GROUP, row[:1])):
         return None
     interval_ms = _idle_ms(node, request, row)
@@ -77,8 +80,8 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
 
 
 def _idle_ms(node: Node, request: Request, row: list[Any]) -> int | None:
-    """Restart the session of a member whose heartbeat, a list of its fields, changes nothing. Return the time until the next one,
-    in ms; None if it may change anything, or is refused.
+    """If a heartbeat changes nothing, restart the member's session and return the heartbeat interval in ms. If the heartbeat may
+    change something or is refused, return None. `row` has its fields.
     """
     group_id, member_id, epoch, instance_id, *rest = row
     consumers = node.groups.consumers
@@ -92,7 +95,7 @@ def _idle_ms(node: Node, request: Request, row: list[Any]) -> int | None:
 
 def _work(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request) -> Work:
     if node.slices.is_round_full:
-        yield None  # A thousand members that join at the same moment are not all in one round.
+        yield None  # If a thousand members join at the same moment, they are not all handled in one round.
     try:
         if node.groups.consumers.is_enabled:
             yield from node.groups.consumers.matching_elsewhere(message.group_id, message.subscribed_topic_regex)
@@ -129,14 +132,14 @@ def _answer(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request
 
 
 def may_describe(node: Node, request: Request) -> Callable[[str], bool] | None:
-    """Return what tells which topics a client may see; None: all of them."""
+    """Return a function that tells whether the client may see a topic; None if it may see all topics."""
     if node.permissions is None:
         return None
     return partial(node.permissions.may, request, Operation.DESCRIBE, ResourceType.TOPIC, log_denied=False)
 
 
 def _check(message: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Raise RefusedError (INVALID_REQUEST, INVALID_REGULAR_EXPRESSION) for a request that no member sends."""
+    """Raise RefusedError (INVALID_REQUEST, INVALID_REGULAR_EXPRESSION) for an invalid request."""
     epoch, names, regex = message.member_epoch, message.subscribed_topic_names, message.subscribed_topic_regex
     is_joining = epoch == JOINING
     wrong = {

@@ -1,8 +1,8 @@
 """CreateAcls (30): adds access control entries (KIP-140). Entries that already exist stay unchanged.
 
-Each entry is handled independently: an invalid entry does not affect the others. A standalone broker stores them in its metadata
-log and answers once they are on disk. A cluster member forwards the request to the controllers. Without an authorizer the answer
-is SECURITY_DISABLED.
+Each entry is handled independently: an invalid entry does not affect the others. A standalone broker stores the entries in its
+metadata log and answers once they are on disk. A cluster member forwards the request to the controllers. Without an authorizer
+the answer is SECURITY_DISABLED.
 """
 
 from __future__ import annotations

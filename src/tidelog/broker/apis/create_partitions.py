@@ -1,6 +1,6 @@
 """CreatePartitions (37): adds partitions to topics (KIP-195).
 
-`count` is the new total number of partitions. Existing records stay where they are, so new records of a key may go to another
+`count` is the new total number of partitions. Existing records stay where they are, so new records of a key may go to a different
 partition. A topic without a configuration is refused, because its intended number of partitions is unknown.
 """
 
@@ -63,7 +63,7 @@ def _work(node: Node, message: CreatePartitionsRequest, request: Request) -> Wor
         times[topic.name] += 1
         if number % 256 == 255:
             yield None
-    twice = ApiError(ErrorCode.INVALID_REQUEST, "named more than once")
+    twice = ApiError(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
     results = yield from slowly((_result(name, twice) for name, count in times.items() if count > 1), 256)
     mutations = node.quotas.mutations(request, is_strict=request.api_version >= FIRST_STRICT)
     results += yield from node.topic_changes.side_by_side(
@@ -93,10 +93,11 @@ def _create(node: Node, topic: CreatePartitionsTopic, mutations: Mutations, *, v
     added = topic.count - has
     if added <= 0:
         raise ApiError(
-            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {has} partitions, {topic.count} is not an increase"
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name!r} already has {has} partitions: {topic.count} would not be an increase",
         )
     if topic.assignments is not None and len(topic.assignments) != added:
-        reason = f"{added} partitions would be added, but {len(topic.assignments)} are assigned"
+        reason = f"the request adds {added} partitions, but assigns replicas to {len(topic.assignments)}"
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     if added > MAX_ADDED:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"too many new partitions in one request: at most {MAX_ADDED}")

@@ -57,7 +57,7 @@ FIRST_STRICT = 6
 """From this version on clients understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 WIDE = 16
-"""A response with this many topics is encoded on another thread, because each topic has forty properties."""
+"""A response with at least this many topics is encoded on another thread, because each topic has forty properties."""
 
 
 _CREATION = unless_cluster(
@@ -131,7 +131,9 @@ def _work(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
         if times[topic.name] == 1 and topic.name != METADATA_TOPIC
     )
     results += [
-        _refused(name, ApiError(ErrorCode.INVALID_REQUEST, "named more than once")) for name, count in times.items() if count > 1
+        _refused(name, ApiError(ErrorCode.INVALID_REQUEST, "the request names the topic more than once"))
+        for name, count in times.items()
+        if count > 1
     ]
     if times[METADATA_TOPIC] == 1:
         results.append(
@@ -167,7 +169,7 @@ def _create(node: Node, topic: CreatableTopic, mutations: Mutations, *, validate
         )
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"no value for {', '.join(nulls)}")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"these properties have no value: {', '.join(nulls)}")
     properties = {config.name: config.value or "" for config in topic.configs}
     node.configs.check_topic(properties)
     partitions = _partitions(node, topic)

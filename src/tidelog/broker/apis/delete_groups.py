@@ -1,6 +1,7 @@
 """DeleteGroups (42): removes groups without members, and their committed offsets.
 
-A group with members gets NON_EMPTY_GROUP, an unknown one GROUP_ID_NOT_FOUND. A group that is named twice is answered once.
+A group with members gets NON_EMPTY_GROUP, and an unknown group gets GROUP_ID_NOT_FOUND. A group that is named twice gets one
+result.
 """
 
 from __future__ import annotations

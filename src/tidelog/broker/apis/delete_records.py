@@ -7,8 +7,8 @@
 | below the log start | nothing changes; the response has the current log start |
 | any other | OFFSET_OUT_OF_RANGE |
 
-The response is sent once all live replicas have moved their log start, and reports the lowest log start among them. After
-`timeout_ms` it is REQUEST_TIMED_OUT. A standalone broker does not wait.
+The response is sent once all live replicas have moved their log start, and reports the lowest log start among them. A partition
+whose replicas take longer than `timeout_ms` gets REQUEST_TIMED_OUT. A standalone broker does not wait.
 
 A topic whose cleanup.policy is only `compact` gets POLICY_VIOLATION, an internal topic INVALID_TOPIC_EXCEPTION. If a request
 names a partition twice, the last offset counts. The next retention check deletes the files.
@@ -87,11 +87,13 @@ class _Waiting:
         self._over: Callable[[object], None] | None = None
 
     def begin(self, over: Callable[[object], None]) -> None:
-        """Begin to wait. `over` is called once all replicas of all partitions have moved their log start, or failed to."""
+        """Begin to wait. `over` is called once each partition has a result: its replicas have moved their log start, or
+        failed to.
+        """
         self._over = over
 
     def done(self, answer: DeleteRecordsPartitionResult, code: ErrorCode, low_watermark: int) -> None:
-        """Fill in a partition's result, which is now known."""
+        """Store a partition's result in `answer`. If it is the last one, end the wait."""
         answer.error_code, answer.low_watermark = code, low_watermark
         self.left -= 1
         if not self.left and self._over is not None:

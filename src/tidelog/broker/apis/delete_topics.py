@@ -47,7 +47,7 @@ def _gate(asker: Asker, message: DeleteTopicsRequest) -> DeleteTopicsResponse | 
     answers: list[DeletableTopicResult] = []
 
     def is_left(name: str | None, topic_id: uuid.UUID) -> bool:
-        """Whether the handler must process the topic: the client may delete it, or the handler will return an error for it."""
+        """Whether to leave the topic to the handler: the client may delete it, or the handler will return an error for it."""
         if (name is None) == (topic_id == NO_TOPIC_ID) or (times[name] if name is not None else ids[topic_id]) > 1:
             return True
         view = None if name is not None else topics.by_id(topic_id)
@@ -113,9 +113,9 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
             yield None
         view = node.topics.by_id(topic_id)
         if count > 1:
-            refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "named more than once")
+            refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
         elif view is None:
-            refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "no topic with this id")
+            refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         else:
             going[view.name] = view
     for number, (name, count) in enumerate(names.items()):
@@ -123,12 +123,12 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
             yield None
         view = node.topics.get(name)
         if count > 1:
-            refuse(name, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "named more than once")
+            refuse(name, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
         elif view is None:
-            refuse(name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"no topic {name!r}"))
+            refuse(name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"there is no topic {name!r}"))
         elif view.topic_id in ids:
             going.pop(name, None)
-            refuse(name, view.topic_id, ErrorCode.INVALID_REQUEST, "named by its id as well")
+            refuse(name, view.topic_id, ErrorCode.INVALID_REQUEST, "the request names the topic both by its name and by its id")
         else:
             going[name] = view
     mutations = node.quotas.mutations(request, is_strict=request.api_version >= FIRST_STRICT)
@@ -141,10 +141,10 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
 
 def _delete(node: Node, view: TopicView, mutations: Mutations, *, is_by_id: bool) -> Steps[DeletableTopicResult]:
     now = node.topics.get(view.name)
-    if now is None or (is_by_id and now.topic_id != view.topic_id):  # Another request has deleted it meanwhile.
+    if now is None or (is_by_id and now.topic_id != view.topic_id):  # Another request has deleted the topic in the meantime.
         if is_by_id:
-            return _response(None, view.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "no topic with this id")
-        return _response(view.name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {view.name!r}")
+            return _response(None, view.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return _response(view.name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {view.name!r}")
     view = now
     try:
         mutations.record(len(view.partitions))

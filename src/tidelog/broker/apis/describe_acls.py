@@ -4,7 +4,7 @@ Without an authorizer the answer is SECURITY_DISABLED, as in Kafka, even if the 
 
 | filter | matches |
 |---|---|
-| any (1) of types, operations, permissions; null of principals, hosts | all |
+| any (1) as type, operation or permission; null as principal or host | all |
 | a name with pattern type any (1), literal or prefixed | patterns with exactly that name |
 | a name with pattern type match (2) | all patterns that apply to a resource of that name: literal, `*`, prefixes |
 | unknown (0) in any field | INVALID_REQUEST |

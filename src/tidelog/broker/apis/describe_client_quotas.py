@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): the quotas that match a filter, read from the metadata (KIP-546).
+"""DescribeClientQuotas (48): returns the quotas that match a filter, from the metadata (KIP-546).
 
 A filter has one component for each entity type. The component matches the entity with a given name (0), the default entity (1),
 or any entity (2). `strict` excludes entities that also have a type that the filter lacks.
@@ -85,7 +85,7 @@ def _filter(components: list[ComponentData]) -> tuple[dict[str, ComponentData], 
         if one.match_type not in (NAMED, DEFAULT, ANY):
             return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"Unknown match type {one.match_type}")
         if (one.match is None) is (one.match_type == NAMED):
-            return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"match type {one.match_type} does not go with name {one.match!r}")
+            return wanted, _Refused(ErrorCode.INVALID_REQUEST, f"match type {one.match_type} cannot have name {one.match!r}")
         wanted[name] = one
     if IP in wanted and len(wanted) > 1:
         return wanted, _Refused(ErrorCode.INVALID_REQUEST, "an ip entity cannot be combined with a user or a client id")

@@ -1,7 +1,7 @@
 """DescribeCluster (60): returns the cluster's id, brokers and controller (KIP-700).
 
-Endpoint type 1 asks for brokers. Type 2 asks for controllers; in Kafka only controllers answer it. Fenced brokers are included on
-request.
+Endpoint type 1 asks for brokers. Type 2 asks for controllers, and in Kafka only controllers answer such requests. Fenced brokers
+are included on request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ CONTROLLERS = 2
 
 def handle(node: Node, message: DescribeClusterRequest, request: Request) -> DescribeClusterResponse:
     if message.endpoint_type == CONTROLLERS:
-        return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message="this is a broker's endpoint")
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message="this endpoint belongs to a broker, not to a controller"
+        )
     if message.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=f"unknown endpoint type {message.endpoint_type}"

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): properties of topics and of the broker, and where their values come from (KIP-133).
+"""DescribeConfigs (32): returns properties of topics and of the broker, and where their values come from (KIP-133).
 
 | resource | name | returns |
 |---|---|---|
@@ -6,7 +6,7 @@
 | broker (4) | this broker's id | the properties that this broker uses |
 | broker (4) | empty | the cluster-wide dynamic defaults of all brokers |
 | broker's loggers (8) | this broker's id | loggers and their levels |
-| group (32) | a group's id | the settings of a consumer group, while they are on |
+| group (32) | a group's id | the settings of a consumer group, if consumer groups are on |
 | client metrics (16) | a subscription | nothing, because there are no subscriptions |
 
 `configuration_keys` selects properties; null or an empty list selects all. `config_entries` describes values, sources and
@@ -67,7 +67,7 @@ ACCESS = of_configs(Operation.DESCRIBE_CONFIGS, refused=DescribeConfigsResult, r
 KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
 
 UNCOUNTED = 64
-"""Up to this many resources are answered without an estimate of the response's size."""
+"""A request for up to this many resources is answered without estimating the response's size."""
 
 DYNAMIC_GROUP_CONFIG = 8
 INT = CONFIG_TYPES["INT"]
@@ -152,12 +152,12 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         return node.configs.broker()
     if resource.resource_type == BROKER_LOGGER:
         if not name:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "loggers must be described by a broker's id")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the resource name of loggers must be a broker's id")
         check_broker_id(node, name)
         return _loggers()
     if resource.resource_type == GROUP:
         if not name:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a group's settings need its name")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the resource name must be a group's id, but is empty")
         own = node.image.configs.get((GROUP, name), {})
         return [
             ConfigEntry(one, own.get(one, str(default)), DYNAMIC_GROUP_CONFIG if one in own else DEFAULT_CONFIG, INT, False, [])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 3)
 """The versions served here. `tidelog.wire.messages.describe_delegation_token` lists the changes of each version."""
 
-ACCESS = within("nothing: they are off for everybody")
+ACCESS = within("nothing: delegation tokens are off for every client")
 
 
 def handle(node: Node, message: DescribeDelegationTokenRequest, request: Request) -> Work:

@@ -1,7 +1,7 @@
-"""DescribeGroups (15): a group's state and members.
+"""DescribeGroups (15): returns groups' states and members.
 
-An unknown group, and one of the new protocol, is reported as Dead, without an error. Metadata, assignments and the protocol are
-returned for stable groups only.
+An unknown group, or a group of the new protocol, is reported as Dead, without an error. Metadata, assignments and the protocol
+are returned for stable groups only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ACCESS = each(
 
 
 MEMBER_BYTES = 100
-"""The size in bytes of a member's fields other than the long strings."""
+"""The size in bytes of a member's fields without the strings that can be long."""
 
 
 def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
@@ -78,7 +78,7 @@ def _described(node: Node, group_id: str, operations: int) -> DescribedGroup:
     if code:
         return DescribedGroup(error_code=code, group_id=group_id)
     group = node.groups.get(group_id)
-    if group is None or group.consumer is not None:  # The latter are described by ConsumerGroupDescribe.
+    if group is None or group.consumer is not None:  # ConsumerGroupDescribe describes consumer groups.
         return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
     protocol = group.protocol_name if group.state is GroupState.STABLE else None
     return DescribedGroup(

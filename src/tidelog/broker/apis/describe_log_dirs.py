@@ -43,7 +43,7 @@ def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> Des
 def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     logs = node.manager.logs
     if message.topics is None:
-        yield None  # A small request can cause much work. If very many requests arrive together, this one waits.
+        yield None  # A small request can cause a lot of work, so it waits for its turn if many requests arrive together.
         keys = sorted(logs)
     else:
         asked: set[TopicPartition] = set()  # Only partitions that exist here are sorted, however many were requested.

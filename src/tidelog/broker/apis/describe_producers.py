@@ -45,7 +45,7 @@ ACCESS = each(
 
 
 PRODUCER_BYTES = 200
-"""The memory that a producer's entry takes, in bytes. On the wire it takes 40."""
+"""The memory that a producer's entry takes, in bytes. On the wire the entry takes 40 bytes."""
 
 
 def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Work:
@@ -61,7 +61,7 @@ def _work(node: Node, message: DescribeProducersRequest) -> Work:
         if why is not None:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif node.topics.get(topic.name) is None:
-            code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic"
+            code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this broker has no such topic"
         if code is ErrorCode.NONE:
             partitions = []
             for one in topic.partition_indexes:
@@ -88,7 +88,8 @@ def _described(node: Node, topic: str, partition: int) -> Generator[None, None, 
     if refusal:
         return PartitionResponse(partition, refusal)
     log = node.manager.log(*key)
-    producers = list(log.producer_state.active_producers.values())  # There may be a producer for every client of the last day.
+    # There may be a producer for every client that was active during the last day.
+    producers = list(log.producer_state.active_producers.values())
     described = (
         ProducerState(
             one.producer_id,

@@ -1,12 +1,12 @@
 """DescribeTopicPartitions (75): describes topics and their partitions, page by page (KIP-966).
 
 Topics are sorted by name and their partitions by number. A response has at most as many partitions as the request allows, and at
-most `MAX_PARTITIONS`. If partitions are left, `next_cursor` names the next one. A partition without a leader has no error, as in
-Kafka: its leader is -1.
+most `MAX_PARTITIONS`. If partitions are left, `next_cursor` names the next one. As in Kafka, a partition without
+a leader is not an error: its leader is -1.
 
 | requested | answer |
 |---|---|
-| no topics | all topics, from the cursor on |
+| no topics | all topics, starting at the cursor |
 | an unknown topic | UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION if the name is invalid |
 | a cursor for a topic that the request does not name | that topic is included |
 | a cursor with a negative partition | INVALID_REQUEST for every topic |
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 0)
 """The versions served here. `tidelog.wire.messages.describe_topic_partitions` lists the changes of each version."""
 
-ACCESS = within("DESCRIBE on each TOPIC: a request for all omits the others")
+ACCESS = within("DESCRIBE on each TOPIC: a request for all topics omits those without it")
 
 MAX_PARTITIONS = 2000
 """Kafka's `max.request.partition.size.limit`."""

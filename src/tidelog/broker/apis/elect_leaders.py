@@ -51,10 +51,10 @@ PREFERRED = 0
 UNCLEAN = 1
 
 _WHY = {
-    ErrorCode.ELECTION_NOT_NEEDED: "the only broker already leads it",
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "its only replica could not be loaded",
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "its only replica could not be loaded",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such partition",
+    ErrorCode.ELECTION_NOT_NEEDED: "this broker, the only one, already leads the partition",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the partition's only replica could not be loaded",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "the partition's only replica could not be loaded",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "this broker has no such partition",
 }
 
 

@@ -1,8 +1,8 @@
 """EndTxn (26): commits or aborts a transaction (KIP-98).
 
-When the response is sent, the outcome is decided and stored. The markers may be written later: a producer that begins its next
-transaction before then gets CONCURRENT_TRANSACTIONS. On a standalone broker the markers are usually written before the response,
-unless the transaction has many partitions.
+When the response is sent, the outcome has been decided and stored. The markers may be written later. A producer that begins its
+next transaction before the markers are written gets CONCURRENT_TRANSACTIONS. On a standalone broker the markers are usually
+written before the response, unless the transaction has many partitions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIRST_IN_NEXT_EPOCH = 5
 
 
 def handle(node: Node, message: EndTxnRequest, request: Request) -> EndTxnResponse:
-    """End a transaction."""
+    """Commit or abort a transaction."""
     if request.api_version >= _FIRST_IN_NEXT_EPOCH:
         code, producer = node.transactions.end_in_next_epoch(
             message.transactional_id,

@@ -42,13 +42,13 @@ SERVED = Versions(0, 18)
 """The versions served here. `tidelog.wire.messages.fetch` lists the changes of each version."""
 
 POSITION_PARTS = 32
-"""The number of dictionaries among which the names of a wide request are divided."""
+"""The number of dictionaries into which the partition names of a wide request are divided."""
 
 ACCESS = within("READ on each TOPIC; from a follower CLUSTER_ACTION on CLUSTER")
 
 
 def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse | Outcome:
-    """Answer with records, or wait for them."""
+    """Return a response with records, or LATER if the fetch must wait for them."""
     answer = node.slices.answer(request, _work(node, message, request))
     assert isinstance(answer, FetchResponse | Outcome)
     return answer
@@ -69,10 +69,10 @@ def _work(node: Node, message: FetchRequest, request: Request) -> Work:
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found)
         session = found
-        # Advance the epoch first: a second request that arrives while the session is being changed is then out of order.
+        # Advance the epoch first: a second request that arrives while the session is being changed must be out of order.
         node.fetch_sessions.touch(session)
         if len(session.partitions) > FEW:
-            yield None  # A small request can cause much work. If very many requests arrive together, this one waits.
+            yield None  # A small request can cause a lot of work, so it waits for its turn if many requests arrive together.
         yield from _update(node, session, message, version)
         if session.partitions:
             node.fetch_sessions.count(session)
@@ -114,7 +114,7 @@ def _partitions(node: Node, topics: list[FetchTopic], version: int) -> Generator
     """
     wanted: list[FetchedPartition] = []
     is_wide = len(topics) > AT_ONCE or sum(len(topic.partitions) for topic in topics) > AT_ONCE
-    # A dictionary of half a million entries keeps the loop for 15 ms whenever it grows. Many small ones do not.
+    # A dictionary of half a million entries blocks the event loop for 15 ms whenever it grows. Many small ones do not.
     positions: list[dict[PartitionName, int]] = [{} for _ in range(POSITION_PARTS if is_wide else 1)]
     by_id = version >= TOPIC_ID_VERSION
     logs = node.manager.logs
@@ -143,8 +143,8 @@ def _partitions(node: Node, topics: list[FetchTopic], version: int) -> Generator
 
 
 def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple[str | None, uuid.UUID, str | uuid.UUID]:
-    """Return a topic's name (None if unknown), its id (if the request has one), and whichever of the two the request's
-    version uses.
+    """Return a topic's name (None if unknown), its id (`NO_ID` if the request has none), and whichever of the two identifies
+    topics in the request's version.
     """
     if not by_id:
         return topic.topic, NO_ID, topic.topic

@@ -2,9 +2,10 @@
 
 Share groups get COORDINATOR_NOT_AVAILABLE, as in Kafka 3.9 without share groups enabled.
 
-A standalone broker is the coordinator of all groups and transactional ids. The first request creates the internal topic before it
-is answered. In a cluster the coordinator is the leader of the internal topic's partition that stores the group or transactional
-id. COORDINATOR_NOT_AVAILABLE is returned while the partition has no leader, and until the controller has created the topic.
+A standalone broker is the coordinator of all groups and transactional ids. The first request is answered after the internal topic
+has been created. In a cluster the coordinator is the leader of the internal topic's partition that stores the group or
+transactional id. COORDINATOR_NOT_AVAILABLE is returned while the partition has no leader, and until the controller has created
+the topic.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ ACCESS = Access(
 
 
 def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:
-    """Return the coordinator, or the reason why there is none yet."""
+    """Return each coordinator, or an error if it is not available."""
     code, reason, log = ErrorCode.NONE, "", None
     if message.key_type == GROUP:
         log = node.groups.log

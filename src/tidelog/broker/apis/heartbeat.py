@@ -1,7 +1,7 @@
 """Heartbeat (12): keeps a member's session alive.
 
-REBALANCE_IN_PROGRESS tells the member to rejoin. While groups are being loaded every heartbeat succeeds: a broker's restart must
-not make members rejoin.
+REBALANCE_IN_PROGRESS tells the member to rejoin. While groups are being loaded, every heartbeat succeeds, because a broker's
+restart must not make members rejoin.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def handle(node: Node, message: HeartbeatRequest, request: Request) -> Heartbeat
 
 
 def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
-    """Do the same, if the client may."""
+    """Do what `handle` does if the client is authorized; otherwise return None."""
     if not allows(node, request, (Operation.READ, ResourceType.GROUP, row[:1])):
         return None
     return [0, _code(node, *row)]

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (44): changes properties one by one (KIP-339).
 
-Each resource succeeds or fails on its own. The changes of one resource are made all or not at all. See `config_changes`.
+Each resource succeeds or fails on its own. Either all changes of a resource are made, or none. See `config_changes`.
 """
 
 from __future__ import annotations

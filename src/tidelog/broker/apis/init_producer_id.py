@@ -38,7 +38,9 @@ _NO_EPOCH = -1
 _FIRST_TOLD_OF_FENCING = 4
 
 IDS_OF_A_REQUEST = 2
-"""The most producer ids that one request uses: one for a new transactional id, and one more if that id's epochs are used up."""
+"""The most producer ids that one request uses: one for a new transactional id, and one more if that producer id has no epochs
+left.
+"""
 
 NO_TOPIC = " producer ids"
 """The job name under which id reservations run one at a time. It is not a valid topic name."""
@@ -81,7 +83,7 @@ def _reserved_first(node: Node, message: InitProducerIdRequest, request: Request
                 assert isinstance(ids, ProducerIds)
                 yield from node.topic_changes.side_by_side([Job(NO_TOPIC, ids.reserving(IDS_OF_A_REQUEST))])
     except TidelogError as error:
-        logger.error("no producer id for %s: %s", request.client_id, error)
+        logger.error("cannot assign a producer id to client %s: %s", request.client_id, error)
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return _answer(node, message, request)
 
@@ -93,7 +95,7 @@ def _answer(node: Node, message: InitProducerIdRequest, request: Request) -> Ini
         try:
             return InitProducerIdResponse(producer_id=node.producer_ids.next_id(), producer_epoch=0)
         except StorageError as error:
-            logger.error("no producer id for %s: %s", request.client_id, error)
+            logger.error("cannot assign a producer id to client %s: %s", request.client_id, error)
             return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     expected = None if message.producer_id == _NO_ID else ProducerIdAndEpoch(message.producer_id, message.producer_epoch)
     code, given = node.transactions.init_producer_id(message.transactional_id, message.transaction_timeout_ms, expected)

@@ -1,6 +1,6 @@
 """JoinGroup (11): adds a member to a group, or takes an existing member into the next generation.
 
-`coordinators.groups.joining` has the rules, and says which requests wait. Only the leader's response contains the members and
+`coordinators.groups.joining` lists the rules, including which requests wait. Only the leader's response contains the members and
 their metadata.
 More than `MAX_PROTOCOLS` protocols get INCONSISTENT_GROUP_PROTOCOL, because each new generation compares the protocols of all
 members.
@@ -69,7 +69,7 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
         client_id=request.client_id or "",
-        # Java's form of an address without a host name: it is stored, and returned by DescribeGroups.
+        # As Java writes an address without a host name. The text is stored, and returned by DescribeGroups.
         client_host=f"/{java_address(request.peer_host)}",
         rebalance_timeout_ms=message.rebalance_timeout_ms if version else message.session_timeout_ms,
         session_timeout_ms=message.session_timeout_ms,

@@ -30,7 +30,7 @@ _FIRST_BATCHED = 3
 
 
 def handle(node: Node, message: LeaveGroupRequest, request: Request) -> Work:
-    """Remove each member that the request names."""
+    """Remove each member that the request names, and return a result for each."""
     code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
     if code:
         return LeaveGroupResponse(error_code=code)

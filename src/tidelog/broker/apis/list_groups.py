@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 5)
 """The versions served here. `tidelog.wire.messages.list_groups` lists the changes of each version."""
 
-ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: others are left out")
+ACCESS = within("DESCRIBE on CLUSTER for all groups, else on each GROUP: groups without it are left out")
 
 
 def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:

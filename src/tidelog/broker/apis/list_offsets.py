@@ -1,13 +1,13 @@
 """ListOffsets (2): returns the offset for a timestamp.
 
-Tiered storage is not supported. While the high watermark of a new leader is below the start of its epoch, consumers that request
-LATEST, or whose result is not below the high watermark, get OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE
-(KIP-207). A follower answers only replica id -2, which debugging tools use. Followers of Kafka 4.2 and later send version 11 even
-if the broker does not announce it.
+Tiered storage is not supported. A new leader's high watermark may be below the start of its epoch. Until it no longer is, the
+leader cannot give consumers LATEST, or a result at or above the high watermark: they get OFFSET_NOT_AVAILABLE, before version 5
+LEADER_NOT_AVAILABLE (KIP-207). A follower answers only replica id -2, which debugging tools use. Followers of Kafka 4.2 and later
+send version 11 even if the broker does not announce this version.
 
 | timestamp | since | offset | timestamp in the answer | epoch in the answer |
 |---|---|---|---|---|
-| -1, LATEST | 0 | the end of what the client may read | -1 | the leader's |
+| -1, LATEST | 0 | the bound of what the client may read | -1 | the leader's |
 | -2, EARLIEST | 0 | log start | -1 | of the batch there |
 | -3, MAX_TIMESTAMP | 7 | the first record with the largest timestamp | the record's | of its batch |
 | -4, EARLIEST_LOCAL | 8 | log start | -1 | of the batch there |
@@ -16,7 +16,7 @@ if the broker does not announce it.
 | a time | 0 | the first record at or after that time | the record's | of its batch |
 | any other negative value, or one that the version lacks | | UNSUPPORTED_VERSION | | |
 
-If no record is at or after the time, or the first one lies past the end of what the client may read, then offset, timestamp and
+If no record is at or after the time, or the first such record is beyond what the client may read, then offset, timestamp and
 epoch are -1, without an error. A consumer reads up to the high watermark, or up to the last stable offset with read_committed;
 replicas read up to the log end. Where Kafka would wrongly answer "none", the search continues: see
 `storage.partition.offset_lookup`. Topics of message format v0 support only -1 and -2; all other timestamps get
@@ -96,18 +96,18 @@ OFFSET_BYTES = 40
 """The memory that one offset in a version 0 response takes, in bytes."""
 
 _SOON_SEEN = 1024
-"""Up to this many partitions are checked for duplicates in one step."""
+"""A request for one topic with up to this many partitions is checked for duplicates in one step."""
 
 
 def handle(node: Node, message: ListOffsetsRequest, request: Request) -> ListOffsetsResponse | Outcome:
-    """Return the offset for each partition's timestamp."""
+    """Return the offset for each partition's timestamp, or LATER if the look-ups take several slices."""
     answer = node.slices.answer(request, _Lookups(node, message, request.api_version).work())
     assert isinstance(answer, ListOffsetsResponse | Outcome)
     return answer
 
 
 class _Lookups:
-    """The offset look-ups of one request, and how many of them are complete."""
+    """The offset look-ups of one request."""
 
     def __init__(self, node: Node, message: ListOffsetsRequest, version: int) -> None:
         self._node = node
@@ -147,7 +147,7 @@ class _Lookups:
         return ListOffsetsResponse(0, done)
 
     def _names_each_once(self) -> bool:
-        """Whether a quick check shows that the request names no partition twice; done only for small requests. If False,
+        """Whether a quick check, made only for small requests, shows that the request names no partition twice. If False,
         `_find_what_is_named_twice` must check.
         """
         topics = self._message.topics
@@ -205,10 +205,10 @@ class _Lookups:
             except TidelogError as error:
                 answer.error_code = error_code_of(error)
                 if answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
-                    logger.error("%s-%d: the offset for %d cannot be found: %s", *key, timestamp, error)
+                    logger.error("%s-%d: could not look up the offset for timestamp %d: %s", *key, timestamp, error)
             except Exception:
                 answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-                logger.exception("%s-%d: the offset for %d cannot be found", *key, timestamp)
+                logger.exception("%s-%d: could not look up the offset for timestamp %d", *key, timestamp)
         return answer
 
     def _legacy_offsets(self, log: PartitionLog, timestamp: int, max_offsets: int) -> list[int]:
@@ -220,14 +220,16 @@ class _Lookups:
 
 
 def _isolation(level: int) -> FetchIsolation:
-    """Return up to where a consumer may read."""
+    """Return the bound for a consumer with this isolation level: the high watermark or the last stable offset."""
     return FetchIsolation.TXN_COMMITTED if level == ISOLATION_LEVELS[READ_COMMITTED] else FetchIsolation.HIGH_WATERMARK
 
 
 def _look_up(node: Node, log: PartitionLog, timestamp: int, isolation: FetchIsolation, version: int) -> tuple[int, int, int, int]:
-    """Return (error code, timestamp, offset, leader epoch) for a time or a special timestamp; each -1 if there is no offset."""
+    """Return (error code, timestamp, offset, leader epoch) for a time or a special timestamp. If there is no offset, the last
+    three are -1.
+    """
     if timestamp == EARLIEST_PENDING_UPLOAD:
-        timestamp = LATEST_TIERED  # There is neither.
+        timestamp = LATEST_TIERED  # Without tiered storage there is neither offset.
     leadership = node.leadership
     found = log.fetch_offset_for_timestamp(timestamp, isolation)
     is_consumer = isolation is not FetchIsolation.LOG_END
@@ -247,7 +249,9 @@ def _look_up(node: Node, log: PartitionLog, timestamp: int, isolation: FetchIsol
 
 
 def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
-    """Answer a consumer that asks for times, or for ends of logs, of partitions that this broker leads."""
+    """Answer a consumer that asks for times, or for starts or ends of logs, if this broker leads all of the partitions. Return
+    None for any other request.
+    """
     replica_id, isolation_level, topics, _ = row
     version = request.api_version
     if not version or replica_id != CONSUMER or not 0 <= isolation_level <= 1:
@@ -269,7 +273,7 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
                     code, at_ms, offset, its_epoch = _look_up(node, log, timestamp, isolation, version)
                     of_topic.append([index, code, (), at_ms, offset, its_epoch])
     except Exception:
-        return None  # Bytes must be read from the disk, or it fails: then the request is decoded, and tries the same.
+        return None  # Bytes must be read from disk, or the look-up failed: the request is decoded and handled by `handle`.
     names = [topic[0] for topic in topics]
     if len(set(names)) != len(names) or not allows(node, request, (Operation.DESCRIBE, ResourceType.TOPIC, names)):
         return None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 1)
 """The versions served here. `tidelog.wire.messages.list_transactions` lists the changes of each version."""
 
-ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: others are left out")
+ACCESS = within("DESCRIBE on each TRANSACTIONAL_ID: ids without it are left out")
 
 
 def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Work:

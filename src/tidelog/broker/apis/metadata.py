@@ -4,7 +4,7 @@ If any topic is requested by id, names are ignored. `topics` (on a standalone br
 topic.
 
 If a topic is missing and may be created (auto.create.topics.enable), the broker creates it and returns
-UNKNOWN_TOPIC_OR_PARTITION, as Kafka does until its controller has created the topic. The topic exists when the client retries.
+UNKNOWN_TOPIC_OR_PARTITION, as Kafka does until its controller has created the topic. When the client retries, the topic exists.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SERVED = Versions(0, 12)
 """The versions served here. `tidelog.wire.messages.metadata` lists the changes of each version."""
 
 ACCESS = within(
-    "DESCRIBE on each TOPIC: a request for all omits the others; CREATE on CLUSTER or the TOPIC to create it; "
+    "DESCRIBE on each TOPIC: a request for all topics omits those without it; CREATE on CLUSTER or the TOPIC to create it; "
     "DESCRIBE on CLUSTER for its authorized operations"
 )
 
@@ -52,7 +52,7 @@ NOT_ASKED_FOR = -(2**31)
 """The value of the authorized operations field if the client did not request it."""
 
 WIDE = 1000
-"""A response with this many topics and partitions is encoded on another thread."""
+"""A response with more topics and partitions than this is encoded on another thread."""
 
 MAX_SIZE = 10_000
 """The most topics and partitions that one request may create, as in CreateTopics."""
@@ -88,7 +88,7 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
                     yield None
             topics = yield from slowly((_topic_of_id(node, topic_id, request) for topic_id in ids), 16)
         elif has_nulls:
-            # Neither id nor name: Kafka fails on this.
+            # A topic without id and name, on which Kafka fails.
             return (yield from _refusal(message, ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             may_create = node.config.auto_create_topics_enable and message.allow_auto_topic_creation
@@ -118,7 +118,7 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
 
 
 def _seen(node: Node, request: Request) -> Generator[None, None, list[TopicView]]:
-    """Return all topics that the client may describe. Runs in slices, because it may check very many topics and find none."""
+    """Return all topics that the client may describe. Runs in slices, because it checks every topic."""
     seen = []
     for count, view in enumerate(node.topics.all()):
         if _may_see(node, request, view.name, log_denied=False):
@@ -158,7 +158,7 @@ def _topics_of_names(
             missing.append(name)
     if missing:
         if len(missing) * (1 + node.config.num_partitions) > MAX_SIZE:
-            logger.warning("a client asked for %d topics that do not exist: too many to create at once", len(missing))
+            logger.warning("a client requested %d missing topics, too many to create at once: none is created", len(missing))
         elif node.topic_creation is not None:
             node.topic_creation.ask(missing, request)
         else:
@@ -169,7 +169,7 @@ def _topics_of_names(
 def _create(node: Node, name: str) -> Steps[None]:
     """Create a topic that a client wants to use. A failure is logged here, because the response has no field for it."""
     if node.topics.get(name) is not None:
-        return  # Another client has created it meanwhile.
+        return  # Another client's request has created the topic in the meantime.
     try:
         if node.config.default_replication_factor != 1:
             raise InvalidArgumentError(
@@ -179,7 +179,7 @@ def _create(node: Node, name: str) -> Steps[None]:
             )
         yield from node.topics.creation(name, node.config.num_partitions, {})
     except TidelogError as error:
-        logger.warning("could not create topic %s, which a client asked for: %s", name, error)
+        logger.warning("could not create topic %s, which a client requested: %s", name, error)
 
 
 def _topic_of_id(node: Node, topic_id: uuid.UUID, request: Request) -> MetadataResponseTopic:

@@ -1,6 +1,7 @@
 """OffsetCommit (8): commits a group's offsets.
 
-Version 0 gets UNSUPPORTED_VERSION, because it stores offsets in ZooKeeper. A retention time of -1 means the broker's default.
+Version 0, which in Kafka stores offsets in ZooKeeper, gets UNSUPPORTED_VERSION. A retention time of -1 means the broker's
+default.
 
 Unknown partitions get UNKNOWN_TOPIC_OR_PARTITION; the others are committed. If a partition is named twice, the last offset
 counts. `coordinators.groups.offset_commits` checks the member and its generation.
@@ -110,7 +111,9 @@ def handle(node: Node, message: OffsetCommitRequest, request: Request) -> Work:
 
 
 def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
-    """Answer a commit of a few known partitions, with the broker's retention, that is in the log at once."""
+    """Answer an authorized commit for known partitions that uses the broker's retention and is committed in the log at once.
+    Return None for any other.
+    """
     group_id, generation_id, member_id, instance_id, retention_ms, topics = row
     log = node.groups.log
     if not request.api_version or retention_ms != NO_RETENTION:
@@ -142,7 +145,7 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
     except StopIteration as end:
         codes = end.value
     else:
-        raise AssertionError("a commit of few offsets has waited")
+        raise AssertionError("a commit of a few offsets did not finish in one step")
     return [0, [[topic, of, [[one[0], codes[topic, one[0]]] for one in some]] for topic, of, some in topics if some]]
 
 

@@ -1,9 +1,9 @@
-"""OffsetDelete (47): deletes a group's committed offsets of some partitions (KIP-496).
+"""OffsetDelete (47): deletes a group's committed offsets for the given partitions (KIP-496).
 
 | the group | a partition |
 |---|---|
 | has no members | its offset is deleted |
-| has consumers | GROUP_SUBSCRIBED_TO_TOPIC if they are, or may be, subscribed to its topic; otherwise its offset is deleted |
+| has consumers | GROUP_SUBSCRIBED_TO_TOPIC if they are or may be subscribed to its topic; otherwise its offset is deleted |
 | has members that are not consumers | NON_EMPTY_GROUP for the whole request |
 | does not exist | GROUP_ID_NOT_FOUND for the whole request |
 
@@ -111,7 +111,7 @@ def _delete(
             codes.update((key, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for key in keys)
             break
         read = metadata
-        topics = yield Elsewhere(partial(topics_in, metadata))  # The group may have changed meanwhile.
+        topics = yield Elsewhere(partial(topics_in, metadata))  # The group may have changed in the meantime.
     if going:
         code = yield from node.groups.remove_offsets(group, going)
         codes.update(dict.fromkeys(going, code))

@@ -1,6 +1,6 @@
 """OffsetFetch (9): returns the committed offsets of groups.
 
-Version 0 gets UNSUPPORTED_VERSION, because it reads offsets from ZooKeeper.
+Version 0, which in Kafka reads offsets from ZooKeeper, gets UNSUPPORTED_VERSION.
 
 A partition that is unknown or has no committed offset gets offset -1 and no error. The client need not be a member of the group.
 A topic for which the request lists no partitions is left out.
@@ -47,7 +47,7 @@ SERVED = Versions(0, 9)
 NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
 
 OFFSET_BYTES: Final = 100
-"""The memory that an offset takes without its metadata, in bytes."""
+"""The memory that an offset takes in a response, without its metadata, in bytes."""
 
 _FIRST_WITH_GROUP_ERROR: Final = 2
 _FIRST_WITH_GROUPS: Final = 8
@@ -99,8 +99,8 @@ def _amending(
     """Return a function that amends a response: for each group it removes topics that the client may not describe, and adds the
     errors for refused topics.
 
-    `whole` are the groups of which all offsets were requested; the topics of other groups were checked before. `of` is the
-    group's id if the request is for one group.
+    `whole` are the groups whose offsets were all requested; the topics of other groups have already been checked. `refused` has
+    the errors by group id, and `groups` are added to the response. `of` is the group's id if the request is for one group.
     """
 
     def amended(group_id: str, topics: Iterable[Any]) -> list[Any]:
@@ -126,8 +126,8 @@ def _amending(
 
 
 def _seen(asker: Asker, topics: Any, form: tuple[Any, Any]) -> tuple[Any, list[Any]]:
-    """Return the requested topics that the client may describe, and the error responses for all others. If `topics` is None
-    (all topics), return None and no errors.
+    """Return the requested topics that the client may describe, and the error responses for the others, as structs of `form`. If
+    `topics` is None (all topics), return None and no errors.
     """
     if topics is None:
         return None, []
@@ -153,7 +153,7 @@ def _all_refused(topics: Iterable[Any], code: ErrorCode, form: tuple[Any, Any]) 
 
 
 ACCESS = Access(
-    "DESCRIBE on each GROUP, and on each TOPIC: a request for all omits the others",
+    "DESCRIBE on each GROUP, and on each TOPIC: a request for all topics omits those without it",
     _gate,
 )
 
@@ -169,7 +169,7 @@ def handle(node: Node, message: OffsetFetchRequest, request: Request) -> Work:
                 code = check_epoch(group.consumer, one.member_id or "", one.member_epoch)
             found = [] if code else (yield from _found(group, _wanted(one.topics), is_stable, code, _LATER))
             groups.append(OffsetFetchResponseGroup(one.group_id, found, code))
-            if len(message.groups) > 1:  # A single group's response repeats nothing, so it needs no limit.
+            if len(message.groups) > 1:  # A response for one group repeats nothing, so its size needs no limit.
                 for count, topic in enumerate(found):
                     room.use(len(topic.name) + sum(len(each.metadata) + OFFSET_BYTES for each in topic.partitions))
                     if count % 64 == 63:
@@ -185,7 +185,7 @@ def handle(node: Node, message: OffsetFetchRequest, request: Request) -> Work:
 
 
 def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
-    """Answer for the named partitions of one group."""
+    """Answer an authorized request for named partitions of one group. Return None for any other."""
     group_id, topics, groups, is_stable = row
     version = request.api_version
     if version >= _FIRST_WITH_GROUPS:
@@ -232,8 +232,8 @@ def _group(node: Node, group_id: str) -> tuple[ErrorCode, Group | None]:
 def _found(
     group: Group | None, wanted: _Wanted, require_stable: bool, code: ErrorCode, form: tuple[Any, Any]
 ) -> Generator[None, None, list[Any]]:
-    """Return a group's committed offsets by topic, as the structs of `form`: a topic's and a partition's. If the group is
-    unknown, a request for all topics (`wanted` is None) gets no topics; a named partition gets `NO_OFFSET` and `code`.
+    """Return a group's committed offsets by topic, as structs of the two classes in `form`: a topic's and a partition's. If the
+    group is unknown, a request for all topics (`wanted` is None) gets no topics; a named partition gets `NO_OFFSET` and `code`.
     """
     of_topic, of_partition = form
     if wanted is None:

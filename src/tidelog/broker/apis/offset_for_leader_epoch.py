@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): returns the end offset of a leader epoch, with which followers and consumers detect truncation.
+"""OffsetForLeaderEpoch (23): returns the end offset of a leader epoch. Followers and consumers detect truncation with it.
 
 If the requested epoch is newer than the log's last one, or the log has no epochs, the response has epoch -1 and offset -1,
 without an error.

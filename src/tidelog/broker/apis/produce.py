@@ -1,7 +1,7 @@
 """Produce (0): appends records to logs.
 
-Records are stored in the topic's message format, whatever format the client sends (`records.validation`). A request with acks=1
-is answered once the records are in the log, or on disk if `flush.messages` asks for that (`flushes`). With acks=-1 it is answered
+Records are stored in the topic's message format, regardless of the client's format (`records.validation`). A request with acks=1
+is answered once the records are in the log, or on disk if `flush.messages` requires that (`flushes`). With acks=-1 it is answered
 once they are committed (`replicas.delayed_produce`), which is the same on a standalone broker. With acks=0 there is no response;
 after an error the connection is closed, because that is the only sign that the producer can notice.
 
@@ -79,15 +79,15 @@ SERVED = Versions(0, 12)
 ACCESS = PRODUCE_ACCESS
 
 MAX_PREPARATIONS: Final = 20
-"""How often records are prepared for an exact offset before giving up: another append may take the offset each time."""
+"""The most attempts to prepare records for an exact offset; each time, another append may take that offset first."""
 
 _ANSWERED: Final = (1, -1)
-"""The acks of a usual request, in the order of their frequency: without a response there is no row to return."""
+"""The acks of usual requests, most frequent first. Requests with acks=0 are excluded, because they have no response."""
 
 _FEW_BATCHES_BYTES: Final = 1 << 20
 
 _NO_RECORDS: Final[list[Any]] = []
-"""The refused records of a usual response."""
+"""The refused records in the response to a usual request: none."""
 
 _NONE: Final = 0
 _V2: Final = 2
@@ -122,7 +122,7 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
 
 
 def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | ProduceResponse | Outcome | Work | None:
-    """Answer a usual request: batches that need no check by a coordinator, in one partition or in a few."""
+    """Answer a usual request: few partitions, no check by a coordinator. Return None for any other request."""
     transactional_id, acks, timeout_ms, topics = row
     version = request.api_version
     if acks not in _ANSWERED or version < FIRST_V2 or (transactional_id is not None and node.permissions is not None):
@@ -191,9 +191,7 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | Pr
 def _answer_plain(
     node: Node, request: Request, acks: int, timeout_ms: int, topic: str, index: int, records: Bytes | None
 ) -> list[Any] | ProduceResponse | Outcome | None:
-    """Answer a request with a single batch to which nothing special applies. None: `answer_usual` must look, and nothing has
-    happened.
-    """
+    """Answer a request with one plain batch. Return None, before anything has changed, if `answer_usual` must examine it."""
     log = node.manager.logs.get((topic, index))  # type: ignore[call-overload]
     if log is None or records is None or topic in INTERNAL_TOPICS:
         return None
@@ -223,7 +221,7 @@ def _work(
     waiting: list[Uncommitted],
     is_refused: bool = False,
 ) -> Work:
-    """Handle a decoded request: any number of partitions, records of any form. Its first partitions may have `answers` already.
+    """Handle any decoded request. `answers` are the results of partitions that have already been appended.
 
     Partitions are appended one after the other. Appended records stay, even if a later partition fails.
     """
@@ -264,7 +262,7 @@ def _work(
     if has_null:
         return refuse_all(sent, acks, ErrorCode.UNKNOWN_SERVER_ERROR)
     if len(producers) > 1:
-        return refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
+        return refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one request")
     asked: dict[_Key, Asked] = {}
     is_adding = request.api_version >= _FIRST_ADDING
     is_verified = node.peers is not None and node.config.transaction_partition_verification_enable
@@ -295,7 +293,7 @@ def _work(
                 except Exception as error:
                     answer = refused_by_log(key, log, error)
                     break
-        if answer is None:  # Each time another client's records took the offset.
+        if answer is None:  # Each time, another client's records took the offset.
             answer = PartitionProduceResponse(key[1], ErrorCode.REQUEST_TIMED_OUT, -1)
         is_refused |= answer.error_code != _NONE
         answers.setdefault(key[0], []).append(answer)
@@ -348,7 +346,7 @@ def _append_verified(
     uncommitted: list[Uncommitted],
     asked: Asked | None,
 ) -> PartitionProduceResponse:
-    """Append transactional records if the coordinator confirms the partition. `asked` has its results so far."""
+    """Append records if the coordinator confirms the partition. `asked`: the coordinator's result, if it was asked."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None
@@ -360,7 +358,7 @@ def _append_verified(
     if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
         return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
     if asked is None and (node.peers is not None or is_adding):
-        # This broker did not lead it when the others were verified.
+        # This broker did not lead the partition when the others were verified.
         return PartitionProduceResponse(
             key[1], node.leadership.refusal(log.topic_partition) or ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         )
@@ -373,7 +371,7 @@ def _append_verified(
     else:
         code = asked.code
         if code is ErrorCode.NONE and state.verification(producer.producer_id) is not asked.guard:
-            # A marker has ended the transaction meanwhile.
+            # A marker has ended the transaction in the meantime.
             return PartitionProduceResponse(key[1], ErrorCode.INVALID_TXN_STATE, -1, error_message=_ENDED)
     if code is ErrorCode.NONE:
         answer = append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)

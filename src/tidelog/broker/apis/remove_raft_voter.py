@@ -1,6 +1,6 @@
 """RemoveRaftVoter (81): removes a voter from the controllers' quorum (KIP-853).
 
-A standalone broker refuses it, as Kafka does if ``kraft.version`` is 0 and the voters are therefore fixed.
+A standalone broker refuses the request, as Kafka does if ``kraft.version`` is 0 and the voters are therefore fixed.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 2)
 """The versions served here. `tidelog.wire.messages.renew_delegation_token` lists the changes of each version."""
 
-ACCESS = within("nothing: they are off for everybody")
+ACCESS = within("nothing: delegation tokens are off for every client")
 
 
 def handle(node: Node, message: RenewDelegationTokenRequest, request: Request) -> RenewDelegationTokenResponse:

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36): an error if the listener does not use SASL or the client has already authenticated.
+"""SaslAuthenticate (36): returns an error if the listener does not use SASL or the client has already authenticated.
 
 `server.secured` handles all other SaslAuthenticate requests.
 """

@@ -1,4 +1,4 @@
-"""SaslHandshake (17): an error if the listener does not use SASL or the client has already authenticated.
+"""SaslHandshake (17): returns an error if the listener does not use SASL or the client has already authenticated.
 
 `server.secured` handles all other SaslHandshake requests.
 """
@@ -20,7 +20,7 @@ ACCESS = NOTHING
 
 
 def handle(node: Node, message: SaslHandshakeRequest, request: Request) -> SaslHandshakeResponse:
-    """Return an error: the client need not, or may not, authenticate now."""
+    """Return an error: the client must not authenticate now."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 

@@ -1,7 +1,7 @@
 """SyncGroup (14): the leader sends the generation's assignments, and each member receives its own.
 
 If the request has a protocol type and name, they must be those of the generation. Followers wait for the leader's assignments,
-which are stored before any response is sent. While groups are being loaded, members get REBALANCE_IN_PROGRESS, and rejoin.
+which are stored before any response is sent. While groups are being loaded, members get REBALANCE_IN_PROGRESS and then rejoin.
 """
 
 from __future__ import annotations

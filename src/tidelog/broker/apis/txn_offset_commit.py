@@ -100,7 +100,7 @@ def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Wor
 
 
 def _reported(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the error code, replaced by an older one if clients of that version do not know it."""
+    """Return the error code, or an older code in its place if clients of that version do not know it."""
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_TOLD_OF_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_TOLD_TO_ABORT:

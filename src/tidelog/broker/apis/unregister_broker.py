@@ -27,7 +27,7 @@ def handle(node: Node, message: UnregisterBrokerRequest, request: Request) -> Un
     if message.broker_id != node.node_id:
         return UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
     return UnregisterBrokerResponse(
-        error_code=ErrorCode.INVALID_REQUEST, error_message="a broker that is alone cannot be unregistered"
+        error_code=ErrorCode.INVALID_REQUEST, error_message="the only broker of a cluster cannot be unregistered"
     )
 
 

@@ -4,7 +4,7 @@
 | an update to | result |
 |---|---|
 | the feature's current level | no error |
-| another level, or an unknown feature | INVALID_UPDATE_VERSION, as in Kafka for an impossible update |
+| a different level, or an unknown feature | INVALID_UPDATE_VERSION, as in Kafka for an impossible update |
 """
 
 from __future__ import annotations

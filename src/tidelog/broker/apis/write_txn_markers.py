@@ -60,7 +60,7 @@ ACCESS = unless_cluster(
 
 
 def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Work:
-    """Write the markers."""
+    """Write the markers, and return a result for each partition once its marker is committed."""
     # Results by producer, then by topic: a producer that the request names twice gets one result.
     codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for marker in message.markers:
@@ -85,7 +85,7 @@ def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Wor
 
 
 def _committed(node: Node, codes: dict[int, dict[TopicPartition, ErrorCode]]) -> Generator[Elsewhere | Until | None, Any, None]:
-    """Wait until the markers are committed. If that fails, put the error into their results."""
+    """Wait until the markers are committed. If a marker cannot be committed, store the error in its result in `codes`."""
     every = yield from slowly((each for of_producer in codes.values() for each in of_producer.items()), 256)
     left: set[TopicPartition] = set()
     refused: dict[TopicPartition, ErrorCode] = {}

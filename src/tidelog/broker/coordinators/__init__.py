@@ -1,1 +1,1 @@
-"""The coordinators of groups and of transactions. Their state is in the internal topics; `state_log` reads and writes it."""
+"""The coordinators of groups and of transactions. `state_log` reads and writes their state in the internal topics."""

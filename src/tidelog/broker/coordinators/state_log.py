@@ -3,7 +3,7 @@
 
 All records of an id (a group or a transactional id) are in one partition, chosen by the hash of the id as in Kafka. The last
 record of a key counts; a record without a value deletes the key. As in Kafka, the first request for a coordinator creates the
-topic. If the folder has the topic without a configuration, the first write gives it Kafka's, so that it is compacted.
+topic. If the topic has no configuration, the first write sets Kafka's configuration, so that the topic is compacted.
 
 An appended record changes the table at once, but clients see the change only once the record is committed: flushed, if the
 configuration requires that, and on all in-sync replicas (`coordinator_handlers` delays responses until then). When another broker
@@ -46,7 +46,7 @@ T = TypeVar("T")
 logger = logging.getLogger("tidelog.broker")
 
 READ_BYTES = 1 << 20
-"""How many bytes are read at once while loading; a larger batch is read whole."""
+"""The number of bytes that are read at once while loading. A larger batch is read whole."""
 
 COMMIT_TIMEOUT_MS = 30_000
 """Kafka's default request.timeout.ms of a broker."""
@@ -80,7 +80,7 @@ class AppendRefusedError(TidelogError):
 
 
 class InternalTopic(NamedTuple):
-    """How the broker is configured to create a coordinator's topic."""
+    """A coordinator's topic, as the broker's configuration defines it."""
 
     name: str
     partitions: int
@@ -90,7 +90,7 @@ class InternalTopic(NamedTuple):
     codec: Codec = Codec.NONE
     """The compression codec of the batches written to it."""
     commit_timeout_ms: int = COMMIT_TIMEOUT_MS
-    """How long a response waits until the other replicas have its records, in ms."""
+    """How long a response waits until the other replicas have the records, in ms."""
 
     @property
     def creatable(self) -> CreatableTopic:
@@ -161,7 +161,7 @@ class StateLog:
 
     @property
     def leads_all(self) -> bool:
-        """Whether this broker leads every partition: it is standalone."""
+        """Whether this broker leads every partition, because it is standalone."""
         return self._epochs is None
 
     def epoch_of(self, partition: int) -> int | None:
@@ -179,9 +179,9 @@ class StateLog:
         return self._core.node_id if self.leads_all else self._topics.leader_of(self.topic, self.partition_of(identity))
 
     def code_for(self, identity: str) -> ErrorCode:
-        """Return the `readiness` of an id's partition; COORDINATOR_NOT_AVAILABLE if the topic could not be created.
+        """Return the `readiness` of an id's partition, or COORDINATOR_NOT_AVAILABLE if the topic could not be created.
 
-        Raises TopicMissingError if it must be created first.
+        Raises TopicMissingError if the topic must be created first.
         """
         view = self._topics.get(self.topic)
         if view is None:
@@ -214,14 +214,14 @@ class StateLog:
     # --- writing
 
     def check_there(self) -> None:
-        """Raise TopicMissingError if the topic must be created first, which is tried once per request
+        """Raise TopicMissingError if the topic must be created first. The creation is tried once per request
         (`coordinator_handlers`).
         """
         if self._refused is None:
             raise TopicMissingError
 
     def refusing(self, code: ErrorCode, handle: Callable[[], T]) -> T:
-        """Return the result that `handle` has if the coordinator is not available; it changes nothing then."""
+        """Call `handle` as if the coordinator refused with `code`, and return its result. Such a call changes nothing."""
         self._refused = code
         try:
             return handle()
@@ -229,8 +229,8 @@ class StateLog:
             self._refused = None
 
     def ensuring(self) -> Generator[Elsewhere | Until | None, Any, ErrorCode]:
-        """Create the topic if it is missing. Return NONE, or COORDINATOR_NOT_AVAILABLE if that fails (logged). In a
-        cluster, request it from the controller without waiting.
+        """Create the topic if it is missing. Return NONE; if the creation fails, log that and return COORDINATOR_NOT_AVAILABLE.
+        In a cluster, request the topic from the controller, and return COORDINATOR_NOT_AVAILABLE without waiting.
         """
         if self.is_there:
             return ErrorCode.NONE
@@ -242,12 +242,12 @@ class StateLog:
         return code
 
     def making(self) -> Steps[ErrorCode]:
-        """Do the same as `ensuring`, in slices."""
+        """Create the topic on a standalone broker: the steps of `ensuring`."""
         if self.is_there:
             return ErrorCode.NONE
         if self.wanted.replication_factor > 1:
             self._retries.error(
-                "%s is not created: it needs %d replicas, and there is one broker",
+                "cannot create topic %s: it needs %d replicas, but there is only one broker",
                 self.topic,
                 self.wanted.replication_factor,
             )
@@ -255,7 +255,7 @@ class StateLog:
         try:
             yield from self._topics.creation(self.topic, self.wanted.partitions, self.wanted.properties)
         except TidelogError as error:
-            self._retries.error("%s is not created: %s", self.topic, error)
+            self._retries.error("could not create topic %s: %s", self.topic, error)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
 
@@ -277,7 +277,7 @@ class StateLog:
     ) -> int:
         """Append entries as one batch, and return the first one's offset.
 
-        Raises what `PartitionLog.append_as_leader` raises, UnknownTopicOrPartitionError.
+        Raises UnknownTopicOrPartitionError, and the errors of `PartitionLog.append_as_leader`.
         """
         return self.append_batch(partition, self.build(entries, producer=producer, is_transactional=is_transactional))
 
@@ -288,14 +288,14 @@ class StateLog:
         )
 
     def append_batch(self, partition: int, batch: bytearray) -> int:
-        """Append a batch that was built before, and return its offset. Raises as `append`."""
+        """Append a batch built by `build`, and return its offset. Raises the same errors as `append`."""
         key = self.key(partition)
         if not self._core.manager.is_configuration_known(self.topic):
             self._configure()
         leadership = self._leadership
         log = self._logs.get(key)
         if log is None:
-            log = self._core.manager.log(*key)  # This raises the right error.
+            log = self._core.manager.log(*key)  # The call raises the right error.
         epoch = leadership.epoch_of(key)
         if self._epochs is not None and (epoch < 0 or self._epochs.get(partition) != epoch):
             raise AppendRefusedError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -308,17 +308,17 @@ class StateLog:
         return info.first_offset
 
     def writes_at_once(self, identity: str) -> bool:
-        """Whether what is appended for an id is committed then: no flush has to follow (`flush.messages`)."""
+        """Whether records of an id are committed when they are appended, because no flush must follow (`flush.messages`)."""
         log = self._log(self.partition_of(identity))
         return log is not None and log.config.flush_messages == INT64_MAX
 
     @property
     def may_be_uncommitted(self) -> bool:
-        """Whether records that were written here may be uncommitted."""
+        """Whether records that this broker has written may be uncommitted."""
         return self._epochs is not None or self._core.flushes.pending > 0
 
     def when_committed(self, partition: int, done: Committed) -> None:
-        """Call `done` with NONE once a partition's content is committed, perhaps at once, or with the error code."""
+        """Call `done` with NONE once a partition's content is committed, or with an error code. The call may be immediate."""
         log = self._core.manager.logs.get(self.key(partition))
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -333,7 +333,7 @@ class StateLog:
 
     def _configured(self, result: object) -> None:
         if isinstance(result, Exception):
-            logger.error("%s is neither compacted nor deleted, because its properties cannot be set: %s", self.topic, result)
+            logger.error("%s is neither compacted nor deleted, because its properties could not be set: %s", self.topic, result)
 
     # --- loading
 
@@ -343,11 +343,11 @@ class StateLog:
         install: Callable[[int, T], object],
         drop: Callable[[int], object] = lambda _: None,
     ) -> None:
-        """Set how partitions are loaded: another thread calls `read` with the batches, `install` takes the result, `drop` removes
-        it.
+        """Set the functions that load partitions: another thread calls `read` with the batches, `install` stores the result, and
+        `drop` removes it.
 
-        Call it once, before anything is appended. A standalone broker then starts to load all partitions that have records. If a
-        partition cannot be read, this is logged, and its groups or transactional ids have no coordinator.
+        Call this method once, before anything is appended. A standalone broker then starts to load all partitions that have
+        records. If a partition cannot be read, that is logged, and its groups or transactional ids have no coordinator.
         """
         self._begin = lambda partition, log: self._load(partition, log, read, install)
         self._drop = drop
@@ -356,21 +356,21 @@ class StateLog:
         for key in self._core.manager.partitions_of(self.topic):
             log = self._core.manager.logs.get(key)
             if log is None:
-                self._failed.add(key.partition)  # The partition is offline. Its table must be loaded when it is back.
+                self._failed.add(key.partition)  # The partition is offline. It must be loaded when it is online again.
             elif log.log_start_offset < log.log_end_offset:
                 self._load(key.partition, log, read, install)
 
     def lead(self, log: PartitionLog, epoch: int) -> None:
-        """Load a partition that this broker begins to lead in the given leader epoch. No-op for another topic."""
+        """Load a partition that this broker begins to lead in the given leader epoch. Do nothing for other topics."""
         key = log.topic_partition
         if key.topic == self.topic and self._epochs is not None and self._begin is not None:
             self.resign(key)
             self._epochs[key.partition] = epoch
-            logger.info("%s-%d: this broker is its coordinator, epoch %d", *key, epoch)
+            logger.info("%s-%d: this broker is now the coordinator of this partition, epoch %d", *key, epoch)
             self._begin(key.partition, log)
 
     def resign(self, key: TopicPartition) -> None:
-        """Drop a partition's table, because this broker no longer leads the partition. No-op for another topic."""
+        """Drop a partition's table, because this broker no longer leads the partition. Do nothing for other topics."""
         if key.topic == self.topic and self._epochs is not None and self._epochs.pop(key.partition, None) is not None:
             self._loads.pop(key.partition, None)
             self._failed.discard(key.partition)
@@ -384,7 +384,7 @@ class StateLog:
             self._begin(key.partition, log)
 
     def forget(self) -> None:
-        """Start over, because the topic was deleted."""
+        """Forget all loads and failures, because the topic has been deleted."""
         self._loads.clear()
         self._failed.clear()
 
@@ -396,9 +396,9 @@ class StateLog:
 
         def done(result: T | BaseException) -> None:
             if self._loads.get(partition) is not this:
-                return  # The topic was deleted, or another broker leads now.
+                return  # The topic has been deleted, or another broker leads now.
             if isinstance(result, BaseException):
-                logger.error("%s-%d has no coordinator: it cannot be read: %s", self.topic, partition, result)
+                logger.error("%s-%d has no coordinator, because the partition cannot be read: %s", self.topic, partition, result)
                 self._failed.add(partition)
                 del self._loads[partition]
                 return

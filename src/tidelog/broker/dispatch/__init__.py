@@ -1,1 +1,1 @@
-"""From a frame to the handler of its API, and from the handler's answer to the bytes of the response."""
+"""Decodes frames, passes requests to the handlers of their APIs, and encodes the responses."""

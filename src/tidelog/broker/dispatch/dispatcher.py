@@ -1,12 +1,13 @@
-"""Answers a frame: find the API and version, decode, handle, encode. It holds the table of all served APIs.
+"""Answers frames: finds the API and version, decodes the request, handles it, and encodes the response. Has the table of all
+served APIs.
 
 | a frame that | gets this result |
 |---|---|
-| asks for an unknown API or version | its connection is closed |
-| is ApiVersions of an unknown version | UNSUPPORTED_VERSION in version 0, with the known versions (KIP-511) |
+| has an unknown API or version | its connection is closed |
+| is an ApiVersions request of an unknown version | UNSUPPORTED_VERSION in version 0, with the known versions (KIP-511) |
 | is malformed | its connection is closed |
-| lacks permission | the error that its API defines (`Api.access`), before the handler runs; see `authorization` |
-| makes its handler raise | its connection is closed and the error is logged: it is a bug of the broker |
+| is not authorized | the error that its API defines (`Api.access`), before the handler runs; see `authorization` |
+| makes its handler raise an exception | its connection is closed and the error, a bug of the broker, is logged |
 | only the controller can answer, on a cluster member | forwarded unchanged: see `peers.forwarding` |
 | has many elements | another thread decodes it, and encodes its response: see `slices`, `wide_requests` |
 | is not among the smallest, in a full round of the loop | decoded in a later round, in turn |
@@ -169,7 +170,7 @@ APIS: tuple[Api, ...] = (
     add_raft_voter.API,
     remove_raft_voter.API,
 )
-"""All served APIs. Add a new module of `apis/` here."""
+"""All served APIs. A new module of `apis/` must be added here."""
 
 
 _HEADER = Struct(">iih")
@@ -177,7 +178,7 @@ _HEADER = Struct(">iih")
 
 
 class Dispatcher:
-    """Answers frames on behalf of `node`, with `apis`. Use it only on the event loop's thread."""
+    """Answers frames for `node`, with the handlers in `apis`. Use only on the event loop's thread."""
 
     def __init__(self, node: Node, limited_log: RateLimitedLog, apis: Iterable[Api] = APIS) -> None:
         self._node = node
@@ -189,11 +190,13 @@ class Dispatcher:
         node.faults.serve({api.name: fails_by_topic(api) for api in self._apis.values()}, self._served.clear)
 
     def handle(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Answer the request in `data[position:end]`. Its record bytes may be read, and changed, until this returns."""
+        """Return the response to the request in `data[position:end]`, or an Outcome. The request's record bytes may be read and
+        changed until this method returns.
+        """
         connection.started_ns = perf_counter_ns()
         served = None
         try:
-            # A header like the client's last one is read here; `_header` reads all others.
+            # A header with the same client id as the last one is read here; `_header` reads all others.
             body = position + connection.header_bytes
             if body < end:
                 kind, connection.correlation_id, length = _HEADER.unpack_from(data, position)
@@ -271,7 +274,7 @@ class Dispatcher:
 
     def _read_in_turn(self, connection: FramedRequest, served: ServedApi, frame: memoryview) -> None:
         """Decode and answer a request later, because the round of the loop is full and the request is not among the smallest."""
-        connection.started_ns = perf_counter_ns()  # Measure the time from here: the wait did not keep the loop busy.
+        connection.started_ns = perf_counter_ns()  # Measure the time from here, because the loop was not busy during the wait.
         message: Message | BaseException
         try:
             message = served.decode(frame, 0, len(frame), AT_ONCE)
@@ -313,7 +316,7 @@ class Dispatcher:
         return Outcome.LATER
 
     def _answer_kept(self, connection: FramedRequest, served: ServedApi, result: Message | Checked | BaseException) -> None:
-        """Answer a request whose frame was kept, now that decoding has ended or failed."""
+        """Answer a request whose frame was kept. `result` is the decoded request, or the error from decoding."""
         answer: list[Bytes] | Outcome
         try:
             if isinstance(result, BaseException):
@@ -355,9 +358,10 @@ class Dispatcher:
         return Outcome.LATER
 
     def _header(self, connection: FramedRequest, data: memoryview, position: int, end: int) -> tuple[ServedApi | None, int]:
-        """Return the API and where the request's body begins; None and the API's key if the broker does not serve it.
+        """Return the API and the position of the request's body. If the broker does not serve the API, return None and the API
+        key.
 
-        Raise ProtocolError if the bytes are not a request header.
+        Raises ProtocolError if the bytes are not a request header.
         """
         header, body = read_request_header(data, position, end)
         kind, _, length = _HEADER.unpack_from(data, position)
@@ -386,7 +390,7 @@ class Dispatcher:
 
     def _refuse(self, connection: FramedRequest, why: str) -> Outcome:
         self._node.metrics.counters.malformed_requests += 1
-        self._limited_log.warning("%s is closed: %s", connection, why)
+        self._limited_log.warning("closing %s: %s", connection, why)
         return Outcome.CLOSE
 
 

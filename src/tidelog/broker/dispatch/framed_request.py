@@ -1,4 +1,4 @@
-"""A request in progress, as the dispatcher and the authentication see it before the handler runs."""
+"""A request in progress, as the dispatcher and the authentication use it before the handler runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class FramedRequest(Request, Protocol):
-    """A request with its frame, and with the fields that the connection remembers from the last request's header."""
+    """A request with its frame, and with fields of the header of the connection's last request."""
 
     served: ServedApi | None
-    """The API and version of the last request; None until the first one is served."""
+    """The API and version of the last request; None before the first request."""
     started_ns: int
     client_id_bytes: bytes
     client_id_length: int
@@ -29,7 +29,7 @@ class FramedRequest(Request, Protocol):
     def keep_frame(self, data: memoryview, position: int, end: int) -> memoryview:
         """Return `data[position:end]` of the current frame in memory that the connection does not overwrite.
 
-        Those bytes count against `queued.max.request.bytes` until `discount` releases them.
+        The bytes count against `queued.max.request.bytes` until `discount` releases them.
         """
 
     def discount(self, size: int) -> None:

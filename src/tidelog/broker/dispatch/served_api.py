@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ServedApi:
-    """One version of an API. Its codec is compiled at the first request."""
+    """One served version of an API. Its codec is compiled when the first request arrives."""
 
     __slots__ = (
         "bytes_at_once",
@@ -56,7 +56,7 @@ class ServedApi:
         self.metrics = metrics
         self.forwarded: Forwarded | None = None
         if isinstance(api, Forwarded):
-            # Do not decode it here: it is handled like requests that are too large to be decoded on the loop.
+            # A forwarded request is not decoded here: it is handled like requests that are too large for the event loop.
             self.forwarded = api
             self.bytes_at_once = -1
             self.is_flexible = False
@@ -74,7 +74,7 @@ class ServedApi:
         self.write: Any = response_writer(api.response, version)
 
     def finish(self, response: Message, request: Counted) -> list[Bytes]:
-        """Return the response's bytes, and count the request."""
+        """Return the response's bytes, and count the request in quotas and metrics."""
         if self.quotas.is_active:
             self.quotas.throttle(request, response)
         chunks: list[Bytes] = self.write(response, request.correlation_id)
@@ -82,6 +82,8 @@ class ServedApi:
         return chunks
 
     def throttle(self, request: Counted, response: Message | None) -> None:
-        """Count a request against its client's quotas if its response is encoded elsewhere, or if it has none (None)."""
+        """Count a request against its client's quotas if its response is encoded on another thread, or if there is no response
+        (None).
+        """
         if self.quotas.is_active:
             self.quotas.throttle(request, response)

@@ -1,13 +1,14 @@
-"""The short way of a usual request: read into plain lists, looked up, and written by compiled code.
+"""A fast path for usual requests: compiled code reads the request into plain lists and writes the response from plain lists.
 
     dispatcher → MessagePlan.read → the API's `answer_usual` → MessagePlan.write → the connection
 
-No object of a message class is made for the request, its partitions or the response. An `answer_usual` returns None for whatever
-is not usual, before it has changed anything; then the request is decoded and handled as if this module did not exist. So each
-error is reported in one place, and the interpreted build, which has no plans, answers the same.
+No message objects are made for the request, its partitions or the response. An `answer_usual` returns None for any other request,
+before it has changed anything. Such a request is decoded and handled as if this module did not exist. So each error is reported
+in one place, and the interpreted build, which has no plans, gives the same responses.
 
-Not usual are also: requests while any quota is set, because responses then name the throttle time; requests that an authorizer
-refuses; coordinators' requests while records may be uncommitted; requests of more than `MOST_ELEMENTS`.
+The fast path is not used while any quota is set, because responses then contain the throttle time. It is also not used for
+requests that an authorizer refuses, for coordinators' requests while records may be uncommitted, and for requests with more than
+`MOST_ELEMENTS` elements.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MOST_ELEMENTS = 128
 
 
 class UsualApi:
-    """The short way of one version of an API."""
+    """The fast path of one version of an API."""
 
     __slots__ = ("_answer", "_is_produce", "_request", "_response")
 
@@ -42,7 +43,7 @@ class UsualApi:
 
     @classmethod
     def of(cls, api: Api, version: int) -> UsualApi | None:
-        """Return the short way of a version; None for an API that has none, and in the interpreted build."""
+        """Return the fast path of a version; None if the API has none, and in the interpreted build."""
         if api.answer_usual is None:
             return None
         request, response = plan_of(api.request, version), plan_of(api.response, version)
@@ -51,12 +52,12 @@ class UsualApi:
         return cls(api.answer_usual, request, response, is_produce=api is produce.API)
 
     def answer(self, node: Node, request: Request, data: memoryview, body: int, end: int) -> bytes | Message | Outcome | None:
-        """Answer the request in `data[body:end]`: return the response's frame, or what a handler returns. None: it is not a
-        usual request, and nothing has happened.
+        """Answer the request in `data[body:end]`: return the response's frame, or what a handler returns. Return None, before
+        anything has changed, if the request is not a usual one.
         """
         if node.quotas.is_active:
             return None
-        # In a full round only the smallest requests are answered, and single batches: `produce` leaves the others, too.
+        # In a full round only the smallest requests and single batches are answered; `produce` also defers larger requests.
         if not self._is_produce and (size := end - body) > FEW_BYTES and (node.slices.is_round_full or size > BYTES_AT_ONCE):
             return None
         row = self._request.read(data, body, end, MOST_ELEMENTS)

@@ -5,9 +5,9 @@
 | form | the handler |
 |---|---|
 | `NOTHING` | is called for every client |
-| `whole` | is called if the client has all of the listed rights; otherwise the request is refused |
+| `whole` | is called if the client is authorized for all listed operations; otherwise the request is refused |
 | `each` | gets the permitted elements of an array; the others are refused in the same response |
-| `within` | checks by itself, element by element, and leaves out what the client may not see |
+| `within` | makes the checks itself, element by element, and leaves out what the client may not see |
 | `Access(…, gate)` | any other check |
 
 A gate gets an `Asker` and the decoded request. It returns None if everything is allowed. Otherwise it returns the response to
@@ -45,14 +45,14 @@ _WHY = {
 
 
 def why(code: ErrorCode) -> str:
-    """Return Kafka's error message for a missing right. For any other code, which an injected fault may have, return the
+    """Return Kafka's message for an authorization error. For any other code, such as that of an injected fault, return the
     code's name.
     """
     return _WHY.get(code, code.name)
 
 
 class Asker:
-    """A request whose access is checked, with the node that got it."""
+    """Checks the authorization of one request on the node that received it."""
 
     __slots__ = ("node", "permissions", "request")
 
@@ -87,19 +87,20 @@ class Asker:
         return self.permissions.may_any(self.request, operation, kind)
 
     def code(self, kind: ResourceType) -> ErrorCode:
-        """Return the error code for a missing right on this type of resource."""
+        """Return the code of an authorization error for this type of resource."""
         return _FAILED[kind]
 
 
 Amend: TypeAlias = "Callable[[Any], Message | Outcome]"
-"""A function that amends a handler's response. It also gets an `Outcome` instead of a response, except LATER."""
+"""A function that amends a handler's response. If there is none, it gets the handler's `Outcome` instead, unless that is LATER.
+"""
 
 Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
 
 
 class Access(NamedTuple):
-    """The access check of an API: a description, and the function that checks. If `gate` is None, nothing is checked before
-    the handler.
+    """The access check of an API: a description, and the function that makes the check. If `gate` is None, nothing is checked
+    before the handler is called.
     """
 
     what: str
@@ -116,7 +117,9 @@ def within(what: str) -> Access:
 
 
 class Right(NamedTuple):
-    """A right to do an operation on a resource. `name` is the request's field with the resource's name, None for the cluster."""
+    """An operation on a resource, which must be authorized. `name` is the request's field with the resource's name; None for
+    the cluster.
+    """
 
     operation: Operation
     kind: ResourceType
@@ -128,7 +131,7 @@ class Right(NamedTuple):
 
 
 def cluster(operation: Operation) -> Right:
-    """Return the right to do an operation on the cluster."""
+    """Return the `Right` for an operation on the cluster."""
     return Right(operation, ResourceType.CLUSTER)
 
 
@@ -166,10 +169,10 @@ def each(
     """Return an `Access` that checks each element of the request's array `of`. The resource's name is the element, or its field
     `name`.
 
-    `refused` makes the result of a refused element, which goes into the response's array `into`. If all elements are refused, the
-    handler is not called. With `asks_for_none` it is called, and if it fails the whole request, that error replaces the refusals.
-    `unless` gets the counts of all names and one name; it returns True for a name that need not be checked, because the handler
-    refuses it anyway.
+    `refused` makes the result of a refused element, which is added to the response's array `into`. If all elements are refused,
+    the handler is not called. With `asks_for_none` the handler is called even then, and if it fails the whole request, its error
+    replaces the refusals. `unless` gets the counts of all names and one name. It returns True for a name that need not be
+    checked, because the handler refuses it anyway.
     """
 
     def gate(asker: Asker, message: Any) -> Message | Amend | None:
@@ -199,13 +202,15 @@ def named_twice(names: Counter[str], name: str) -> bool:
 
 
 def refusals(asker: Asker, operation: Operation, kind: ResourceType, names: Mapping[str, int]) -> set[str]:
-    """Return those of `names` on which the operation is denied. `names` maps each name to how often the request names it."""
+    """Return the names for which the operation is denied. `names` maps each name to the number of times that the request
+    names it.
+    """
     return {name for name, count in names.items() if not asker.may(operation, kind, name, count=count)}
 
 
 def may_each(node: Node, request: Request, operation: Operation, kind: ResourceType, names: Iterable[str]) -> bool:
-    """Whether a request's sender may do an operation on each of these resources. Nothing is logged: if the request must be
-    decoded, its access check logs, otherwise `note_allowed`.
+    """Whether a request's sender may do an operation on each of these resources. Nothing is logged here: either the access
+    check of the decoded request logs the result, or `note_allowed` does.
     """
     permissions = node.permissions
     return permissions is None or all(
@@ -214,15 +219,15 @@ def may_each(node: Node, request: Request, operation: Operation, kind: ResourceT
 
 
 def note_allowed(node: Node, request: Request, operation: Operation, kind: ResourceType, names: Iterable[str]) -> None:
-    """Log what `may_each` has allowed."""
+    """Log the operations that `may_each` has allowed."""
     if node.permissions is not None and node.permissions.logs_allowed:
         for name in names:
             node.permissions.may(request, operation, kind, name)
 
 
 def allows(node: Node, request: Request, *rights: tuple[Operation, ResourceType, Iterable[str]]) -> bool:
-    """Whether a request's sender may do these operations on these resources. If so, that is logged, if not, nothing: see
-    `may_each`.
+    """Whether a request's sender may do these operations on these resources. Only a positive result is logged (see
+    `may_each`).
     """
     if node.permissions is None:
         return True

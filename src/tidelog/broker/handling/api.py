@@ -1,4 +1,4 @@
-"""An API of the broker: its messages, the served versions, and the handler.
+"""An API of the broker: its messages, the served versions, the access check, and the handler.
 
 Each module of `apis/` defines one API, as `API`::
 
@@ -10,7 +10,7 @@ Each module of `apis/` defines one API, as `API`::
 `ACCESS` is the access check before the handler runs (`handling.access`); it is `NOTHING` only for APIs that clients use
 before they authenticate.
 
-`handle(node, message, request)` is called on the loop's thread and must not block. It returns the response, or
+`handle(node, message, request)` is called on the event loop's thread and must not block. It returns the response, or
 
 | | |
 |---|---|
@@ -18,14 +18,14 @@ before they authenticate.
 | `Outcome.NOTHING` | no response is ever sent (Produce with acks=0) |
 | `Outcome.CLOSE` | the connection is closed without a response |
 | `Wide(response)` | the response is so large that it is encoded on another thread |
-| a generator | the work grows with the request or the broker's state: it runs in `slices`, and returns any of these |
+| a generator | for work that grows with the request or the broker's state; it runs in `slices`, and returns any of these |
 
-A handler that loops over anything is a generator: `tests/broker/test_widest.py` sends each API its widest requests.
+A handler that contains a loop is a generator: `tests/broker/test_widest.py` sends each API its widest requests.
 
-A request's record bytes are in the connection's receive buffer: they may be read and changed until `handle` returns. A handler
-that needs them later must copy them.
+A request's record bytes are in the connection's receive buffer. They may be read and changed until `handle` returns. A handler
+that needs the bytes later must copy them.
 
-A handler returns Kafka's error codes for expected errors. If it raises anything else, `Dispatcher` logs that and closes the
+A handler returns Kafka's error codes for expected errors. If it raises an exception, `Dispatcher` logs that and closes the
 connection.
 """
 
@@ -48,7 +48,7 @@ Handler: TypeAlias = "Callable[[Node, Any, Request], Answer | Work]"
 
 
 class Api(NamedTuple):
-    """One API that the broker can serve. Its API key is that of `request`."""
+    """One API that the broker can serve. The class `request` has its API key."""
 
     request: type[Message]
     response: type[Message]
@@ -58,9 +58,9 @@ class Api(NamedTuple):
     """The operations that the authorizer must allow, if the broker has one."""
     handle: Handler
     answer_usual: UsualHandler | None = None
-    """Answers usual requests without objects of messages: see `dispatch.usual_api`. It gets the request's fields as a list, and
-    returns the response's, or what `handle` returns. It returns None, before it has changed anything, for a request that must be
-    decoded. None for most APIs.
+    """Answers usual requests without message objects (see `dispatch.usual_api`); None for most APIs. It gets the request's
+    fields as a list, and returns the response's fields as a list, or what `handle` returns. For a request that must be decoded,
+    it returns None before it has changed anything.
     """
 
     @property

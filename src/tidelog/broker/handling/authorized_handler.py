@@ -1,5 +1,5 @@
-"""Runs an API's access check before its handler. The handler does not see refused elements, and its response gets the
-refusals.
+"""Runs an API's access check before its handler. The handler does not see refused elements. Their errors are added to its
+response.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Checks of the configuration APIs: a topic's configuration needs the right to the topic, all others the right to the cluster.
+"""Access checks of the configuration APIs: a topic's configuration requires authorization for the topic, any other for the
+cluster.
 
-The handler refuses resources of other types.
+The handler refuses unknown types of resources.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 TOPIC = 2
 _OF_CLUSTER = (4, 8, 16, 32)
-"""Resource types that need the right to the cluster: brokers, their loggers, client metrics subscriptions, groups."""
+"""Resource types that require authorization for the cluster: brokers, their loggers, client metrics subscriptions, groups."""
 
 
 def of_configs(operation: Operation, *, refused: Callable[..., Any], response: Callable[..., Message], into: str) -> Access:
-    """Return an `Access` that checks each of the request's `resources`. `refused` makes the result of a refused one, which
-    goes into the response's array `into`.
+    """Return an `Access` that checks each of the request's `resources`. `refused` makes the result of a refused resource,
+    which is added to the response's array `into`.
     """
 
     def gate(asker: Asker, message: Any) -> Message | Amend | None:

@@ -1,12 +1,12 @@
-"""Handlers of the coordinators' APIs, whose responses wait for disks and other replicas.
+"""Wraps the handlers of the coordinators' APIs, whose responses wait for disks and other replicas.
 
 | a request | what happens |
 |---|---|
 | needs a coordinator's topic that is missing | it is handled again once the topic is created (`StateLog.check_there`) |
 | has written or read uncommitted records | it is answered once they are committed |
-| ... and they are not: another broker leads, too few replicas, a timeout | it gets the error for a missing coordinator |
-| ... and the disk fails | its connection is closed without a response: the client must find out the result |
-| ... and they are not, and the request is a wide one | the same, because its content is already discarded (`wide_requests`) |
+| ... but another broker leads, too few replicas are in sync, or a timeout occurs | it gets the error for a missing coordinator |
+| ... but the disk fails | its connection is closed without a response, because the result is unknown |
+| ... but they cannot be committed, and the request is wide | the same: its content is already discarded (`wide_requests`) |
 
 So no client sees state that another leader might not have. Records are committed once the in-sync replicas have them and, if
 `log.flush.interval.messages` is set, they are flushed.
@@ -34,18 +34,22 @@ _Call = Callable[[Callable[[], Any]], Any]
 
 
 def by_groups(handle: Handler, *, waits: bool = True) -> Handler:
-    """Wrap a handler that reads or changes groups. `waits` is whether its response must wait until records are committed."""
+    """Wrap a handler that reads or changes groups: create ``__consumer_offsets`` if it is missing, and with `waits` delay the
+    response until the records are committed.
+    """
     return _Coordinated(lambda node: node.groups.log, handle, waits=waits)
 
 
 def by_transactions(handle: Handler) -> Handler:
-    """Wrap a handler that changes transactions."""
+    """Wrap a handler that changes transactions: create ``__transaction_state`` if it is missing, and delay the response until
+    the records are committed.
+    """
     return _Coordinated(lambda node: node.transactions.log, handle, waits=True)
 
 
 def usual_by_groups(answer: UsualHandler, *, waits: bool = True) -> UsualHandler:
-    """Wrap the short way of a request about groups. If its response may have to wait until records are committed, it is not
-    taken: on a member of a cluster, and while a log is flushed.
+    """Wrap an `answer_usual` for requests about groups. With `waits`, it returns None if the response may have to wait until
+    records are committed, which is the case on a member of a cluster, and while a log is being flushed.
     """
 
     def answered(node: Node, request: Request, row: list[Any]) -> Any:
@@ -62,7 +66,7 @@ def usual_by_groups(answer: UsualHandler, *, waits: bool = True) -> UsualHandler
 
 
 class _Coordinated:
-    """A handler of a coordinator's API."""
+    """A wrapped handler of a coordinator's API."""
 
     def __init__(self, log_of: Callable[[Node], StateLog], handle: Handler, *, waits: bool) -> None:
         self._log_of = log_of
@@ -90,10 +94,10 @@ class _Coordinated:
         return self._held(node, kept, request, log, answer, log.uncommitted) if log.uncommitted else answer
 
     def _sliced(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, work: Work, wanted: object) -> Work:
-        """Do the same for a handler that runs in slices and has yielded `wanted`. Between slices others may write, and the topic
-        may be deleted.
+        """Run a handler in slices that has yielded `wanted`, and hold its response until the records are committed. Between
+        slices other requests may write, and the topic may be deleted.
 
-        `kept` is the request's message if the work does not discard it, otherwise None.
+        `kept` is the request's message; None if the work discards the message.
         """
         uncommitted = set(log.uncommitted)
         log.uncommitted.clear()
@@ -108,7 +112,7 @@ class _Coordinated:
         return (yield from self._called(node, message, kept, request, log, code))
 
     def _called(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, code: ErrorCode) -> Work:
-        """Call the handler. If `code` is not NONE, the handler answers as if there were no coordinator, with that code."""
+        """Call the handler. If `code` is not NONE, the handler answers as if the coordinator were unavailable, with that code."""
         call: _Call = _at_once if code is ErrorCode.NONE else partial(log.refusing, code)
         log.uncommitted.clear()
         answer = call(partial(self._handle, node, message, request))
@@ -126,7 +130,9 @@ class _Coordinated:
         answer: Message | Wide | Outcome,
         uncommitted: Collection[int],
     ) -> Message | Wide | Outcome:
-        """Delay the response until the records that the handler has read or written are committed."""
+        """Delay the response until the records that the handler has read or written are committed. If they already are,
+        return it.
+        """
         partitions = list(uncommitted)
         log.uncommitted.clear()
         if answer is Outcome.LATER or not self._waits:
@@ -148,7 +154,7 @@ class _Coordinated:
         for partition in partitions:
             log.when_committed(partition, committed)
         if left == 1 and not failed:
-            return answer  # Everything was committed meanwhile.
+            return answer  # Everything has been committed in the meantime.
         committed(ErrorCode.NONE)
         return Outcome.LATER
 
@@ -158,8 +164,8 @@ def _at_once(step: Callable[[], T]) -> T:
 
 
 def _noting(log: StateLog, work: Work, uncommitted: set[int], call: _Call, step: Callable[[], Any]) -> Work:
-    """Run `work`, starting with `step`, each step by `call`. Add to `uncommitted` the partitions whose uncommitted records it
-    has read or written.
+    """Run `work`, beginning with `step`, with each step run by `call`. Add to `uncommitted` the partitions whose uncommitted
+    records the work has read or written.
     """
     while True:
         log.uncommitted.clear()

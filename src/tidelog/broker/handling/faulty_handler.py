@@ -1,8 +1,8 @@
-"""Applies injected faults before a handler: they refuse requests like a missing right, but with the fault's error code.
+"""Applies injected faults before a handler: requests are refused like unauthorized ones, but with the fault's error code.
 
 | API | how it fails |
 |---|---|
-| with an access check (`access`) | the check fails, as if the client had no right |
+| with an access check (`access`) | the check fails, as if the client were not authorized |
 | Metadata, DescribeTopicPartitions | topics in the response get the error code and no partitions |
 | Fetch | partition by partition, including those of the session (`fetch_access`) |
 | all others | the response gets the error code at the top level, or in each element if there is no top-level code |
@@ -53,7 +53,7 @@ class FaultyHandler:
         return cls(api, handle, faults) if faults and api.name != _BY_ITSELF else handle
 
     def __call__(self, node: Node, message: Any, request: Request) -> Answer | Work:
-        """Handle a request, or make it fail. If several faults apply, the oldest counts."""
+        """Handle a request, or make it fail. If several faults apply, the oldest of them is used."""
         if self._api.name in _BY_ANSWER:
             return amending(self._handle, node, message, request, _by_answer(self._faults))
         for fault in self._faults:
@@ -93,12 +93,14 @@ class _FaultyAsker(Asker):
         return not is_concerned
 
     def may_cluster(self, operation: Operation, *, log_denied: bool = True) -> bool:
-        """Return False, so that topics are checked one by one. It counts as a denial only if the fault applies to all topics."""
+        """Return False, so that topics are checked one by one. The result counts as a denial only if the fault applies to all
+        topics.
+        """
         self.has_denied |= self._fault.topic is None
         return False
 
     def may_any(self, operation: Operation, kind: ResourceType) -> bool:
-        """Return True if the fault is for one topic, because other topics are then allowed."""
+        """Return True if the fault is for a single topic, because all other topics are allowed."""
         return self._fault.topic is not None
 
     def code(self, kind: ResourceType) -> ErrorCode:

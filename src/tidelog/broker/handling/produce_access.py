@@ -1,5 +1,5 @@
-"""The access check of Produce: the client needs the right to each topic and, for transactional records, to the transactional id.
-Records count as transactional if their first batch is.
+"""The access check of Produce: the client must be authorized for each topic and, if it sends transactional records, for the
+transactional id. Records count as transactional if their first batch is transactional.
 """
 
 from __future__ import annotations

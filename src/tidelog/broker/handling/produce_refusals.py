@@ -1,4 +1,4 @@
-"""The answers for records that are refused: before the append, or by the log."""
+"""Results for produced records that are refused, either before the append or by the log."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from tidelog.wire.messages.produce import (
 logger = logging.getLogger("tidelog.broker")
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""A client with this client id may write to internal topics. Kafka's tools use it."""
+"""A client with this client id may write to internal topics. Kafka's tools use this id."""
 
 _WITHOUT_LOG_START = (CorruptBatchError, RecordTooLargeError, DecompressedTooLargeError, RecordBatchTooLargeError, StorageError)
 
 
 def refused_by_log(key: tuple[str, int], log: PartitionLog, error: Exception) -> PartitionProduceResponse:
-    """Return the answer for records that the log refused."""
+    """Return a partition's result for records that the log has refused. Log unexpected errors."""
     if not isinstance(error, TidelogError):
-        logger.error("produce to %s-%d failed", *key, exc_info=error)
+        logger.error("%s-%d: could not append produced records", *key, exc_info=error)
         return PartitionProduceResponse(key[1], ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, log.log_start_offset)
-    logger.info("produce to %s-%d refused: %s", *key, error)
+    logger.info("%s-%d: refused produced records: %s", *key, error)
     answer = PartitionProduceResponse(key[1], error_code_of(error), -1)
     if not isinstance(error, _WITHOUT_LOG_START):
         answer.log_start_offset = log.log_start_offset
@@ -55,7 +55,7 @@ def refused_by_log(key: tuple[str, int], log: PartitionLog, error: Exception) ->
 def refused_before(
     node: Node, key: tuple[str, int], log: PartitionLog | None, look: HeaderCheck, acks: int, client_id: str | None
 ) -> int | None:
-    """Return the error response if a partition's records must be refused before the append, None otherwise."""
+    """Return the error code if a partition's records must be refused before the append, otherwise None."""
     refusal = node.leadership.refusal(TopicPartition(*key)) if log is None else ErrorCode.NONE
     if refusal is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return refusal
@@ -71,7 +71,9 @@ def refused_before(
 def refuse_all(
     sent: dict[tuple[str, int], Bytes], acks: int, code: ErrorCode, why: str | None = None
 ) -> ProduceResponse | Outcome:
-    """Fail the whole request: nothing was appended."""
+    """Return the result of a request that fails as a whole, before anything was appended: an error for each partition, or
+    CLOSE if acks=0.
+    """
     if acks == 0:
         return Outcome.CLOSE
     answers: dict[str, list[PartitionProduceResponse]] = {}
@@ -81,5 +83,5 @@ def refuse_all(
 
 
 def produce_response(answers: dict[str, list[PartitionProduceResponse]]) -> ProduceResponse:
-    """Return the response with each topic's answers."""
+    """Return the response with the partition results of each topic."""
     return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, of_topic) for name, of_topic in answers.items()])

@@ -1,4 +1,4 @@
-"""The event loop as the broker uses it: timers, threads, waits by the log's clock, retries, logs that do not flood, counters.
+"""The event loop as the broker uses it: timers, threads, delays on the log's clock, rate-limited logging, counters.
 
-Imports nothing of the broker.
+Imports no other part of the broker.
 """

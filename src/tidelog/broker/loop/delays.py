@@ -1,7 +1,7 @@
 """Timers for sessions, rebalance delays and transaction timeouts.
 
-They use the injected clock, so that a test can advance it and see a session end. With the machine's clock they use monotonic time
-(`tidelog.clock.steady`), so that setting the clock ends no session. Timers do not survive a restart.
+The timers use the injected clock, so that a test can end a session by advancing the clock. With the machine's clock they use
+monotonic time (`tidelog.clock.steady`), so that no session ends because the clock is set. Timers do not survive a restart.
 
 The wait of a single request, such as a delayed fetch, uses real time instead, independent of the log's clock (`node.timers`).
 """
@@ -33,7 +33,7 @@ class Delays:
         self._is_stopped = False
 
     def now_ms(self) -> int:
-        """Return the current time in ms. Only differences are meaningful: it may count from the machine's start."""
+        """Return the current time in ms. Only differences are meaningful, because the time may count from the machine's start."""
         return self._clock.now_ms()
 
     def call_later(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Delay:
@@ -43,8 +43,8 @@ class Delays:
         return delay
 
     def call_at_last(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Timer:
-        """Call `callback` like `call_later`, but no later than after that many milliseconds of real time, even if a manual clock
-        does not advance. For short waits that only make a start smoother.
+        """Call `callback` like `call_later`, but after at most `delay_ms` of real time, even if a manual clock does not advance.
+        For short waits on which nothing depends.
         """
         if isinstance(self._clock, SteadyClock):
             return self.call_later(delay_ms, callback, name)
@@ -92,7 +92,7 @@ class Delays:
 
 
 class _Either:
-    """A call scheduled both on the clock and in real time; it runs once, at the earlier of the two."""
+    """A call that is scheduled both on the clock and in real time. It runs once, at the earlier of the two times."""
 
     def __init__(self, delays: Delays, timers: Timers, delay_ms: int, callback: Callable[[], object], name: str) -> None:
         self._callback = callback

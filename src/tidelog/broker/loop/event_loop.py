@@ -27,37 +27,38 @@ logger = logging.getLogger("tidelog.broker")
 T = TypeVar("T")
 
 THREADS = 4
-"""The most threads for disk work: a disk has few requests in its queue, and more threads only take memory."""
+"""The most threads for disk work. More threads would only take memory, because a disk has few requests in its queue."""
 
 AT_THE_END_S = 30.0
-"""How long shutdown waits for a thread, in seconds; the thread may be stuck on a disk that does not respond."""
+"""How long shutdown waits for a thread, in seconds. The thread may be stuck on a disk that does not respond."""
 
 PROGRESS_S = 2.0
 
 MAX_WAIT_S = 1.0
-"""The longest wait between two checks for due tasks, in seconds: the clock may be set, and another thread may schedule a task."""
+"""The longest wait between two checks for due tasks, in seconds. Checks are needed because the clock may be set, and another
+thread may schedule a task."""
 
 CLIENTS_SHARE = 9
 """While clients send requests, each slice of background work is followed by a pause of this many times its duration."""
 
 
 class LoopTimers:
-    """Implements `timers.Timers` on an event loop."""
+    """Delayed calls on an event loop: implements `timers.Timers`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> asyncio.Handle:
-        """Call `callback` on the loop's thread."""
+        """Call `callback` on the event loop's thread after a delay."""
         if delay_ms <= 0:
             return self._loop.call_soon(callback)
         return self._loop.call_later(delay_ms / 1000, callback)
 
 
 class LoopThreads:
-    """Implements `timers.Blocking` on an event loop. It starts no thread before the first call.
+    """Work on other threads: implements `timers.Blocking` on an event loop. Threads start with the first call.
 
-    Work runs inside `locked`, which keeps the data folder locked: a thread may outlast the broker.
+    Work runs inside `locked`, which keeps the data folder locked, because a thread may outlast the broker.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class LoopThreads:
         """Pending or running work, by the name of its function."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
-        """Call `work` on another thread, then `done` on the loop's thread with its result or exception."""
+        """Call `work` on another thread, then call `done` on the event loop's thread with the result or exception."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._count, self._name)
         future = self._threads.submit(self._work, work, done)
@@ -98,12 +99,12 @@ class LoopThreads:
             self._loop.call_soon_threadsafe(self._deliver, done, result)
 
     def _deliver(self, done: Callable[[T | BaseException], object], result: T | BaseException) -> None:
-        # What comes after `close` would go on without threads, and keep the loop waiting for the disk.
+        # After `close`, `done` could continue without threads, and block the loop until the disk answers.
         if not self._is_closed:
             done(result)
 
     def close(self, at_most_s: float | None = None) -> bool:
-        """Wait for the running work, and drop what has not begun. Return whether all of it ended within that time."""
+        """Wait for running work, and drop work that has not begun. Return whether all running work ended within that time."""
         self._is_closed = True
         if self._threads is None:
             return True
@@ -114,7 +115,7 @@ class LoopThreads:
             _, left = wait(left, min(max(until - monotonic(), 0), PROGRESS_S))
             names = ", ".join(sorted({self._under_way.get(future, "") for future in left}))
             if left and monotonic() >= until:
-                logger.error("gave up waiting after %.0f s: %s", at_most_s, names)
+                logger.error("gave up waiting after %.0f s for work that is still running: %s", at_most_s, names)
                 return False
             if left:
                 logger.info("waiting for %s", names)
@@ -122,7 +123,7 @@ class LoopThreads:
 
 
 class Ticker:
-    """Does the log's background work on the loop's thread, except for what another thread can prepare.
+    """Does the log's background work on the event loop's thread, except for work that another thread can prepare.
 
     Clients are served between two slices. While they send requests, the background work gets a tenth of the time.
     """
@@ -141,7 +142,7 @@ class Ticker:
         self._is_ticking = False
         self._thread = threading.get_ident()
         self._clients_until = 0.0
-        """Until this time of the loop, background work is paused in favour of clients."""
+        """Until this time on the loop's clock, background work is paused in favour of clients."""
 
     def start(self) -> None:
         """Start the background work."""
@@ -157,8 +158,8 @@ class Ticker:
             self._next.cancel()
 
     def tick(self) -> int:
-        """Run the tasks that are due now, and those that become due by them; return how many ran. Use it after moving the clock
-        by hand.
+        """Run the tasks that are due now, and tasks that become due by running them. Return how many ran. For use after the clock
+        was moved by hand.
         """
         ran = 0
         for _ in range(1000):  # A task that is immediately due again must not loop forever.
@@ -171,7 +172,7 @@ class Ticker:
     def _wake(self) -> None:
         """Check again for due tasks, because one may be due sooner. Any thread may call this."""
         if threading.get_ident() != self._thread:
-            with suppress(RuntimeError):  # The loop has closed meanwhile.
+            with suppress(RuntimeError):  # The loop has been closed in the meantime.
                 self._loop.call_soon_threadsafe(self._wake)
         elif self._is_running and not self._is_ticking:
             self._arrange()

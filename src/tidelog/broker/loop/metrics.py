@@ -2,7 +2,7 @@
 
 | | counted by |
 |---|---|
-| requests, how long they took, errors, by API | `dispatcher` |
+| requests, their durations, errors, by API | `dispatcher` |
 | connections, bytes received and sent | `connection` |
 | records, bytes and latencies by topic | Produce and Fetch |
 | batches that were decompressed, recompressed, converted up or down | Produce and Fetch |
@@ -11,11 +11,11 @@ A latency histogram has a bucket for each power of two, so that recording a valu
 Bucket n holds values above 2^(n-1) and up to 2^n, bucket 0 holds 0 and 1.
 
 **Append latency** is KIP-32's metric: the time of an append minus the CreateTime of its newest record, once per append and
-partition. It shows the age of arriving data without reading single records. In LogAppendTime topics the newest CreateTime comes
-from the batch header, and only format v2 is counted. Records without a timestamp and duplicates are not counted. If a producer's
-clock is ahead, the value is 0, and `ahead` is incremented.
+partition. It shows the age of arriving data without reading each record. In LogAppendTime topics the newest CreateTime comes from
+the batch header, and only format v2 is counted. Records without a timestamp and duplicates are not counted. If a producer's clock
+is ahead, the value is 0, and `ahead` is incremented.
 
-Belongs to the loop's thread; its `snapshot` makes a copy for other threads.
+Use only on the event loop's thread; `Metrics.snapshot` makes a copy for other threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 from tidelog.storage.partition.append.append_info import AppendInfo
 
 LATENCY_BUCKETS = 48
-"""The number of buckets: 2^47 ms are 4,460 years, 2^47 µs are four and a half."""
+"""The number of buckets: 2^47 ms are 4,460 years, and 2^47 µs are four and a half years."""
 _LAST_BUCKET = LATENCY_BUCKETS - 1
 
 
@@ -48,7 +48,7 @@ class Histogram:
         return sum(self.counts)
 
     def at_most(self, exponent: int) -> int:
-        """Return how many values were at most 2^`exponent`."""
+        """Return the number of recorded values that were at most 2^`exponent`."""
         return sum(self.counts[: exponent + 1])
 
     def copy(self) -> Histogram:
@@ -60,8 +60,8 @@ class Histogram:
 
 
 class ApiMetrics:
-    """The counters of one API. `microseconds` is the time from the complete request to its response, including the wait of a
-    delayed fetch.
+    """The counters of one API. `microseconds` is the time from the arrival of the complete request to its response, including
+    the wait of a delayed fetch.
     """
 
     __slots__ = ("closed", "microseconds", "name", "waited")
@@ -72,7 +72,7 @@ class ApiMetrics:
         self.waited = 0
         """Requests that were not answered at once."""
         self.closed = 0
-        """Requests that closed their connection: malformed, or an unexpected error."""
+        """Requests that closed their connection, because they were malformed or caused an unexpected error."""
 
     def copy(self) -> ApiMetrics:
         """Return a copy."""
@@ -82,7 +82,7 @@ class ApiMetrics:
 
 
 class TopicMetrics:
-    """The counters of one topic. `append_latency_ms`: see the module's docstring."""
+    """The counters of one topic. The module's docstring defines `append_latency_ms`."""
 
     __slots__ = ("ahead", "append_latency_ms", "appends", "received_bytes", "records", "sent_bytes")
 
@@ -104,7 +104,7 @@ class TopicMetrics:
 
 
 class Counters:
-    """The counters of the whole broker. `connection` updates those about connections."""
+    """The counters of the whole broker. `connection` updates the counters of connections and bytes."""
 
     __slots__ = (
         "connections_accepted",
@@ -176,8 +176,8 @@ class Metrics:
     def appended(self, topic: str, info: AppendInfo, now_ms: int, created_ms: int = -1) -> None:
         """Count an append to one partition. `now_ms` is the clock's time at the append or shortly after.
 
-        `created_ms` is the largest CreateTime that the producer sent, -1 for none. A CreateTime stored in the log takes
-        precedence.
+        `created_ms` is the largest CreateTime that the producer sent, or -1 if there is none. If the log stores CreateTimes,
+        the newest stored one is used instead.
         """
         first_offset, last_offset, max_timestamp, append_time, _, size_bytes, is_duplicate, _ = info
         if is_duplicate or not size_bytes:
@@ -198,7 +198,7 @@ class Metrics:
             found.append_latency_ms.record(latency_ms)
 
     def fetched(self, topic: str, size_bytes: int) -> None:
-        """Count the record bytes that a fetch response has for one partition."""
+        """Count the record bytes in a fetch response for one partition."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicMetrics()

@@ -1,4 +1,4 @@
-"""Tasks of the loop that end with their owner."""
+"""Tasks of the event loop that are cancelled when their owner ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rate-limited logging of lines that clients can cause: it counts the suppressed lines, and lets no client inject lines."""
+"""Rate-limited logging of lines that clients can cause. Suppressed lines are counted, and clients cannot inject lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def one_line(text: str) -> str:
-    """Return a text that contains client-chosen names as a single line, so that a client cannot forge log lines."""
+    """Return a text as a single line, so that clients cannot forge log lines with names that they choose."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -37,7 +37,7 @@ class RateLimitedLog:
         now = monotonic()
         if now - self._began_at >= PERIOD_S:
             if self._lines > LINES:
-                self._logger.warning("%d more lines were suppressed", self._lines - LINES)
+                self._logger.warning("%d more log lines were suppressed", self._lines - LINES)
             self._began_at, self._lines = now, 0
         self._lines += 1
         if self._lines <= LINES:

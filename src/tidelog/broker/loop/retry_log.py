@@ -1,13 +1,13 @@
-"""Log lines of a loop that retries: the first failure, each new reason, once a minute that it still fails, and the recovery.
+"""Log lines of a loop that retries: the first failure, each new reason, a repeated reason once a minute, and the recovery.
 
 | what happens | what is logged |
 |---|---|
-| the first failure, another reason than before | the reason |
+| the first failure, or a failure for a different reason | the reason |
 | the same reason again | the reason, once per `PERIOD_S`, with the number of failures that were not logged |
 | it works again | the recovery, if a failure was logged |
 
-At most `LINES` lines are written per `PERIOD_S` in any case: reasons may differ each time by a number in them, and a peer may
-fail and recover in turn. Use on one thread only.
+In any case at most `LINES` lines are written per `PERIOD_S`, because reasons may contain a number that differs each time, and a
+peer may alternately fail and recover. Use on one thread only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PERIOD_S = 60.0
 
 
 class RetryLog:
-    """Writes the lines of one loop, or of several that are alike, to `logger`: at most `lines` in `PERIOD_S`."""
+    """Writes the lines of one retrying loop, or of several similar loops, to `logger`: at most `lines` in `PERIOD_S`."""
 
     def __init__(self, logger: logging.Logger, lines: int = LINES, now_s: Callable[[], float] = monotonic) -> None:
         self._logger = logger

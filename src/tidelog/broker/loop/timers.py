@@ -1,4 +1,4 @@
-"""What a broker needs from its event loop: delayed calls, and work on other threads. `loop.event_loop` implements it with
+"""Interfaces of the event loop for the broker: delayed calls, and work on other threads. `loop.event_loop` implements them with
 asyncio.
 """
 
@@ -18,14 +18,16 @@ class Timer(Protocol):
 
 
 class Timers(Protocol):
-    """Delayed calls in real time, for waits of requests, which must not depend on the log's clock. See also `delays`."""
+    """Delayed calls in real time, for waits of requests, which must not depend on the log's clock. For other timers see
+    `delays`.
+    """
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        """Call `callback` on the loop's thread after a delay."""
+        """Call `callback` on the event loop's thread after a delay."""
 
 
 class Blocking(Protocol):
     """Runs work that may wait for a disk on other threads."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Call `work` on another thread, then `done` on the loop's thread with its result or exception."""
+        """Call `work` on another thread, then call `done` on the event loop's thread with the result or exception."""

@@ -1,1 +1,1 @@
-"""Bytes and sockets: buffers for reading, turns for bulk, the budget of unsent bytes, TLS. Knows no request."""
+"""Bytes and sockets: read buffers, turns for bulk transfers, the budget of unsent bytes, TLS. Does not depend on requests."""

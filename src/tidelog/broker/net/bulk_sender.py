@@ -2,16 +2,16 @@
 
 | a large response | is sent |
 |---|---|
-| in memory, its connection the only active one | on the loop: it delays nobody, and a thread would take longer |
-| in memory, beside other connections | by one of `WARM` threads, at most 1 MiB at a time in turn |
-| on the disk | by one of `COLD` threads, after it was read; meanwhile the disk also reads what the client will want next |
+| in memory, and no other connection is active | on the event loop: no client is delayed, and a thread would take longer |
+| in memory, and other connections are active | by one of `WARM` threads, at most 1 MiB at a time in turn |
+| on disk | by one of `COLD` threads, after reading it; the disk also reads ahead what the client will request next |
 
-With TLS the loop sends, because it encrypts; the threads only read from the disk first.
+With TLS the event loop encrypts and sends; the threads only read from the disk first.
 
-A thread never waits for a client: it reports what the socket has taken, and the connection hands over the rest when there is
-room. So slow clients cost no threads. A connection that closes meanwhile shuts its socket down, and closes it when the thread has
-reported: otherwise its number could belong to another client by then. If part of a file was removed under a response, sending
-fails and the connection is closed.
+A thread never waits for a client: it reports how many bytes the socket has taken, and the connection passes on the rest when
+there is room. So slow clients occupy no threads. If a connection is closed while a thread sends, its socket is shut down at once,
+but closed only after the thread has reported. Otherwise the socket's number could already belong to another client. If part of a
+file is removed while it is being sent, sending fails and the connection is closed.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 LARGE_BYTES: Final = 128 * 1024
-"""Responses of this size are large: a thread costs the loop as much time as sending fewer bytes."""
+"""Responses of at least this size are large. For smaller ones, using a thread would cost the event loop more time than sending.
+"""
 
 WARM: Final = min(4, os.cpu_count() or 1)
 COLD: Final = 4
-"""The number of threads. More would only take memory, because a disk's queue holds few requests."""
+"""The number of threads. More threads would only take memory, because a disk's queue holds few requests."""
 
 Done = Callable[[int, int], None]
-"""Called with the number of bytes sent, and the error number, 0 for none."""
+"""Called with the number of bytes sent and the error number, which is 0 if there was no error."""
 
 
 class BulkSender:
-    """The threads of one server. They begin with the first large response. Use only on the event loop's thread."""
+    """The threads of one server. They are started by the first large response. Use only on the event loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._pool: kernel.Senders | None = None
 
     def send(self, fd: int, chunks: list[Bytes], done: Done) -> bool:
-        """Send as much of `chunks` as the socket takes, then call `done`. The chunks must not change meanwhile.
+        """Send as much of `chunks` as the socket takes, then call `done`. The chunks must not change before that.
 
-        Return False if the system has no threads or descriptors for that now; then `done` is not called.
+        Return False, without calling `done`, if the system has no threads or descriptors left.
         """
         if self._pool is None:
             try:
@@ -63,7 +64,7 @@ class BulkSender:
         return True
 
     def read(self, chunks: list[Bytes], done: Done) -> bool:
-        """Read chunks from the disk into memory, then call `done`. Return False as `send` does."""
+        """Read chunks from the disk into memory, then call `done`. Return False in the same case as `send`."""
         return self.send(-1, chunks, done)
 
     def _collect(self) -> None:
@@ -72,14 +73,16 @@ class BulkSender:
             cast("Done", done)(sent, error)
 
     def close(self, at_most_s: float) -> bool:
-        """End the threads. Return whether all have ended within that time. `done` is called for what they did not begin."""
+        """End the threads. Return whether all have ended within that time. If so, `done` is called for calls that had not
+        begun.
+        """
         pool, self._pool = self._pool, None
         if pool is None:
             return True
         self._loop.remove_reader(pool.fileno())
         left = pool.close(at_most_s)
         if left is None:
-            logger.error("gave up waiting after %.0f s: a disk does not answer", at_most_s)
+            logger.error("gave up waiting for threads that read from a disk after %.0f s: the disk does not respond", at_most_s)
             return False
         for done in left:
             cast("Done", done)(0, errno.ECANCELED)

@@ -1,9 +1,9 @@
-"""Close a socket without losing responses that the peer has not received yet.
+"""Closes a socket without losing responses that the peer has not received yet.
 
-Closing a socket that holds unread requests resets the connection, and the peer's system then discards what the peer has not read
-yet. So the broker first shuts down its sending side. It keeps reading and discarding until the peer's system has acknowledged the
-last byte and the FIN. A request that arrives even later still causes a reset, but by then the peer can read all responses and the
-end.
+Closing a socket that holds unread requests resets the connection, and the peer's system then discards responses that the peer has
+not read yet. So the broker first shuts down its sending side. It keeps reading and discarding until the peer's system has
+acknowledged the last byte and the FIN. A request that arrives even later still causes a reset, but by then the peer's system has
+all responses and the end of the stream.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LINGER_S = 0.005
 """Time between two checks, in seconds."""
 
 READS = 64
-"""The most reads per check, each at most one scratch buffer; what they read is discarded."""
+"""The most reads per check, each of at most one scratch buffer. The bytes are discarded."""
 
 _INT = struct.Struct("i")
 
 
 def may_close(sock: socket.socket, scratch: memoryview) -> bool:
-    """Shut down sending and discard what has arrived. Return whether the peer's system has received everything, or the peer is
-    gone.
+    """Shut down sending, and discard the bytes that have arrived. Return whether the peer's system has received everything, or
+    the peer is gone.
 
     Idempotent.
     """

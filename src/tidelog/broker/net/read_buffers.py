@@ -1,19 +1,19 @@
 """The memory that requests are read into. Each server has one `ReadBuffers`.
 
-| | for | copied |
+| memory | for | bytes that are copied |
 |---|---|---|
 | `shared` | small frames: they are answered from this buffer before another connection is read | the incomplete rest |
-| `take`, `give_back` | one larger frame at a time, of one connection | nothing |
+| `take`, `give_back` | one larger frame at a time, of one connection | none |
 
-Some returned buffers are kept, because fresh memory costs a page fault for every 4 KiB, which takes longer than receiving the
-bytes. The buffers are anonymous maps, so a peer that announces 100 MiB and sends nothing costs nothing.
+Some returned buffers are kept, because new memory costs a page fault for every 4 KiB, which takes longer than receiving the
+bytes. The buffers are anonymous maps, so a peer that announces 100 MiB and sends nothing uses no memory.
 
 Received bytes of large requests are counted over all connections, until the request is answered or its records are written.
 Announced bytes do not count. `max_bytes` (`queued.max.request.bytes`) is the limit:
 
 | once it is reached | |
 |---|---|
-| the connection whose request came first | may exceed the limit, as in Kafka: so one request can always finish |
+| the connection whose request came first | may exceed the limit, as in Kafka, so that one request can always finish |
 | all others | are not read; `when_room` calls them later |
 | a connection that others wait for and that has sent nothing for `STALLED_S` | is closed: see `broker_server` |
 """
@@ -32,7 +32,7 @@ LARGE_BYTES = 32 * 1024
 KEPT_BYTES = 16 * 1024 * 1024
 
 DEFAULT_MAX_BYTES = 512 * 1024 * 1024
-"""The limit if none is set. Kafka has no limit then."""
+"""The limit if none is set. In Kafka there is no limit in this case."""
 
 
 class ReadBuffers:
@@ -61,7 +61,9 @@ class ReadBuffers:
         return bool(self._waiting)
 
     def may_go_on(self, who: object) -> bool:
-        """Return whether `who` may read more of its request: there is room, or it is the one that may exceed the limit."""
+        """Return whether `who` may read more of its request: there is room, or it is the one connection that may exceed
+        the limit.
+        """
         if self.used_bytes < self.max_bytes:
             return True
         if self.beyond is None:
@@ -69,7 +71,7 @@ class ReadBuffers:
         return self.beyond is who
 
     def take(self, size: int) -> memoryview:
-        """Return at least `size` bytes of memory. Its content is left over from earlier requests."""
+        """Return at least `size` bytes of memory, which may contain bytes of earlier requests."""
         self._was_used = True
         size = 1 << (size - 1).bit_length()
         free = self._free.get(size)
@@ -96,13 +98,13 @@ class ReadBuffers:
                 callback()
 
     def when_room(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once there may be room. This does not reserve room: the callback must check again, because others may
-        have taken it.
+        """Call `callback` once there may be room. No room is reserved: the callback must check again, because other connections
+        may have taken the room.
         """
         self._waiting.append(callback)
 
     def trim(self) -> None:
-        """Free the buffers that were not used since the last call."""
+        """Free the kept buffers if none has been taken since the last call."""
         if not self._was_used:
             self._free.clear()
             self._kept_bytes = 0

@@ -2,18 +2,18 @@
 
 | | |
 |---|---|
-| `step` | one step of the handshake, on another thread (about a millisecond), which then is the only user of the socket |
-| `recv_into` | fills the buffer from the TLS records that have arrived; `pending` then tells whether more is left |
+| `step` | one step of the handshake, on another thread (about a millisecond), which is the socket's only user during the step |
+| `recv_into` | fills the buffer from the TLS records that have arrived; `pending` tells whether more data is left |
 | `writev` | puts small chunks into one TLS record; a partial write must continue with the same bytes, as unsent responses do |
 
 OpenSSL does not read the socket: this class hands it whole records, a few at a time. Otherwise one call could run for as long as
-a peer sends records without data (a key update has 27 bytes and costs 40 µs), and nobody else would be served. The limits:
+a peer sends records without data (a key update has 27 bytes and costs 40 µs), and no other client would be served. The limits:
 
 | limit of | name |
 |---|---|
 | the announced size of the first message, for which OpenSSL would allocate up to 128 KiB | `MAX_HELLO_BYTES` |
 | records of a handshake | `HANDSHAKE_RECORDS` |
-| records of one `recv_into`: they cost a millisecond if each has one byte | `RECORDS_A_TURN` |
+| records of one `recv_into`, which take a millisecond if each has one byte | `RECORDS_A_TURN` |
 | consecutive records without data; normal peers send two or three | `IDLE_RECORDS` |
 | bytes of replies to key updates that the peer does not read | `WRITTEN_BYTES` |
 
@@ -37,13 +37,15 @@ if TYPE_CHECKING:
 RECORD_BYTES: Final = 16_384
 
 MAX_HELLO_BYTES: Final = 32 * 1024
-"""The largest first message of a client, as in Java. Usual ones have a few hundred bytes, newer key types need two thousand."""
+"""The largest first message of a client, as in Java. Usual messages have a few hundred bytes; newer key types need two thousand.
+"""
 
 READ_BYTES: Final = 2 * (RECORD_BYTES + 256)
 """The most encrypted bytes that one read takes from the socket."""
 
 READ_AT_MOST: Final = 4 * READ_BYTES
-"""The most encrypted bytes that one read takes from the socket if much data is expected. It leaves only part of a record there.
+"""The most encrypted bytes that one read takes from the socket if a lot of data is expected. At most part of a record is left in
+the socket.
 """
 
 WRITTEN_BYTES: Final = 2 * RECORD_BYTES
@@ -57,7 +59,7 @@ RECORDS_AT_ONCE: Final = 2
 IDLE_RECORDS: Final = 64
 
 _HELLO_HEADER: Final = 9
-"""Bytes of a record's header plus its first message's: they show whether it is a ClientHello (22, 1), and its length."""
+"""The size of a record's header plus that of its first message. They show whether it is a ClientHello (22, 1), and its length."""
 
 _HEADER: Final = 5
 _MAX_LENGTH: Final = RECORD_BYTES + 2048
@@ -74,7 +76,7 @@ class TlsSocket:
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
         self._come = b""
-        """Encrypted bytes that were not handed to OpenSSL yet."""
+        """Encrypted bytes that have not been passed to OpenSSL yet."""
         self._position = 0
         self._unsent: memoryview | None = None
         """Encrypted bytes that the socket has not taken yet."""
@@ -86,7 +88,7 @@ class TlsSocket:
         self.is_stepping = False
         self._is_to_be_closed = False
         self._has_failed = False
-        # The kernel reports the socket as readable once that much has arrived: the first step needs it.
+        # The kernel reports the socket as readable once this many bytes have arrived, because the first step needs them.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _HELLO_HEADER)
 
     def fileno(self) -> int:
@@ -96,8 +98,8 @@ class TlsSocket:
     # --- the handshake
 
     def step(self) -> str | None:
-        """Continue the handshake. Return "read" or "write" if it waits for that, None when it is done. Raise OSError,
-        TidelogError.
+        """Continue the handshake. Return None when it is done; otherwise return "read" or "write", for which the handshake waits.
+        Raises OSError, TidelogError.
         """
         tls = self._tls
         if tls is None:
@@ -127,10 +129,12 @@ class TlsSocket:
             if not count:
                 self._in.write_eof()
             elif self._records > HANDSHAKE_RECORDS:
-                raise ProtocolError("the TLS handshake", found="too many records", expected=f"{HANDSHAKE_RECORDS} at most")
+                raise ProtocolError(
+                    "the TLS handshake has too many records", found=self._records, expected=f"{HANDSHAKE_RECORDS} at most"
+                )
 
     def _refuse_large_hello(self) -> None:
-        """Raise ProtocolError if the first message announces too large a size."""
+        """Raise ProtocolError if the first message announces a size above the limit."""
         self._plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         try:
             start = self._plain.recv(_HELLO_HEADER, socket.MSG_PEEK)
@@ -145,7 +149,7 @@ class TlsSocket:
             raise ProtocolError("the TLS client hello is too large", found=f"{size} bytes", expected=f"{MAX_HELLO_BYTES} at most")
 
     def stepped(self) -> bool:
-        """End a step; return whether the socket is still wanted."""
+        """End a step. If the socket was closed during the step, close it now; return whether it is still open."""
         self.is_stepping = False
         if self._is_to_be_closed:
             self._plain.close()
@@ -156,7 +160,7 @@ class TlsSocket:
         self._has_failed = True
 
     def peer_certificate(self) -> bytes | None:
-        """Return the peer's certificate in DER, None without one."""
+        """Return the peer's certificate in DER, or None if the peer has sent none."""
         assert self._tls is not None
         return self._tls.getpeercert(binary_form=True)
 
@@ -164,12 +168,12 @@ class TlsSocket:
 
     @property
     def pending(self) -> bool:
-        """Whether bytes can be read although the socket has none."""
+        """Whether bytes can be read even though the system's socket has none."""
         tls = self._tls
         return tls is not None and (tls.pending() > 0 or self._in.pending > 0 or self._record_end(self._position) > 0)
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Read the decrypted bytes that have arrived. Raise BlockingIOError if there are none, OSError on failure."""
+        """Read the decrypted bytes that have arrived. Raises BlockingIOError if there are none, OSError on failure."""
         tls = self._tls
         if self._has_failed:
             return self._plain.recv_into(buffer)
@@ -182,7 +186,7 @@ class TlsSocket:
                     count = cast("int", tls.read(size - filled, buffer[filled:]))
                 except ssl.SSLWantReadError:
                     if self._idle_records > IDLE_RECORDS:
-                        raise ConnectionError("only TLS records without data") from None
+                        raise ConnectionError("the peer sends only TLS records without data") from None
                     if not left:
                         break
                     count = self._feed(min(RECORDS_AT_ONCE, left), size - filled)
@@ -199,7 +203,7 @@ class TlsSocket:
             pass
         except OSError:
             if not filled:
-                self._flush_quietly()  # Possibly an alert.
+                self._flush_quietly()  # The pending bytes may be an alert.
                 raise
         if self._out.pending and not self._flush() and len(self._unsent or b"") + self._out.pending > WRITTEN_BYTES:
             raise ConnectionError("the peer does not read responses to its key updates")
@@ -212,14 +216,17 @@ class TlsSocket:
         return self._plain.recv(size, flags)
 
     def send(self, chunk: Bytes) -> int:
-        """Send part of a chunk. Raise BlockingIOError if nothing can be sent, OSError if the connection fails."""
+        """Send part of a chunk, and return the number of bytes. Raises BlockingIOError if nothing can be sent, OSError if the
+        connection fails.
+        """
         return self.writev([chunk])
 
     def writev(self, chunks: list[Bytes]) -> int:
-        """Send part of the chunks. Raise BlockingIOError if nothing can be sent, OSError if the connection fails.
+        """Send part of the chunks, and return the number of bytes. Raises BlockingIOError if nothing can be sent, OSError if the
+        connection fails.
 
-        Encrypted bytes that the socket does not take stay here. Then the last byte is reported as unsent: so the caller
-        calls again with that byte and all that follow, and the kept bytes are sent first.
+        Encrypted bytes that the socket does not take are kept. In this case the last byte is reported as unsent. The caller
+        then calls again with that byte and all bytes that follow, and the kept bytes are sent first.
         """
         tls = self._tls
         if tls is None or self.is_stepping:
@@ -243,14 +250,16 @@ class TlsSocket:
         return sent
 
     def shutdown(self, how: int) -> None:
-        """Shut down one direction, and tell the peer; what it has sent can still be read. Raise OSError if that fails."""
+        """Shut down one direction, and notify the peer. Bytes that the peer has sent can still be read. Raises OSError on
+        failure.
+        """
         if self.is_stepping or (self._tls is None and not self._has_failed):
             raise ConnectionError
         self._say_the_end()
         self._plain.shutdown(how)
 
     def close(self) -> None:
-        """Close, and tell the peer. A step on another thread finishes first."""
+        """Close the socket, and notify the peer. If a step is running on another thread, it finishes first."""
         if self.is_stepping:
             self._is_to_be_closed = True
             return
@@ -264,13 +273,13 @@ class TlsSocket:
             self._flush_quietly()
 
     def abandon(self) -> None:
-        """Close this process's copy of the socket after a fork. The peer notices nothing."""
+        """Close this process's copy of the socket after a fork. The peer is not notified."""
         self._plain.close()
 
     # --- encrypted bytes
 
     def _flush(self) -> bool:
-        """Send the encrypted bytes; return whether all are sent. Raise OSError if the connection fails."""
+        """Send the encrypted bytes, and return whether all have been sent. Raises OSError if the connection fails."""
         while True:
             unsent = self._unsent
             if unsent is None:
@@ -289,9 +298,9 @@ class TlsSocket:
             self._flush()
 
     def _feed(self, most: int, room: int = 0) -> int:
-        """Pass at most `most` complete records to OpenSSL, and return their number, 0 at the peer's end.
+        """Pass at most `most` complete records to OpenSSL, and return their number; 0 if the peer has closed its side.
 
-        Raise BlockingIOError, OSError. A larger `room` for decrypted bytes makes one call read more from the socket.
+        Raises BlockingIOError, OSError. With a larger `room` for decrypted bytes, one call reads more from the socket.
         """
         while not self._record_end(self._position):
             more = self._plain.recv(min(max(room, READ_BYTES), READ_AT_MOST))
@@ -310,15 +319,15 @@ class TlsSocket:
         return count
 
     def _record_end(self, start: int) -> int:
-        """Return the end of the record at `start`, 0 if it is incomplete. Bytes that are not a record end where the received
-        bytes end.
+        """Return the end of the record at `start`, or 0 if the record is incomplete. If the bytes are not a record, return the
+        end of the received bytes.
         """
         come = self._come
         if len(come) - start < _HEADER:
             return 0
         length = come[start + 3] << 8 | come[start + 4]
         if not 20 <= come[start] <= 24 or come[start + 1] != 3 or length > _MAX_LENGTH:
-            return len(come)  # OpenSSL reports what is wrong.
+            return len(come)  # OpenSSL reports the error.
         end = start + _HEADER + length
         return end if end <= len(come) else 0
 

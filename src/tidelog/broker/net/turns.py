@@ -1,17 +1,17 @@
-"""Which connection moves many bytes next: fair to connections, whatever the order in which the system reports ready sockets.
+"""Decides which connection moves many bytes next. It is fair, regardless of the order in which the system reports ready sockets.
 
-A connection takes a turn to receive a part of a large request (and to answer it, if that completes it), or to send more of a
-large response. A turn moves 2 MiB at most. One round of the loop has room for `ROUND_BYTES`, so that small requests are answered
+A connection takes a turn to receive a part of a large request (and to answer the request if it is complete), or to send more of a
+large response. A turn moves 2 MiB at most. One round of the loop moves at most `ROUND_BYTES`, so that small requests are answered
 in between.
 
-| condition | a connection that wants a turn |
+| condition | a connection that needs a turn |
 |---|---|
-| the round has room, and no connection waits or has just waited | takes it at once |
-| otherwise | queues behind all that wait |
-| it has just used a turn that it had waited for | queues for the next one right away |
+| the round has room, and no connection waits or has just waited | takes the turn at once |
+| otherwise | waits behind all connections that already wait |
+| the connection has just used a turn for which it had waited | waits for its next turn immediately |
 
 Waiting connections are called first in the next round. So no connection has a second turn while another waits for its first.
-Without the queue the loop would serve the first sockets of its list in every round, and the others never.
+Without the queue the loop would serve the first sockets of its list in every round, and would never serve the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUND_S: Final = 0.001
 """The same limit in seconds, for turns that move few bytes each."""
 
 SHARED_S: Final = 0.1
-"""How long a connection must have been the only active one, in seconds, before the loop does long work for it in one go."""
+"""How long a connection must have been the only active one, in seconds, before the loop does long work for it in one step."""
 
 
 class Turns:
@@ -43,7 +43,7 @@ class Turns:
         self.latest: object | None = None
         """The connection that received bytes most recently."""
         self.mixed_at = 0.0
-        """When that was another connection than the one before, by `monotonic`."""
+        """The last time when the most recent connection differed from the one before it, by `monotonic`."""
 
     @property
     def are_shared(self) -> bool:

@@ -3,13 +3,13 @@
 | | |
 |---|---|
 | counted | bytes that sockets have not taken, and bytes that pending fetches have read; mapped files do not count |
-| while less than `MAX_BYTES` are used | nothing happens |
-| once they are used up | fetches are cut short: each response still has its first batch |
-| more than half, at each sweep | connections that read nothing for `STALLED_S` are closed, the largest first, down to half |
-| more is added beyond the limit | the same within `LOOK_S`; beyond twice the limit, `URGENT_S` without a read is enough |
+| less than `MAX_BYTES` are used | nothing happens |
+| `MAX_BYTES` or more are used | fetches are limited: each response still has its first batch |
+| more than half is used, at each sweep | connections that read nothing for `STALLED_S` are closed, largest first, down to half |
+| more is added beyond the limit | the same within `LOOK_S`; beyond twice the limit, after `URGENT_S` without a read |
 
-So after 10 to 20 s, clients that do not read leave half of the budget to the others. Responses that cannot be cut short
-(Metadata, DescribeConfigs) may take more than twice the budget for a second or two.
+So after 10 to 20 s, clients that do not read leave half of the budget to the others. Responses that cannot be limited (Metadata,
+DescribeConfigs) may take more than twice the budget for a second or two.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ class UnsentBytes:
 
 
 def bytes_in_memory(chunks: Iterable[Bytes]) -> int:
-    """Return how many bytes of chunks are in memory: mapped files are the page cache's."""
+    """Return the number of the chunks' bytes that are in memory. Mapped files do not count: they are in the page cache."""
     return sum(len(one) for one in chunks if not (isinstance(one, memoryview) and isinstance(one.obj, mmap)))

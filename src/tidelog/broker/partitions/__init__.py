@@ -1,1 +1,1 @@
-"""Which partitions this broker leads, and rules for them: leadership and its refusals, flushes, checks of batch headers."""
+"""Partitions on this broker: leadership, responses that wait for flushes, checks of batch headers, rules for replicas."""

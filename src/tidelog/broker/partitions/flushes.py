@@ -1,10 +1,10 @@
 """Produce responses that wait until the records are on disk (`flush.messages`).
 
-Kafka flushes the log within the append. Here the append requests a flush, and another thread waits for the disk; records appended
-meanwhile share the next flush. As in Kafka, the producer is answered and consumers get the records after the flush. If the disk
-fails, the producer gets KAFKA_STORAGE_ERROR.
+Kafka flushes the log within the append. Here the append requests a flush, and another thread waits for the disk. Records that are
+appended during a flush share the next one. As in Kafka, the producer is answered and consumers get the records after the flush.
+If the disk fails, the producer gets KAFKA_STORAGE_ERROR.
 
-`Core` owns one. Use it only on the event loop's thread.
+Use only on the event loop's thread. `Core` owns an instance.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Flushes:
         self._manager = manager
 
     def appended(self, log: PartitionLog, flushed: Callable[[PartitionLog, LogOffsetMetadata], None]) -> None:
-        """Call `flushed` with the log and its current end offset once everything below is on disk. It is not called if
-        the disk fails.
+        """Call `flushed` with the log and its current end offset once all records below that offset are on disk. If the disk
+        fails, `flushed` is not called.
         """
         self.pending += 1
         log.when_flushed(partial(self._flushed, log, log.log_end_offset_metadata, flushed))
@@ -66,7 +66,7 @@ class _Held:
         self._response = response
 
     def wait_for(self, log: PartitionLog, answer: PartitionProduceResponse) -> None:
-        """Wait until the current content of `log` is on disk. If that fails, `answer` gets the error."""
+        """Wait until the current content of `log` is on disk. If the flush fails, store the error in `answer`."""
         self.left += 1
         log.when_flushed(partial(self._flushed, answer))
 

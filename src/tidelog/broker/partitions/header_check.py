@@ -1,13 +1,13 @@
 """Checks produced records by their batch headers, before the log sees them.
 
-| records | are |
+| records | result |
 |---|---|
 | one whole non-transactional v2 batch, in a codec that the request's version allows | accepted without a further check |
-| without a readable first batch | CORRUPT_MESSAGE for the whole request, as in Kafka |
-| in another format, several batches, zstd in an old version | refused with an error code, in versions that require format v2 |
-| transactional | to be verified with the coordinator, unless the transaction is open in the log |
+| no readable first batch | CORRUPT_MESSAGE for the whole request, as in Kafka |
+| a different format, several batches, zstd in an old version | an error code, in versions that require format v2 |
+| transactional | must be verified with the coordinator, unless the transaction is open in the log |
 
-Pure, except `is_of_open_transaction`, which reads the log's producers.
+Only `is_of_open_transaction` uses the log: it reads the state of producers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 
 FIRST_V2: Final = 3
-"""From this version of Produce on, a partition's records must be a single v2 batch."""
+"""The first version of Produce in which a partition's records must be a single v2 batch."""
 
 FIRST_ZSTD: Final = 7
 
 _PLAIN_BYTES: Final = 32 * 1024
-"""The size up to which the log never leaves the check of an uncompressed batch to another thread."""
+"""The size in bytes up to which the log always checks an uncompressed batch on the calling thread."""
 
 _NONE: Final = 0
 _ZSTD: Final = int(Codec.ZSTD)
@@ -40,7 +40,7 @@ _read_prefix = Struct(">8xi4xb").unpack_from
 _read_producer = Struct(">43xqhi").unpack_from
 _MAGIC_END: Final = 17
 _ATTRIBUTES: Final = 22
-"""Where a v2 batch has the low byte of its attributes: codec, timestamp type, transactional."""
+"""The position of the low byte of a v2 batch's attributes: codec, timestamp type, transactional."""
 _PRODUCER_ID: Final = 43
 _SIGN: Final = 0x80
 
@@ -59,8 +59,8 @@ USUAL = HeaderCheck()
 
 
 def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | None:
-    """Return USUAL for the usual case: one whole non-transactional v2 batch, in a codec that the version allows. Return None
-    otherwise; then `check_headers` must decide.
+    """Return USUAL for one whole non-transactional v2 batch in a codec that the version allows. For all other records return
+    None: they must be checked by `check_headers`.
     """
     if records is None:
         return None
@@ -74,8 +74,9 @@ def check_headers_fast(records: Bytes | None, version: int) -> HeaderCheck | Non
 
 
 def are_plain(topics: Sequence[Sequence[Any]]) -> bool:
-    """Whether a request's batches may be appended one after the other, with no other client served in between: small uncompressed
-    ones, for different partitions. `topics` has a name, an id, and pairs of a partition and its records.
+    """Whether a request's batches may be appended one after the other, with no other client served in between. They must be
+    small, uncompressed, and for different partitions. Each element of `topics` has a name, an id, and pairs of a partition and
+    its records.
     """
     if len({topic[0] for topic in topics}) != len(topics):
         return False
@@ -108,12 +109,12 @@ def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, vers
 
 
 def check_produced(records: Bytes, version: int) -> HeaderCheck:
-    """Return the same as `check_headers`, but faster for usual records."""
+    """Return the result of `check_headers`, computed faster for usual records."""
     return check_headers_fast(records, version) or check_headers(records, version)
 
 
 def check_headers(records: Bytes, version: int) -> HeaderCheck:
-    """Check a partition's records by their headers. Raises CorruptBatchError if no batch can be recognized."""
+    """Check a partition's records by their batch headers. Raises CorruptBatchError if there is no readable batch."""
     end = _batch_end(records, 0)
     if end is None:
         return USUAL if version < FIRST_V2 else HeaderCheck(ErrorCode.INVALID_RECORD)
@@ -141,7 +142,7 @@ def check_headers(records: Bytes, version: int) -> HeaderCheck:
 
 
 def _batch_end(records: Bytes, position: int) -> int | None:
-    """Return where the batch at `position` ends, None if it is incomplete. Raises CorruptBatchError."""
+    """Return the end of the batch at `position`, or None if the batch is incomplete. Raises CorruptBatchError."""
     left = len(records) - position
     if left < LOG_OVERHEAD:
         return None

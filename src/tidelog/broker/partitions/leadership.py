@@ -1,11 +1,11 @@
-"""Partition leadership, and which records are committed: one protocol, two implementations.
+"""Partition leadership, and which records are committed: one interface with two implementations.
 
 | | |
 |---|---|
 | `SingleLeadership` | a standalone broker: it leads all its partitions; records are committed when they are appended |
 | `ClusterLeadership` (`replicas/`) | a member: controllers choose leaders; records are committed once the ISR has them |
 
-APIs use a `Leadership` and do not know which it is. Use everything here only on the event loop's thread.
+APIs work with either `Leadership`. Use everything here only on the event loop's thread.
 
 The leader epoch (KIP-101, KIP-320) shows followers and consumers that a log may have been truncated. It is stored in the metadata
 log and never decreases. When a standalone broker starts, it writes only changed epochs (`leading`): a partition gets the next
@@ -14,8 +14,9 @@ epoch if the last shutdown was not clean and its log is not empty, or if another
 If a topic is missing from a standalone broker's metadata, its partitions use the newest epoch in their logs, and the next one
 after an unclean shutdown.
 
-In Kafka a new leader stores its epoch in each log at once, at the log end. A standalone broker stores it with the first append,
-so that a start writes nothing; answers about epochs (`end_offset_for_epoch`, `epoch_at_start`) are the same as if it were stored.
+In Kafka a new leader stores its epoch in each log at once, at the log end. A standalone broker stores the epoch with the first
+append, so that a start writes nothing. The results of `end_offset_for_epoch` and `epoch_at_start` are the same as if the epoch
+had been stored at the start.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NO_EPOCH = -1
 """The epoch of a request without an epoch, and of a partition that this broker does not lead."""
 
 Committed = Callable[[ErrorCode], None]
-"""A function to call once: with NONE when records are committed, or with the error code."""
+"""A function to call once: with NONE when records have been committed, or with the error code."""
 
 Deleted = Callable[[ErrorCode, int], None]
 """A function to call once: with NONE and the low watermark when all live replicas have moved their log start, or with the error
@@ -59,7 +60,7 @@ class Leadership(Protocol):
     # --- before the operation
 
     def epoch_of(self, key: TopicPartition) -> int:
-        """Return the leader epoch in which this broker leads a partition, NO_EPOCH if it does not lead it."""
+        """Return the leader epoch in which this broker leads a partition, or NO_EPOCH if this broker does not lead it."""
 
     def leader_of(self, key: TopicPartition) -> tuple[int, int]:
         """Return a partition's leader and its epoch, for `current_leader` in responses; (-1, -1) if unknown."""
@@ -71,7 +72,7 @@ class Leadership(Protocol):
         """
 
     def reading_refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
-        """Like `refusal`, but a follower may answer, too: for consumers that use Fetch 11 or later (KIP-392)."""
+        """Like `refusal`, but also accepts requests to a follower, for consumers that use Fetch 11 or later (KIP-392)."""
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
         """Like `refusal`, for a follower's fetch. The follower must be one of the partition's replicas."""
@@ -94,7 +95,8 @@ class Leadership(Protocol):
         """
 
     def when_committed(self, log: PartitionLog, end_offset: int, timeout_ms: int | None, done: Committed) -> bool:
-        """Return True if everything below `end_offset` is committed; otherwise call `done` once, perhaps within this call.
+        """Return True if everything below `end_offset` is committed. Otherwise return False and call `done` once, possibly before
+        this method returns.
 
         `done` gets NONE, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR,
         UNKNOWN_TOPIC_OR_PARTITION, or REQUEST_TIMED_OUT after `timeout_ms` (None: never).
@@ -109,7 +111,7 @@ class Leadership(Protocol):
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Store a follower's progress from its fetch: it has everything below `offset`, and its log start."""
+        """Store a follower's progress from its fetch: all records below `offset`, and its log start."""
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
         """Whether a follower gets no records for now, because replication is throttled (KIP-73)."""
@@ -118,7 +120,9 @@ class Leadership(Protocol):
         """Count bytes sent to a follower against the replication throttle."""
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
-        """Return the broker from which a consumer in this rack should read, None if it should read from this broker (KIP-392)."""
+        """Return the broker from which a consumer in this rack should read, or None if it should read from this broker
+        (KIP-392).
+        """
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
         """Handle a partition that is online again. `has_lost` is whether its disk has lost the end of the log."""
@@ -190,7 +194,7 @@ class SingleLeadership:
     reading_refusal = refusal
 
     def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
-        """Never accept a follower: a standalone broker has none."""
+        """Return an error code in any case: a standalone broker has no followers."""
         if current_leader_epoch == NO_EPOCH:
             return self.refusal(key) or ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.refusal(key, current_leader_epoch) or ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -233,14 +237,14 @@ class SingleLeadership:
     def follower_fetched(
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
-        """Never accept a follower: a standalone broker has none."""
+        """Do nothing: a standalone broker has no followers."""
 
     def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
-        """No-op: there are no followers."""
+        """Return False: there are no followers."""
         return False
 
     def sent_to_follower(self, log: PartitionLog, size_bytes: int) -> None:
-        """No-op: there are no followers."""
+        """Do nothing: there are no followers."""
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
         """Return None: there is no other broker."""
@@ -269,11 +273,12 @@ class SingleLeadership:
 
         def flushed(_: object) -> None:
             try:
-                self._store.settle(change)  # The content from before is committed by now, unless others have appended in between.
+                # The earlier content has been committed, unless more has been appended in the meantime.
+                self._store.settle(change)
             except StorageError as error:
                 logger.error("%s", error)
 
-        # All partitions of a disk may come back together: clients must not wait for one flush after the other.
+        # All partitions of a disk may return at the same time: clients must not wait for one flush after the other.
         self._manager.scheduler.aside(self._store.flush, flushed)
 
     # --- epochs

@@ -4,7 +4,7 @@
 |---|---|
 | a replication factor above 1 | INVALID_REPLICATION_FACTOR |
 | a manual assignment that lists exactly this broker for each partition, numbered from 0 without gaps | accepted |
-| a manual assignment with no broker, another one, a duplicate, or a missing partition | INVALID_REPLICA_ASSIGNMENT |
+| a manual assignment with no broker, a different broker, a duplicate, or a missing partition | INVALID_REPLICA_ASSIGNMENT |
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ def check_replication_factor(replication_factor: int) -> None:
     if replication_factor != 1:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {replication_factor} is not possible: a partition has one replica here",
+            f"a replication factor of {replication_factor} is not possible: there is only one broker",
         )
 
 
 def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
     """Raise ApiError unless `replicas` contains exactly this broker."""
     if not replicas:
-        reason = "a partition without a replica"
+        reason = "a partition is assigned to no broker"
     elif any(broker != node_id for broker in replicas):
-        reason = f"no broker {next(broker for broker in sorted(replicas) if broker != node_id)}"
+        reason = (
+            f"a partition is assigned to an unknown broker: {next(broker for broker in sorted(replicas) if broker != node_id)}"
+        )
     elif len(replicas) > 1:
-        reason = f"broker {node_id} is named more than once for a partition"
+        reason = f"a partition is assigned to broker {node_id} more than once"
     else:
         return
     raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

@@ -1,7 +1,7 @@
 """The errors with which handlers refuse requests.
 
 Checks in handlers raise `ApiError`, or an error of the storage engine, which `api_error_of` converts to a code and a reason. The
-reason is a message for people.
+reason is the error message for the client.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ logger = logging.getLogger("tidelog.broker")
 
 
 MAX_REASON = 1000
-"""The most characters of an error message in a response: a string of the protocol has at most 32,767 bytes, and a response may
+"""The most characters of an error message in a response. A string of the protocol has at most 32,767 bytes, and a response may
 have ten thousand errors.
 """
 
 
 def shortened(reason: str) -> str:
-    """Return a reason that is short enough for a response, even if it quotes a long value from the request."""
+    """Return the reason, shortened to `MAX_REASON` characters if it is longer, for example because it quotes a value from the
+    request.
+    """
     return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} …"
 
 

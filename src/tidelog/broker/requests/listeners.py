@@ -5,11 +5,12 @@
 | `listeners` | `NAME://host:port`, separated by commas; an empty host: every interface; port 0: any free port |
 | `advertised.listeners` | the address that clients get for the listener of that name; by default the listener's own address |
 | `listener.security.protocol.map` | `NAME:PROTOCOL`; not needed if the name is itself a protocol |
-| `controller.listener.names` | listeners of Kafka's controller; they are ignored, because this broker has none |
-| `host.name`, `port`, `advertised.host.name`, `advertised.port` | the same before Kafka 3.0, if `listeners` is not set |
+| `controller.listener.names` | listeners of Kafka's controller; ignored, because this broker has no controller |
+| `host.name`, `port`, `advertised.host.name`, `advertised.port` | as before Kafka 3.0; used if `listeners` is not set |
 
-Without any of them a broker listens on 127.0.0.1:9092 only, so that no other machine gets in by accident. `listener_security`
-reads the TLS and SASL settings of a listener. `peer_security` reads those for connections to other brokers and controllers.
+If none of these properties is set, a broker listens on 127.0.0.1:9092 only, so that no other machine can connect by accident.
+`listener_security` reads the TLS and SASL settings of a listener. `peer_security` reads the settings for connections to other
+brokers and controllers.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def is_of_security(name: str) -> bool:
 class Listener(NamedTuple):
     """An address to listen on, and the advertised address.
 
-    `host` "" means every interface. `port` 0 means any free port, and `advertised_port` 0 the port that was found.
+    `host` "" means every interface. `port` 0 means any free port, and `advertised_port` 0 means the port that is actually used.
     """
 
     name: str
@@ -89,12 +90,12 @@ class Listener(NamedTuple):
 
 
 def loopback(port: int = DEFAULT_PORT) -> Listener:
-    """Return a listener that only programs on this machine can reach."""
+    """Return a PLAINTEXT listener that only programs on this machine can reach."""
     return Listener(PLAINTEXT, LOOPBACK, port, LOOPBACK, port)
 
 
 def parse_address(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
-    """Split `host:port`, `[v6]:port` or `port`. Raise InvalidArgumentError for anything else."""
+    """Split `host:port`, `[v6]:port` or `port`, and return host and port. Raises InvalidArgumentError for anything else."""
     host, separator, port = text.strip().rpartition(":")
     if not separator:
         host = default_host
@@ -110,7 +111,9 @@ def joined(host: str, port: int) -> str:
 
 
 def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, ...]:
-    """Return the listeners that a broker's properties define, at least one. Raise InvalidArgumentError if they are wrong."""
+    """Return the listeners that a broker's properties define, at least one. Raises InvalidArgumentError if the properties are
+    invalid.
+    """
     text = str(properties.get("listeners", "") or "")
     if not text.strip():
         return (_before_listeners(properties),)
@@ -132,12 +135,16 @@ def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, 
 
 
 def listener_names(properties: Mapping[str, PropertyValue]) -> set[str]:
-    """Return the names in `listeners`, in upper case, with those of controllers. Raise InvalidArgumentError if they are wrong."""
+    """Return the names in `listeners`, in upper case, including controller listeners. Raises InvalidArgumentError if `listeners`
+    is invalid.
+    """
     return set(_addresses("listeners", properties.get("listeners")))
 
 
 def controller_protocol(name: str, properties: Mapping[str, PropertyValue]) -> str:
-    """Return the protocol of a controller listener, PLAINTEXT if there is no map. Raise InvalidArgumentError if it is wrong."""
+    """Return the protocol of a controller listener, or PLAINTEXT if there is no map. Raises InvalidArgumentError if the protocol
+    is invalid.
+    """
     protocols = _protocol_map(properties)
     return _protocol(name, protocols) if protocols or name in SECURITY_PROTOCOLS else PLAINTEXT
 
@@ -215,7 +222,7 @@ def _words(text: PropertyValue | None) -> list[str]:
 
 
 def java_address(address: str) -> str:
-    """Return a peer's address in Java's form, as ACLs write hosts: IPv6 addresses keep all their zeros."""
+    """Return a peer's address in Java's form, which ACLs use for hosts: IPv6 addresses keep all their zeros."""
     if ":" not in address:
         return address
     plain, percent, zone = address.partition("%")

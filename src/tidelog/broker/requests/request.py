@@ -1,4 +1,4 @@
-"""A request in progress, and what a handler can return instead of its response."""
+"""A request in progress, and the results that a handler can return instead of its response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(enum.Enum):
-    """A handler's result if there is no response, or not yet."""
+    """A handler's result if there is no response, or the response is sent later."""
 
     LATER = enum.auto()
     NOTHING = enum.auto()
@@ -25,9 +25,9 @@ class Wide(NamedTuple):
 
     response: Message
     is_shared: bool = False
-    """Whether other responses share parts of it. If so, only its first level of arrays is freed in slices."""
+    """Whether other responses share parts of this response. If so, only its first level of arrays is freed in slices."""
     is_long: bool = True
-    """Whether another thread encodes it, even if the handler finished in its first slice."""
+    """Whether another thread encodes the response, even if the handler finished in its first slice."""
 
 
 class Request(Protocol):
@@ -42,14 +42,14 @@ class Request(Protocol):
     listener: Listener
     """The listener that accepted the connection. Metadata returns the addresses advertised for this listener."""
     principal: Principal
-    """The authenticated principal, ANONYMOUS if no authentication is required. Authorization uses it."""
+    """The authenticated principal, for authorization; ANONYMOUS if no authentication is required."""
     request_bytes: int
     """The request's size in bytes, including the header."""
     started_ns: int
     """When the request began, as a value of `perf_counter_ns`."""
     busy_ns: int
-    """How long the request has kept the loop busy, in ns. Measured only if it is answered later and a quota needs it
-    (`quotas.client_quotas`).
+    """How long the request has kept the event loop busy, in ns. Measured only if the request is answered later and a quota
+    needs the time (`quotas.client_quotas`).
     """
 
     @property
@@ -64,7 +64,7 @@ class Request(Protocol):
         """The API's name in Kafka."""
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
-        """Send a delayed response. Call it once; it does nothing if the connection is closed.
+        """Send a delayed response. To be called once. If the connection is closed, nothing is sent.
 
         Outcome.NOTHING lets the connection continue without a response, Outcome.CLOSE closes it, Outcome.LATER does nothing.
         """
@@ -72,7 +72,7 @@ class Request(Protocol):
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Call `callback` if the connection is lost before the response is sent.
 
-        Shutdown drops such a request without waiting for it, because nothing is lost with it.
+        Shutdown does not wait for requests that have a callback, because nothing is lost if they are dropped.
         """
 
 

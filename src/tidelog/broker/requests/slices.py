@@ -1,7 +1,8 @@
-"""Runs long requests in slices: each takes a few milliseconds of the loop, and other clients are served in between.
+"""Runs long requests in slices: each slice takes a few milliseconds of the event loop, and other clients are served in between.
 
-A handler whose work grows with its request is a generator, or returns one. The dispatcher starts it with `Slices.answer`, and
-gets the response at once if the work ends within its first slice, as nearly all do. Otherwise the request is answered later::
+A handler whose work grows with its request is a generator, or returns a generator. The dispatcher starts it with `Slices.answer`.
+Nearly all work ends within the first slice, and the dispatcher gets the response at once. Otherwise the request is answered
+later::
 
     def handle(node, message, request):
         for one in message.topics:
@@ -14,17 +15,18 @@ gets the response at once if the work ends within its first slice, as nearly all
 
 | rule | why |
 |---|---|
-| after a `yield`, repeat earlier look-ups | meanwhile a topic is deleted, a log grows, a client leaves |
+| after a `yield`, repeat earlier look-ups | a topic may have been deleted, a log have grown, a client have disconnected |
 | make a change that must be atomic between two `yield`s | nothing else runs on the loop there |
-| yield once per element, or once per 16 | a `yield` costs a tenth of a microsecond; the work on one element is never split |
+| yield after each element, or after every 16 | a `yield` costs a tenth of a microsecond; work on one element is never split |
 | copy the request's record bytes before a `yield` | the connection reuses that memory |
-| pass `Elsewhere` all that it needs; it must not touch the node's state | another thread runs it |
-| expect the client to be gone | the work still runs to its end: half of a change may be done; memory is freed in slices |
+| pass all data to the call in `Elsewhere`, which must not touch the node's state | another thread runs the call |
+| expect that the client may have disconnected | the work still runs to its end, because a change may be half done |
 
-Unfinished works take turns, one slice per round of the loop. So many works together take no more of a round than a single one.
-A first slice is short if other works are waiting. A round is full once its requests have taken a slice's time together. In a
-full round, new works only run up to their first `yield`, and only the smallest requests are decoded. So a thousand large
-requests at the same moment do not put a thousand first slices into one round. Everything runs on the loop's thread.
+Unfinished requests take turns, one slice per round of the loop. So many requests together take no more of a round than a single
+one. A first slice is short if other requests are waiting. A round is full once its requests together have taken the time of one
+slice. In a full round, new requests only run up to their first `yield`, and only the smallest requests are decoded. So a thousand
+large requests that arrive at the same moment do not put a thousand first slices into one round. Everything runs on the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -56,19 +58,19 @@ connections are active.
 """
 
 NOTED_NS = 50_000
-"""Requests that take less than this are not counted towards a full round, because there are too many of them."""
+"""Requests that take less time than this are not counted towards a full round, because there are too many of them."""
 
 SMALL_SLICES = 2
-"""If a request took at most this many slices, its response counts as small and is encoded on the loop. It is 2 because a busy
-machine may split one slice in two.
+"""If a request took at most this many slices, its response counts as small and is encoded on the event loop's thread. The value
+is 2 because a busy machine may split one slice in two.
 """
 
 COLLECTED_S = 0.02
 """After this much noted work, in seconds, a dedicated broker process collects young garbage."""
 
 MAX_PREFETCHES = 64
-"""After this many attempts in a row whose bytes were not in memory, memory is short, and the read may wait for the disk on the
-loop.
+"""After this many consecutive attempts whose bytes were not in memory, memory is short, and the read may block the event loop's
+thread.
 
 Errors that are `is_progress` do not count.
 """
@@ -78,7 +80,7 @@ T = TypeVar("T")
 
 
 class Until(NamedTuple):
-    """Yielded to wait for an event. `begin` gets a function, which it must call once, with the value to send to the generator."""
+    """Yielded to wait for an event. `begin` gets a function that it must call once, with the value to send to the generator."""
 
     begin: Callable[[Callable[[object], None]], None]
 
@@ -125,7 +127,7 @@ def extended(some: list[T], more: list[T], at_once: int = 4096) -> Generator[Non
 
 
 def awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Until, Any, T]:
-    """Return a coroutine's result, or raise its exception: use with `yield from`. Raise BrokerUnreachableError if the broker
+    """Return a coroutine's result, or raise its exception: use with `yield from`. Raises BrokerUnreachableError if the broker
     shuts down.
     """
     running: list[asyncio.Task[T]] = []
@@ -141,7 +143,7 @@ def awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Until, Any, T]:
 
 
 def elements(structs: Iterable[Any], name: str = "partitions") -> Iterator[tuple[Any, Any]]:
-    """Yield each struct together with each element of its array `name`: a request's partitions, topic by topic."""
+    """Yield each struct together with each element of its array `name`, such as a request's partitions, topic by topic."""
     for struct in structs:
         for one in getattr(struct, name):
             yield struct, one
@@ -162,15 +164,17 @@ class Slices:
         self._uncollected_s = 0.0
         self._mode: ReadMode | None = None
         self.when_over: Callable[[], None] | None = None
-        """Called when the next request that does not finish at once has ended."""
+        """Called when the next request that does not finish in its first slice has ended."""
         self.counts_time: Callable[[], bool] = lambda: False
-        """Whether the time that requests keep the loop busy is measured, because a request quota needs it."""
+        """Whether to measure the time that requests keep the event loop busy, because a request quota needs it."""
         self.is_shared: Callable[[], bool] = lambda: False
         """Whether more than one connection is active."""
         self.collect: Callable[[], None] = _nothing
         """Called after every `COLLECTED_S` of noted work."""
         self.keep: Callable[[], object] = partial(gc.collect, 1)
-        """Called when a wide request has made many objects that stay, so that the next collections need not traverse them."""
+        """Called when a wide request has created many long-lived objects, so that later garbage collections need not
+        traverse them.
+        """
         self.longest_s = 0.0
         """The longest slice so far, in seconds."""
 
@@ -185,10 +189,11 @@ class Slices:
         return self._spent_s >= SLICE_S
 
     def answer(self, request: Request, work: Work) -> Message | Wide | Outcome:
-        """Start `work`. Return its result if it ends at once, otherwise LATER: then the request is answered when it ends.
+        """Start `work`. Return its result if it ends in its first slice. Otherwise return LATER, and answer the request when it
+        ends.
 
-        Exceptions of `work` are raised here if it ends at once; otherwise they close the connection. The caller must call `note`
-        with the time taken.
+        If `work` raises an exception in its first slice, it is raised here; later exceptions close the connection. The caller
+        must call `note` with the time taken.
         """
         try:
             wanted = self.first_step(work)
@@ -211,8 +216,8 @@ class Slices:
         return Outcome.LATER
 
     def first_step(self, work: Work) -> Elsewhere | Until | NotCachedError | None:
-        """Start `work` without waiting for a disk, and return the first value that it yields. Raise StopIteration if it
-        ends at once.
+        """Start `work` without waiting for a disk, and return the first value that it yields. Raises StopIteration if `work`
+        ends without yielding.
         """
         mode = self._mode
         if mode is None:
@@ -236,7 +241,9 @@ class Slices:
         request.respond(answer)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Schedule `call`. A round runs as many calls as fit into a slice: a group change may send a thousand responses."""
+        """Schedule `call`. A round runs as many calls as fit into a slice, because a group change may send a thousand
+        responses.
+        """
         self._calls.append(call)
         if len(self._calls) == 1:
             self._timers.call_later(0, self._call_some)
@@ -257,7 +264,7 @@ class Slices:
     # --- for the works
 
     def spent(self, request: Request, began: float) -> None:
-        """Add the time since `began` to the request's loop time, if that is measured."""
+        """If the time of requests is measured, add the time since `began` to that of this request."""
         if self.counts_time():
             request.busy_ns += int((perf_counter() - began) * 1e9)
 
@@ -302,7 +309,7 @@ def _nothing() -> None:
 
 
 class _Sliced:
-    """A request that did not finish at once. It waits for its turn, or for the result of a `yield`."""
+    """A request that did not finish in its first slice. It waits for its turn, or for the result of a `yield`."""
 
     __slots__ = ("_error", "_is_alone", "_prefetches", "_request", "_slices", "_turns", "_value", "_when_over", "_work")
 
@@ -324,8 +331,8 @@ class _Sliced:
             self._slices._heavy.run(_nothing, lambda _: when_over())
 
     def run(self, until: float) -> bool:
-        """Run until the time `until`. Return True if it may continue in its next turn, False if it must wait for something. Raise
-        StopIteration at its end.
+        """Run the work until the time `until`. Return True if it may continue in its next turn, False if it must wait for
+        something. Raises StopIteration when the work ends.
         """
         while True:
             value, self._value = self._value, None
@@ -381,12 +388,12 @@ class _Sliced:
 
     def _warmed(self, result: object) -> None:
         if isinstance(result, BaseException):
-            self._prefetches = MAX_PREFETCHES  # The disk fails: the read itself will report that.
+            self._prefetches = MAX_PREFETCHES  # If the disk fails, the read itself will report that.
         self._slices._enqueue(self)
 
 
 async def in_slices(work: Generator[None, None, T]) -> T:
-    """Run a generator, which no client requested, in slices of the loop; return its result. Raises its errors."""
+    """Run a generator that no client requested in slices on the event loop. Return its result, or raise its exception."""
     until = perf_counter() + SLICE_S
     while True:
         try:
@@ -399,14 +406,16 @@ async def in_slices(work: Generator[None, None, T]) -> T:
 
 
 def in_turns(blocking: Blocking, left: list[T], do: Callable[[T], object]) -> None:
-    """Call `do` with each element, last to first, in slices as in `step_by_step`. An element may be obsolete by then."""
+    """Call `do` with each element, last to first, in slices as in `step_by_step`. An element may be obsolete when `do` is
+    called.
+    """
     step_by_step(blocking, (do(left.pop()) for _ in range(len(left))))
 
 
 def step_by_step(blocking: Blocking, steps: Iterator[object]) -> None:
     """Run all steps: for `SLICE_S` at once, the rest in further slices between the loop's other work.
 
-    It is for work that belongs to no request, such as timing out transactions: thousands that expire at once stall nobody.
+    For work that belongs to no request, such as timing out transactions. If thousands expire at once, no client is delayed.
     """
     until = perf_counter() + SLICE_S
     for _ in steps:

@@ -1,13 +1,13 @@
-"""Requests with very many elements: another thread decodes a few of them at a time, and frees them piece by piece.
+"""Requests with very many elements: another thread decodes them, only a few requests at a time, and frees them piece by piece.
 
-Half a million elements are half a gigabyte of objects. How the loop is kept free of their other costs:
+Half a million elements are half a gigabyte of objects. The table shows how the event loop is protected from their costs:
 
 | | |
 |---|---|
 | decoding and encoding | done on the thread for heavy work |
-| all connections send one at once | only `SLOTS` of them are decoded; the others wait as bytes |
-| garbage collection would scan all objects, again and again | it is off meanwhile: reference counting frees the objects |
-| freeing them at once would block the interpreter for half a second | `discard` frees some hundreds at a time |
+| all connections send such a request at the same time | only `SLOTS` of them are decoded; the others wait as bytes |
+| garbage collection would scan all objects repeatedly | it is off during this time: reference counting frees the objects |
+| freeing all objects at once would block the interpreter for half a second | `discard` frees some hundreds at a time |
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from tidelog.wire.codec import Message
 
 AT_ONCE = 2000
-"""The most elements of a request that is decoded on the loop: some milliseconds of work."""
+"""The most elements of a request that is decoded on the event loop's thread: some milliseconds of work."""
 
 FEW = 8
 """The most partitions of a fetch that is handled in a full round of the loop (`Slices.is_round_full`)."""
 
 FEW_BYTES = 128
-"""The most bytes of a request that is decoded in a full round; larger ones wait for their turn."""
+"""The most bytes of a request that is decoded in a full round. Larger requests wait for their turn."""
 
 BYTES_AT_ONCE = 1 << 20
-"""The most bytes of a request that is decoded, and so copied, on the loop. Produce may be larger, because it is not copied."""
+"""The most bytes of a request that is decoded, and so copied, on the event loop's thread. Produce requests may be larger,
+because they are not copied."""
 
 SLOTS = 2
 
@@ -41,7 +42,7 @@ _PIECE = 200
 
 
 class WideRequests:
-    """The slots, and the requests that wait for one. Everything runs on the loop's thread."""
+    """The slots, and the requests that wait for a slot. Everything runs on the event loop's thread."""
 
     def __init__(self) -> None:
         self._used = 0
@@ -56,7 +57,7 @@ class WideRequests:
         return len(self._waiting)
 
     def enter(self, begin: Callable[[], None]) -> None:
-        """Call `begin` when there is a slot, now or later. `leave` returns the slot."""
+        """Call `begin` when a slot is free, now or later. `leave` returns the slot."""
         if self._used == SLOTS:
             self._waiting.append(begin)
             return
@@ -76,7 +77,7 @@ class WideRequests:
             self.close()
 
     def close(self) -> None:
-        """Turn the garbage collector on again: the program may outlive a broker that stops in the middle of a request."""
+        """Turn the garbage collector on again, because the program may outlive a broker that stops in the middle of a request."""
         if self._has_stopped_collector:
             self._has_stopped_collector = False
             self.before_collecting()

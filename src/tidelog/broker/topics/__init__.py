@@ -2,8 +2,8 @@
 
 | read | for |
 |---|---|
-| `topics` | the topics of a broker that is alone; what is asked of any `Topics` |
+| `topics` | the topics of a standalone broker; `cluster_topics` has the same interface |
 | `cluster_topics` | the topics of a cluster, from its metadata |
-| `topic_changes` | changes that take a while, such as many partitions created at once |
-| `topic_creation` | topics that are created on first use, by the controller |
+| `topic_changes` | runs changes that take a while, such as creating many partitions |
+| `topic_creation` | has the controller create topics on first use |
 """

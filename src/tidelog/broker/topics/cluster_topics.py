@@ -2,15 +2,15 @@
 
 | a partition | leader | error |
 |---|---|---|
-| has a leader | it | |
+| has a leader | that broker | |
 | has no leader, or an unregistered one | none (-1) | LEADER_NOT_AVAILABLE |
 | is led by a broker without the client's listener | none (-1) | LISTENER_NOT_FOUND; before version 6 of Metadata as above |
-| has offline replicas, in version 0 | it | REPLICA_NOT_AVAILABLE, and these replicas are left out |
+| has offline replicas, in version 0 | that broker | REPLICA_NOT_AVAILABLE, and these replicas are left out |
 
 A replica is offline if its broker is fenced or gone, or its log directory is offline.
 
-A topic's view is built on the first request and cached until the metadata changes the topic (`changed`). Its Metadata answers are
-also dropped when a broker's registration changes.
+A topic's view is built on the first request and cached until the metadata changes the topic (`changed`). Its cached Metadata
+answers are also dropped when a broker's registration changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Described = dict[tuple[str, bool, bool], MetadataResponseTopic]
 
 
 class ClusterTopics(Topics):
-    """The topics of a cluster. Only the controllers change them: such requests are forwarded, or refused here."""
+    """The topics of a cluster. Only the controllers change topics: requests for changes are forwarded, or refused here."""
 
     def __init__(self, plane: MetadataPlane, brokers: ClusterBrokers) -> None:
         self._plane = plane
@@ -57,7 +57,7 @@ class ClusterTopics(Topics):
         self.on_deleted = []
 
     def changed(self, delta: MetadataDelta) -> None:
-        """Drop the cached views of changed topics; call it after the image has changed."""
+        """Drop the cached views of changed topics. To be called after the image has changed."""
         self._generation += 1
         for name in delta.deleted_topics.values():
             self._forget(name)
@@ -73,15 +73,15 @@ class ClusterTopics(Topics):
             self._brokers.changed()
 
     def forget_deleted(self, delta: MetadataDelta) -> Generator[None, None, None]:
-        """Have groups and transactions forget the deleted topics, in steps; call it after `changed`.
+        """Have groups and transactions forget the deleted topics, in steps. To be called after `changed`.
 
-        No later change of the metadata may be applied before the last step, because it could create a topic again.
+        The next change of the metadata may be applied only after the last step, because that change could recreate a topic.
         """
         again = set(delta.created_topics.values())
         for name in sorted(delta.deleted_topics.values(), key=lambda name: name not in again):
             for forget in self.on_deleted:
                 for _ in forget(name):
-                    if name not in again:  # Otherwise clients may already commit offsets of the new topic.
+                    if name not in again:  # Otherwise clients could already have committed offsets of a recreated topic.
                         yield None
             if name not in again:
                 yield None
@@ -90,11 +90,11 @@ class ClusterTopics(Topics):
 
     @property
     def generation(self) -> int:
-        """A number that changes with any topic."""
+        """A number that changes whenever any topic changes."""
         return self._generation
 
     def get(self, name: str) -> TopicView | None:
-        """Return a topic by its name, None if it does not exist."""
+        """Return a topic by its name, or None if the topic does not exist."""
         view = self._views.get(name)
         if view is None:
             topic = self._plane.image.topics.get(name)
@@ -108,7 +108,7 @@ class ClusterTopics(Topics):
         return view
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return a topic by its id, None if it does not exist."""
+        """Return a topic by its id, or None if the topic does not exist."""
         view = self._by_id.get(topic_id)
         if view is None:
             topic = self._plane.image.topics_by_id.get(topic_id)
@@ -116,7 +116,7 @@ class ClusterTopics(Topics):
         return view
 
     def all(self) -> Iterable[TopicView]:
-        """Yield all topics in order of their names; each is looked up only when it is reached."""
+        """Yield all topics in order of their names. Each topic is looked up only when it is reached."""
         if self._names is None:
             self._names = sorted(self._plane.image.topics)
         return self._each(self._names)
@@ -132,7 +132,7 @@ class ClusterTopics(Topics):
         return None
 
     def leader_of(self, name: str, partition: int) -> int:
-        """Return a partition's leader, NO_BROKER if it has none."""
+        """Return a partition's leader, or NO_BROKER if the partition has none."""
         record = self._plane.image.partition(name, partition)
         return NO_BROKER if record is None else record.leader
 
@@ -141,7 +141,7 @@ class ClusterTopics(Topics):
         return self._plane.image.topic_config(name)
 
     def described(self, view: TopicView, listener: Listener, version: int) -> MetadataResponseTopic:
-        """Return a topic's part of a Metadata response; cached once for each of the three forms that versions differ in."""
+        """Return a topic's part of a Metadata response. The versions have three different forms; each is cached once."""
         generation, known = view.metadata if isinstance(view.metadata, tuple) else (-1, {})
         if generation != self._brokers.generation:
             known = {}

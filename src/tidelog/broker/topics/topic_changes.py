@@ -1,23 +1,23 @@
-"""Runs changes of topics in steps on the loop. Many run side by side, and share flushes of the metadata log.
+"""Runs changes of topics in steps on the event loop. Many changes run side by side, and share flushes of the metadata log.
 
-A change is a generator (`storage.steps`) that waits for disks: until metadata records are on disk, until folders are created. A
-handler runs the changes of its request side by side, and answers when all are done::
+A change is a generator (`storage.steps`) that waits until metadata records are on disk, and until folders are created. A handler
+runs the changes of its request side by side, and answers when all are done::
 
     results = yield from node.topic_changes.side_by_side([Job(name, steps), ...])      # a work of `slices`
 
 | rule | details |
 |---|---|
-| changes of one topic run one after the other | the next one begins when the previous one is over, and sees its result |
+| changes of one topic run one after the other | each begins when the previous change is over, and sees its result |
 | names that differ only in dots and underscores count as one | so that the second of two colliding names is refused |
 | clients see a topic once it is complete | all partitions at the same time, after its folders are synced |
-| clients do not see a topic that is being deleted | from the first step on; the name can be reused once the deletion is over |
-| all changes that wait for the metadata's disk share a flush | one is under way at a time |
-| each request has one call at a time on another thread | so that requests take turns there |
+| clients do not see a topic that is being deleted | from the first step; the name can be reused once the deletion is over |
+| all changes that wait for the metadata's disk share a flush | one flush is in progress at a time |
+| each request has one call at a time on another thread | so that requests take turns on that thread |
 | changes are finished even if the client disconnects | |
 | a deletion that the disk refuses is retried | automatically, until it is finished |
 | a shutdown waits for changes as for any request | then abandons them: the next start completes or undoes them |
 
-`Node` owns one. Use it only on the event loop's thread.
+Use only on the event loop's thread. `Node` owns an instance.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CALL_S = 0.005
 
 FIRST_WAIT_MS = 500
 LONGEST_WAIT_MS = 5_000
-"""The longest wait between two attempts to finish deletions; the wait doubles each time."""
+"""The longest wait between two attempts to finish deletions. The wait doubles after each attempt."""
 
 Made = dict[Callable[[], Any], "list[_Task]"]
 
@@ -66,7 +66,7 @@ class TopicChanges:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._next: dict[str, deque[_Task]] = {}
-        """Tasks that wait until another change of the topic is over, by topic name."""
+        """Tasks that wait until another change of their topic is over, by topic name."""
         self._runs: set[_Run] = set()
         self._unflushed: list[tuple[Change, _Task]] = []
         self._is_flushing = False
@@ -79,8 +79,8 @@ class TopicChanges:
         return look_alike(name) in self._next
 
     def side_by_side(self, jobs: Iterable[Job]) -> Generator[Elsewhere | Until | None, Any, list[Any]]:
-        """Run all changes and return their results, in the order of the jobs. If any failed, raise the first error once
-        all are over.
+        """Run all changes and return their results, in the order of the jobs. If a change fails, raise the first error after all
+        changes are over.
         """
         run = _Run(self, self._core)
         self._runs.add(run)
@@ -120,7 +120,7 @@ class TopicChanges:
     def finish_later(self, finishing: Callable[[str], Steps[None]]) -> None:
         """Retry unfinished deletions after a while, until none are left.
 
-        `finishing` returns the steps for a topic; it is `Topics.finishing`.
+        `finishing` is `Topics.finishing`, which returns the steps for a topic.
         """
         if not self._wait_ms:
             self._wait_ms = FIRST_WAIT_MS
@@ -143,7 +143,7 @@ class TopicChanges:
             self.begin(Job(name, finishing(name)), partial(over, name))
 
     def stop(self) -> None:
-        """Abandon unfinished changes, once no other thread works on them."""
+        """Abandon unfinished changes. To be called once no other thread works on them."""
         self.is_over = True
         for run in list(self._runs):
             run.close()
@@ -154,7 +154,7 @@ class TopicChanges:
     # --- called by runs
 
     def enter(self, task: _Task) -> bool:
-        """Return whether a task may begin now. Otherwise it becomes ready when the other change is over."""
+        """Return whether a task may begin now. If not, the task becomes ready when the other change of its topic is over."""
         queue = self._next.get(task.key)
         if queue is None:
             self._next[task.key] = deque()
@@ -163,7 +163,7 @@ class TopicChanges:
         return False
 
     def leave(self, task: _Task) -> None:
-        """Handle the end of a task."""
+        """Handle the end of a task: the next task of the same topic becomes ready."""
         if self.is_over:
             return
         queue = self._next[task.key]
@@ -176,7 +176,7 @@ class TopicChanges:
         del self._next[task.key]
 
     def note(self, change: Change, task: _Task) -> None:
-        """Make a task ready once its metadata change is on disk or has failed, which is after the next `flush`."""
+        """Make a task ready after the next `flush`, when its metadata change is on disk or has failed."""
         self._unflushed.append((change, task))
 
     def flush(self) -> None:
@@ -202,7 +202,7 @@ class TopicChanges:
 
 
 class _Task:
-    """One job of a run. `value` and `error` are the input of its next step, and its result once it is over."""
+    """One job of a run. `value` and `error` are the input of the job's next step, and its result once the job is over."""
 
     __slots__ = ("error", "has_turn", "is_over", "key", "run", "steps", "value")
 
@@ -299,7 +299,7 @@ class _Run:
         if self._calls and not self._is_calling:
             self._is_calling = True
             calls, self._calls = self._calls, {}
-            with suppress(OSError):  # Only this thread can release descriptors. If none are left, the call fails.
+            with suppress(OSError):  # Only the event loop's thread can release descriptors. If none are left, the call fails.
                 ensure_spare()
             self._core.blocking.run(partial(_called, list(calls)), partial(self._came, calls))
 
@@ -324,7 +324,7 @@ class _Run:
 
 
 class _Nobody:
-    """Stands for the request if no client requested the change."""
+    """A stand-in for the request, for changes that no client requested."""
 
     busy_ns = 0
 
@@ -336,8 +336,8 @@ _NOBODY = _Nobody()
 
 
 def _called(functions: list[Callable[[], Any]]) -> list[Any]:
-    """Call functions in order, for a limited time. Return the results or errors of those that were called. Any thread may use
-    this.
+    """Call functions in order, for a limited time. Return the results or errors of the functions that were called. Any thread
+    may use this.
     """
     results = []
     until = perf_counter() + CALL_S

@@ -5,7 +5,7 @@
 | a client's Metadata | in an Envelope with the client's address and principal | the controller authorizes the client |
 | a coordinator, for its own topic | as this broker's own request | |
 
-Nobody waits for the response: clients get UNKNOWN_TOPIC_OR_PARTITION or COORDINATOR_NOT_AVAILABLE and retry. A topic is not
+No request waits for the response: clients get UNKNOWN_TOPIC_OR_PARTITION or COORDINATOR_NOT_AVAILABLE and retry. A topic is not
 requested again before the controller has answered.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 VERSION = 7
-"""The version of CreateTopics; every KRaft controller supports it."""
+"""The version of CreateTopics. Every KRaft controller supports this version."""
 
 MAX_ASKED = 10_000
 """The most topics requested at a time; further ones are requested when a client retries."""
@@ -37,7 +37,7 @@ MAX_ASKED = 10_000
 TIMEOUT_S = 30.0
 
 LINES = 20
-"""Log lines per minute about refused topics."""
+"""The most log lines per minute about refused topics."""
 
 _EXPECTED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
@@ -54,7 +54,7 @@ class TopicCreation:
         self._log = RetryLog(logger, LINES)
 
     def ask(self, names: Iterable[str], client: Request) -> None:
-        """Request topics on behalf of a client; the ids are those of its request."""
+        """Request topics on behalf of a client, with the correlation id and client id of the client's request."""
         topics = [self._creatable(name) for name in self._not_asked(names)]
         message = CreateTopicsRequest(topics, timeout_ms=int(TIMEOUT_S * 1000))
         chunks = request_chunks(message, VERSION, client.correlation_id, client.client_id)
@@ -94,14 +94,14 @@ class TopicCreation:
             try:
                 answer = await send()
             except TidelogError as error:
-                self._log.failed("%d topics that clients use, such as %s, cannot be created: %s", len(names), first, error)
+                self._log.failed("could not create %d topics that clients use, such as %s: %s", len(names), first, error)
                 return
             finally:
                 self._asked.difference_update(names)
             for one in answer.topics:
                 if one.error_code not in _EXPECTED:
                     reason = one.error_message or code_name(one.error_code)
-                    self._log.failed("topic %s, which a client uses, is not created: %s", one.name, reason)
+                    self._log.failed("could not create topic %s, which a client uses: %s", one.name, reason)
 
         first = next(iter(names))
         self._tasks.begin(asked(), "tidelog-topic-creation")

@@ -10,7 +10,7 @@
 A topic may lack a configuration, e.g. in a restored backup or a folder from Kafka; it is treated like all others. If its
 partitions have no topic id, as before Kafka 2.8, its id is all zeros.
 
-Views are cached until the manager reports a change, so asking for one costs a look-up.
+Views are cached until the manager reports a change, so getting a view costs a look-up.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class Topics:
     # --- asking
 
     def get(self, name: str) -> TopicView | None:
-        """Return a topic, None if it is unknown."""
+        """Return a topic, or None if the topic is unknown."""
         if self._changed:
             self._look()
         return self._views.get(name)
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return the topic with an id, None if it is unknown."""
+        """Return the topic with this id, or None if the id is unknown."""
         if self._changed:
             self._look()
         return self._by_id.get(topic_id)
@@ -113,7 +113,7 @@ class Topics:
 
     @property
     def generation(self) -> int:
-        """A number that changes with any topic."""
+        """A number that changes whenever any topic changes."""
         if self._changed:
             self._look()
         return self._generation
@@ -181,7 +181,7 @@ class Topics:
         return self._core.manager.steps.enlargement(name, partitions)
 
     def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
-        """Replace a topic's properties; a topic found without a configuration gets one.
+        """Replace a topic's properties. A topic that was found without a configuration gets one.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError.
         """
@@ -190,10 +190,10 @@ class Topics:
         return self._core.manager.steps.adoption(name, properties)
 
     def deletion(self, view: TopicView) -> Steps[None]:
-        """Delete a topic and the groups' committed offsets for it; requests that wait for its records are woken.
+        """Delete a topic and the groups' committed offsets for it. Requests that wait for the topic's records are woken.
 
-        From the first step on, clients no longer see the topic. If the deletion fails, they see again what is left of it. Raises
-        UnknownTopicOrPartitionError, StorageError.
+        Clients no longer see the topic once the first step has run. If the deletion fails, they see the remaining partitions
+        again. Raises UnknownTopicOrPartitionError, StorageError.
         """
         name = view.name
         self._going.add(name)
@@ -213,14 +213,14 @@ class Topics:
                 self._core.delayed_fetches.appended(TopicPartition(name, one.partition))
 
     def finishing(self, name: str) -> Steps[None]:
-        """Retry the unfinished deletion of a topic; do nothing if it has finished meanwhile. Raises StorageError."""
+        """Retry the unfinished deletion of a topic, unless it has been finished in the meantime. Raises StorageError."""
         if name in self._core.manager.unfinished_deletions():
             yield from self.deletion(self.get(name) or TopicView(name, NO_TOPIC_ID, []))
 
     # --- inside
 
     def _look(self) -> None:
-        """Rebuild the views of changed topics; an unchanged topic keeps its view."""
+        """Rebuild the views of changed topics. An unchanged topic keeps its view."""
         manager = self._core.manager
         names = sorted(self._changed)
         self._changed.clear()
@@ -284,5 +284,5 @@ def why_invalid(name: str) -> str | None:
     if len(name) > MAX_TOPIC_NAME_LENGTH:
         return f"a topic's name has {len(name)} characters: at most {MAX_TOPIC_NAME_LENGTH} are allowed"
     if not is_topic_name(name):
-        return f"{name!r} is not a topic name: ASCII letters and digits, '.', '_' and '-', but not '.' or '..' alone"
+        return f"{name!r} is not a topic name: use ASCII letters and digits, '.', '_' and '-', but not '.' or '..' alone"
     return None

@@ -8,7 +8,7 @@
 | `assignors` | the server-side assignors `range` and `uniform` |
 | `target_assignment` | a group's input for an assignor, and the records of its result |
 
-A change is a list of records. They are appended to the log, and then applied to the group by the code that also loads a group
-from the log. So a coordinator's state in memory is what the next coordinator will load.
+A change is a list of records. The records are appended to the log, and then applied to the group by the same code that loads a
+group from the log. So a coordinator's state in memory equals what the next coordinator will load.
 `coordinators.groups.consumer_coordinator` has the timers and the log.
 """

@@ -1,13 +1,13 @@
-"""The server-side assignors of consumer groups, with the results of Kafka's of the same names.
+"""The server-side assignors of consumer groups, which give the same results as Kafka's assignors with these names.
 
-| assignor | each member gets | kept |
+| assignor | each member gets | kept from the previous assignment |
 |---|---|---|
-| range | a range of each topic's partitions, in the order of instance ids, then member ids; the first ones one more | nothing |
-| uniform | the same number of partitions, or one more | all that the numbers allow |
+| range | a range of each topic's partitions, by instance id, then member id; the first members may get one more | nothing |
+| uniform | the same number of partitions, or one more | as much as these numbers allow |
 
-Where members are subscribed to different topics, no assignment is more even than that of `uniform`. As in Kafka 3.9 and
-4.2, neither uses racks. Kafka's results depend on the order of Java's hash maps. So the numbers of partitions are Kafka's; which
-partitions move is not always the same, but never more than needed.
+If members are subscribed to different topics, no assignment is more even than that of `uniform`. As in Kafka 3.9 and 4.2,
+neither assignor uses racks. Each member gets as many partitions as from Kafka. Which partitions move may differ, because that
+depends in Kafka on the order of Java's hash maps; but no more partitions move than needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Assignee(NamedTuple):
     instance_id: str | None
     topics: frozenset[uuid.UUID]
     had: Assignment = NOTHING
-    """Its part of the previous target assignment."""
+    """The member's part of the previous target assignment."""
 
 
 class Assigning(NamedTuple):
@@ -44,7 +44,7 @@ Assignments: TypeAlias = "dict[str, Assignment]"
 
 
 def assign_ranges(assigning: Assigning) -> Assignments:
-    """Assign by `range`."""
+    """Return the assignment of the `range` assignor."""
     members = assigning.members
     order = sorted(members, key=lambda one: (members[one].instance_id is None, members[one].instance_id or one))
     subscribers: dict[uuid.UUID, list[str]] = defaultdict(list)
@@ -64,7 +64,7 @@ def assign_ranges(assigning: Assigning) -> Assignments:
 
 
 def assign_uniformly(assigning: Assigning) -> Assignments:
-    """Assign by `uniform`."""
+    """Return the assignment of the `uniform` assignor."""
     members = assigning.members
     held: dict[str, list[Partition]] = {}
     free = {(topic_id, number) for topic_id, count in assigning.partitions.items() for number in range(count)}
@@ -95,8 +95,8 @@ def _share_equally(held: dict[str, list[Partition]], free: list[Partition]) -> N
 
 
 def _share_by_subscription(assigning: Assigning, held: dict[str, list[Partition]], free: set[Partition]) -> None:
-    """Give each free partition to the subscriber with the fewest partitions, beginning with the topics with the fewest
-    subscribers. Then even out.
+    """Give each free partition to the subscriber with the fewest partitions, beginning with the topics that have the fewest
+    subscribers. Then move partitions until the loads are as even as possible.
     """
     subscribers: dict[uuid.UUID, list[str]] = defaultdict(list)
     for member_id, one in sorted(assigning.members.items()):
@@ -120,7 +120,7 @@ def _share_by_subscription(assigning: Assigning, held: dict[str, list[Partition]
             heapq.heapreplace(least, (count + 1, member_id))
             load[member_id] = count + 1
             of_topic[topic_id][member_id].append(partition)
-    # Each move makes the sum of the squares of the loads smaller, so this ends.
+    # Each move reduces the sum of the squares of the loads, so the loop ends.
     while any(_even_out(of_topic[topic_id], subscribers[topic_id], load) for topic_id in order):
         pass
     while _move_along(of_topic, subscribers, load):
@@ -130,7 +130,7 @@ def _share_by_subscription(assigning: Assigning, held: dict[str, list[Partition]
 
 
 def _even_out(owned: dict[str, list[Partition]], subscribers: list[str], load: dict[str, int]) -> bool:
-    """Move partitions of one topic from members with many partitions to those with few; return whether any was moved."""
+    """Move partitions of one topic from members with many partitions to members with few; return whether any was moved."""
     least = [(load[one], one) for one in subscribers]
     most = [(-load[one], one) for one in subscribers if owned.get(one)]
     heapq.heapify(least)
@@ -160,8 +160,8 @@ def _even_out(owned: dict[str, list[Partition]], subscribers: list[str], load: d
 def _move_along(
     of_topic: Mapping[uuid.UUID, dict[str, list[Partition]]], subscribers: Mapping[uuid.UUID, list[str]], load: dict[str, int]
 ) -> bool:
-    """Move one partition from each member of a chain to the next, if its first member has two more than its last; return whether
-    there is such a chain. Without one, no other assignment is more even.
+    """Find a chain of members whose first member has at least two partitions more than the last, and move one partition from each
+    member to the next. Return whether there is such a chain. If there is none, no other assignment is more even.
     """
     owned: dict[str, list[uuid.UUID]] = defaultdict(list)
     for topic_id, owners in of_topic.items():
@@ -170,7 +170,7 @@ def _move_along(
                 owned[member_id].append(topic_id)
     seen: set[str] = set()
     looked_at: set[uuid.UUID] = set()
-    # What a member with more partitions reaches in vain, those with fewer need not look at again.
+    # If no chain was found through a member or topic from a member with more partitions, none exists from one with fewer.
     for giver in sorted(load, key=lambda one: (-load[one], one)):
         if giver in seen:
             continue

@@ -1,14 +1,14 @@
-"""Members of the classic protocol in a consumer group (KIP-848, online migration): what their requests change and are answered.
+"""Members of the classic protocol in a consumer group (KIP-848, online migration): what their requests change, and the results.
 
 | request | |
 |---|---|
-| JoinGroup | the member joins, or takes its next step to its target assignment. It never leads: the coordinator assigns |
+| JoinGroup | the member joins, or moves on towards its target assignment. It never leads: the coordinator assigns |
 | SyncGroup | returns the member's assignment, and changes nothing |
-| Heartbeat | REBALANCE_IN_PROGRESS makes the member join again: its epoch is old, it must revoke, or what it waits for is free |
-| LeaveGroup | removes members, those of the new protocol too |
+| Heartbeat | REBALANCE_IN_PROGRESS makes it rejoin: its epoch is old, it must revoke, or partitions that it awaits are free |
+| LeaveGroup | removes members of either protocol |
 
-A member's generation is its epoch. Its subscription, and what it owns, are in the metadata of its first protocol. The rules are
-those of Kafka 4.2.
+A member's generation is its epoch. Its subscription and owned partitions are in the metadata of its first protocol. The rules
+are those of Kafka 4.2.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from tidelog.wire.coordinator.versioned import encode_versioned, version_of
 from tidelog.wire.error_codes import ErrorCode
 
 IdOf: TypeAlias = "Callable[[str], uuid.UUID | None]"
-"""Returns a topic's id, None if it does not exist."""
+"""Returns the id of a topic, or None if the topic does not exist."""
 NameOf: TypeAlias = "Callable[[uuid.UUID], str | None]"
-"""Returns a topic's name, None if it does not exist."""
+"""Returns the name of a topic, or None if the topic does not exist."""
 
 
 class ClassicJoin(NamedTuple):
     """A JoinGroup request. Timeouts in ms; `protocols` are in the member's order of preference."""
 
     member_id: str
-    """Its id; a new one if the request has none."""
+    """The member's id; a new id if the request has none."""
     is_new: bool
-    """Whether the request has none."""
+    """Whether the request has no member id."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -74,7 +74,8 @@ def check_protocols(group: ConsumerGroup, protocol_type: str, protocols: Iterabl
     others = [{one.name for one in member.classic.supported_protocols} for member in group.members.values() if member.classic]
     if protocol_type != PROTOCOL_TYPE or not any(all(name in other for other in others) for name in protocols):
         raise RefusedError(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no protocol is supported by all members of the classic protocol"
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            "the member supports no protocol that all other members of the classic protocol support",
         )
 
 
@@ -101,8 +102,8 @@ def update_of(group: ConsumerGroup, joining: ClassicJoin, id_of: IdOf) -> Update
 
 
 def join_result(group: ConsumerGroup, update: Update, around: Surroundings, *, is_last: bool = False) -> Result:
-    """Return what a JoinGroup changes. Raises RefusedError. `is_last` is whether the group becomes a classic one with it: then a
-    changed subscription needs no assignment, because the members rebalance.
+    """Return what a JoinGroup changes. Raises RefusedError. With `is_last`, the group becomes a classic group by this request. A
+    changed subscription then needs no assignment, because the members rebalance.
     """
     if is_last and update.before.subscription != update.after.subscription:
         changes = replacement(group, update.before, update.replaced)
@@ -111,7 +112,7 @@ def join_result(group: ConsumerGroup, update: Update, around: Surroundings, *, i
 
 
 def must_rejoin(group: ConsumerGroup, member: ConsumerMember, epoch: int) -> bool:
-    """Whether a heartbeat is answered with REBALANCE_IN_PROGRESS. `epoch` is the one that members should reach."""
+    """Whether a heartbeat is answered with REBALANCE_IN_PROGRESS. `epoch` is the epoch that members should reach."""
     if member.epoch < epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
@@ -122,7 +123,9 @@ def must_rejoin(group: ConsumerGroup, member: ConsumerMember, epoch: int) -> boo
 
 
 def must_rejoin_first(member: ConsumerMember, epoch: int) -> bool:
-    """Whether a SyncGroup is answered with REBALANCE_IN_PROGRESS. One that must revoke needs its smaller assignment first."""
+    """Whether a SyncGroup is answered with REBALANCE_IN_PROGRESS. A member that must revoke partitions gets its reduced
+    assignment first.
+    """
     return member.epoch < epoch and member.state is not MemberState.UNREVOKED_PARTITIONS
 
 
@@ -130,13 +133,13 @@ def must_rejoin_first(member: ConsumerMember, epoch: int) -> bool:
 
 
 def ids(topics: Iterable[AssignedTopic], id_of: IdOf) -> Assignment:
-    """Return partitions by topic id; topics that do not exist are left out."""
+    """Return the partitions by topic id. Topics that do not exist are left out."""
     found = ((id_of(one.topic), one.partitions) for one in topics)
     return {topic_id: frozenset(partitions) for topic_id, partitions in found if topic_id is not None and partitions}
 
 
 def assignment_bytes(assigned: Assignment, metadata: bytes, name_of: NameOf) -> bytes:
-    """Return an assignment as a member's client reads it, in the version of its own metadata."""
+    """Return an assignment encoded for a member's client, in the version of the member's `metadata`."""
     try:
         version = min(max(version_of(metadata), 0), ConsumerProtocolAssignment.VERSIONS[-1])
     except ProtocolError:

@@ -3,12 +3,12 @@
 | epoch | grows when |
 |---|---|
 | the group's | a member joins, leaves or changes its subscription, or a subscribed topic changes |
-| the target assignment's | the assignor has run: it becomes the group's epoch at that time |
-| a member's | the member has revoked the partitions that it must give up: it becomes the target's epoch |
+| the target assignment's | the assignor has run: set to the group's epoch at that time |
+| a member's | the member has revoked the partitions that it must give up: set to the target assignment's epoch |
 
 | a member's state | it |
 |---|---|
-| STABLE | has its target assignment, or as much of it as the last heartbeat gave it |
+| STABLE | has its target assignment, or the part of it that the last heartbeat assigned |
 | UNREVOKED_PARTITIONS | still has to report that it has revoked partitions, within its rebalance timeout |
 | UNRELEASED_PARTITIONS | has revoked everything, and waits for partitions that others have not released |
 | UNKNOWN | has a state of a later Kafka release |
@@ -42,7 +42,7 @@ LEAVING_FOR_NOW = -2
 
 
 def united(one: Assignment, other: Assignment) -> Assignment:
-    """Return the partitions of both."""
+    """Return the union of two assignments."""
     both = dict(one)
     for topic_id, partitions in other.items():
         both[topic_id] = both.get(topic_id, frozenset()) | partitions
@@ -132,20 +132,22 @@ class ConsumerMember(NamedTuple):
     previous_epoch: int = -1
     assigned: Assignment = NOTHING
     pending: Assignment = NOTHING
-    """The partitions that it must revoke."""
+    """The partitions that the member must revoke."""
 
     def reconciled(self, state: MemberState, epoch: int, assigned: Assignment, pending: Assignment = NOTHING) -> ConsumerMember:
-        """Return the member in its next state."""
+        """Return the member in the given state, with the given epoch and partitions. Raises IllegalStateError if that
+        state cannot follow.
+        """
         checked(TRANSITIONS, self.state, state, f"member {self.member_id!r}")
         return self._replace(state=state, epoch=epoch, previous_epoch=self.epoch, assigned=assigned, pending=pending)
 
     @property
     def said(self) -> tuple[int, str | None, str, str]:
-        """What its heartbeats say if nothing changes: epoch, instance id, client id and host."""
+        """The values in the member's heartbeats as long as nothing changes: epoch, instance id, client id and host."""
         return self.epoch, self.instance_id, self.client_id, self.client_host
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether the member has its whole target assignment of an epoch."""
+        """Whether the member has the whole target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 
@@ -174,21 +176,21 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}
         """Member ids by group instance id."""
         self.subscriptions: Counter[Subscription] = Counter()
-        """How many members have each subscription."""
+        """The number of members with each subscription."""
         self.targets: dict[str, Assignment] = {}
         """The target assignment, by member id."""
         self.owners: dict[tuple[uuid.UUID, int], str] = {}
-        """The member that has each partition, including partitions that it must revoke."""
+        """The owner of each partition, including partitions that the owner must revoke."""
         self.topics: dict[str, TopicFacts] = {}
         """The subscribed topics that exist, as of the group's epoch."""
         self.regexes: dict[str, frozenset[str]] = {}
         """The topics that match each regular expression."""
         self.topics_seen: object = None
-        """Identifies the topics of the broker with which `topics` and `regexes` were compared last."""
+        """Identifies the state of the broker's topics with which `topics` and `regexes` were last compared."""
 
     @property
     def state(self) -> GroupState:
-        """The group's state, as Kafka derives it."""
+        """The group's state, derived as in Kafka."""
         if not self.members:
             return GroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -198,11 +200,11 @@ class ConsumerGroup:
         return GroupState.RECONCILING
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member is subscribed to a topic."""
+        """Whether any member is subscribed to a topic."""
         return any(topic in names_of(one, self.regexes) for one in self.subscriptions)
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Apply records that are in the log, in their order."""
+        """Apply records that have been written to the log, in log order."""
         for key, value in changes:
             _APPLY[type(key)](self, key, value)
 
@@ -328,7 +330,7 @@ _APPLY: Final[Mapping[type[Message], Callable[[ConsumerGroup, Any, Any], None]]]
 
 
 def names_of(subscription: Subscription, regexes: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the names of the topics of a subscription; topics need not exist."""
+    """Return the names of a subscription's topics, whether or not they exist."""
     names = frozenset(subscription.names)
     return names if subscription.regex is None else names | regexes.get(subscription.regex, frozenset())
 

@@ -1,19 +1,19 @@
-"""Handles heartbeats of a consumer group (KIP-848): the records to write, and the response.
+"""Handles heartbeats of a consumer group (KIP-848): computes the records to write, and the response.
 
 | a heartbeat | |
 |---|---|
 | epoch 0 | joins; a known member joins again, without partitions |
 | the member's epoch | keeps its session; it may change its subscription and report revoked partitions |
 | the previous epoch, and only partitions of the current assignment | the same, because the last response was lost |
-| any other epoch | FENCED_MEMBER_EPOCH: it must give up its partitions and join again |
+| any other epoch | FENCED_MEMBER_EPOCH: the member must give up its partitions and join again |
 | -1 | leaves |
 | -2, of a static member | leaves for now: its partitions stay until it returns or its session ends |
 
 | instance id | member id | |
 |---|---|---|
 | new | | joins |
-| known | another one, epoch 0 | takes the place of a member that has left for now; else UNRELEASED_INSTANCE_ID |
-| known | another one, any other epoch | FENCED_INSTANCE_ID |
+| known | a different one, epoch 0 | takes the place of a member that has left for now; else UNRELEASED_INSTANCE_ID |
+| known | a different one, any other epoch | FENCED_INSTANCE_ID |
 | unknown, not joining | | UNKNOWN_MEMBER_ID |
 
 The rules are those of Kafka 4.2, and for version 0 those of 3.9.1. Records are in the order in which Kafka writes them.
@@ -67,7 +67,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the member sends all fields, as after an error. It then gets its assignment again."""
+        """Whether the member sends all fields, as it does after an error. The response then repeats its assignment."""
         has_subscription = self.names is not None or self.regex is not None
         return self.member_epoch == JOINING or (self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None)
 
@@ -76,14 +76,14 @@ class Surroundings(Protocol):
     """The facts about the broker that the rules use."""
 
     max_size: int
-    """The most members of a group."""
+    """The most members that a group may have."""
     assignors: tuple[str, ...]
-    """The assignors that the broker has, the default first."""
+    """The broker's assignors, the default first."""
     topics_seen: object
-    """Equal as long as no topic changes."""
+    """Identifies the state of the broker's topics: equal as long as no topic changes."""
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Return the facts about a topic, None if it does not exist."""
+        """Return the facts about a topic, or None if the topic does not exist."""
 
     def matching(self, regex: str) -> frozenset[str]:
         """Return the topics that match a regular expression. Raises RefusedError (INVALID_REGULAR_EXPRESSION)."""
@@ -101,7 +101,7 @@ class Result(NamedTuple):
     replaced: str | None = None
     """The id of the static member whose place the member takes."""
     needs_assignment: bool = False
-    """Whether the target assignment is to be made on another thread, because the group is large."""
+    """Whether another thread must compute the target assignment, because the group is large."""
 
 
 def heartbeat(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Result:
@@ -109,7 +109,7 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Re
     check_room(group, beat.member_id, around)
     if beat.server_assignor is not None and beat.server_assignor not in around.assignors:
         known = ", ".join(around.assignors)
-        raise RefusedError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"no assignor {beat.server_assignor!r}: this broker has {known}")
+        raise RefusedError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"unknown assignor {beat.server_assignor!r}: this broker has {known}")
     member, replaced = _member(group, beat)
     return advanced(group, around, Update(member, _updated(member, beat), replaced, beat.owned), is_full=beat.is_full)
 
@@ -117,21 +117,24 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Re
 def check_room(group: ConsumerGroup, member_id: str, around: Surroundings) -> None:
     """Raise RefusedError (GROUP_MAX_SIZE_REACHED) if the group is full and the member is not in it."""
     if len(group.members) >= around.max_size and member_id not in group.members:
-        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {len(group.members)} members, the most allowed")
+        raise RefusedError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"the group already has {len(group.members)} members: at most {around.max_size} are allowed",
+        )
 
 
 class Update(NamedTuple):
-    """A member before and after a request, without what the request changes in its assignment."""
+    """A member before and after a request, not including changes of its assignment."""
 
     before: ConsumerMember
     after: ConsumerMember
     replaced: str | None
-    """The id of the static member whose place it takes."""
+    """The id of the static member whose place the member takes."""
     owned: Owned
 
 
 def advanced(group: ConsumerGroup, around: Surroundings, update: Update, *, is_full: bool = False) -> Result:
-    """Return what an update of a member changes: its group's epoch, the target assignment, and the member's own assignment."""
+    """Return what a member's update changes: the group's epoch, the target assignment, and the member's own assignment."""
     group_id = group.group_id
     member, updated, replaced, owned = update
     changes = replacement(group, member, replaced)
@@ -145,7 +148,7 @@ def advanced(group: ConsumerGroup, around: Surroundings, update: Update, *, is_f
     topics, regexes, epoch = group.topics, group.regexes, group.epoch
     if has_changed or group.topics_seen != around.topics_seen:
         topics, regexes = _looked_up(group, subscriptions, around, changes)
-        # Topics that a regular expression matches and the group has already, change no one's subscription.
+        # If a regular expression matches only topics that the group already has, no subscription changes.
         if has_changed or topics != group.topics or regexes != group.regexes:
             epoch = _next_epoch(group, changes)
     target_epoch = group.assignment_epoch
@@ -175,7 +178,7 @@ def advanced(group: ConsumerGroup, around: Surroundings, update: Update, *, is_f
 
 
 def replacement(group: ConsumerGroup, member: ConsumerMember, replaced: str | None) -> list[Change]:
-    """Return the records that put a member in the place of another one; none if it replaces nobody."""
+    """Return the records that put a member in the place of the member `replaced`; none if that is None."""
     if replaced is None:
         return []
     return [
@@ -187,7 +190,7 @@ def replacement(group: ConsumerGroup, member: ConsumerMember, replaced: str | No
 
 
 def leave(group: ConsumerGroup, beat: Heartbeat, around: Surroundings) -> Result:
-    """Return the result of a member's leave, a heartbeat with the epoch -1 or -2. Raises RefusedError."""
+    """Return the result of a heartbeat with epoch -1 or -2, with which a member leaves. Raises RefusedError."""
     member = known(group, beat.member_id, beat.instance_id)
     if beat.member_epoch == LEAVING_FOR_NOW:
         left = member._replace(epoch=LEAVING_FOR_NOW, pending=NOTHING)
@@ -208,7 +211,9 @@ def removed(group: ConsumerGroup, members: Iterable[ConsumerMember], around: Sur
 
 
 def plan_of(group: ConsumerGroup, around: Surroundings) -> Planned:
-    """Return the computation of the target assignment that the group now needs. It uses copies, so another thread can run it."""
+    """Return the computation of the target assignment that the group now needs. It works on copies, so another thread can run
+    it.
+    """
     return planned(group.members, dict(group.targets), group.topics, group.regexes, epoch=group.epoch, known=around.assignors)
 
 
@@ -224,14 +229,14 @@ def known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Cons
         return member
     current = group.static_members.get(instance_id)
     if current is None:
-        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id!r}")
+        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member of the group has the instance id {instance_id!r}")
     if current != member_id:
-        raise RefusedError(ErrorCode.FENCED_INSTANCE_ID, f"the instance id {instance_id!r} belongs to the member {current!r} now")
+        raise RefusedError(ErrorCode.FENCED_INSTANCE_ID, f"the instance id {instance_id!r} now belongs to the member {current!r}")
     return group.members[current]
 
 
 def _member(group: ConsumerGroup, beat: Heartbeat) -> tuple[ConsumerMember, str | None]:
-    """Return the member before the heartbeat (a new one if it joins), and the id of the static member that it replaces."""
+    """Return the member before the heartbeat (a new member if it joins), and the id of the static member that it replaces."""
     if beat.member_epoch != JOINING:
         member = known(group, beat.member_id, beat.instance_id)
         _check_epoch(member, beat)
@@ -245,7 +250,7 @@ def _member(group: ConsumerGroup, beat: Heartbeat) -> tuple[ConsumerMember, str 
 
 
 def joining_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[ConsumerMember, str | None]:
-    """Return the member that joins, as it is before, and the id of the static member whose place it takes."""
+    """Return the joining member before its request, and the id of the static member whose place it takes."""
     current = None if instance_id is None else group.static_members.get(instance_id)
     if current is None:
         return group.members.get(member_id) or ConsumerMember(member_id), None
@@ -304,7 +309,9 @@ def _moved(
 def _looked_up(
     group: ConsumerGroup, subscriptions: Iterable[Subscription], around: Surroundings, changes: list[Change]
 ) -> tuple[dict[str, TopicFacts], dict[str, frozenset[str]]]:
-    """Return the present topics of the group, and those that match its regular expressions; add records for the changes."""
+    """Return the existing topics of the subscriptions, and the topics that match each regular expression. Add records for their
+    changes to `changes`.
+    """
     wanted = {one.regex for one in subscriptions if one.regex is not None}
     is_seen = group.topics_seen == around.topics_seen
     regexes = {

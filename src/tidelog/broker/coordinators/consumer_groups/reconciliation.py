@@ -1,9 +1,9 @@
 """Moves a member from its present partitions to its target assignment (KIP-848), one heartbeat at a time.
 
-1. It must revoke the partitions that are not in its target assignment. Until its heartbeats no longer list them, it gets no new
-   ones.
-2. Then its epoch becomes that of the target assignment, and it gets all of its target partitions that no member owns.
-3. While other members still own some of them, each heartbeat tries again.
+1. The member must revoke the partitions that are not in its target assignment. Until its heartbeats no longer list these
+   partitions, the member gets no new ones.
+2. Then the member gets the epoch of the target assignment, and all of its target partitions that no other member owns.
+3. While other members still own some of its target partitions, each heartbeat tries again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def reconcile(
 ) -> ConsumerMember:
     """Return the member after a heartbeat that reports `owned`; it may be unchanged. `owners` has the owner of each partition.
 
-    `subscribed` has the ids of its topics if its subscription has changed: it loses all other topics, even those in its target
-    assignment.
-    `replaced` is the id of the static member whose place it takes, and whose partitions are its own.
+    If the member's subscription has changed, `subscribed` has the ids of its topics. The member loses all other topics, even
+    those in its target assignment.
+    `replaced` is the id of the static member whose place the member takes, and whose partitions it inherits.
     Raises RefusedError (FENCED_MEMBER_EPOCH) if the member's state is unknown and it has partitions.
     """
     is_waiting = member.state is MemberState.UNREVOKED_PARTITIONS and _has_any(owned, member.pending)
@@ -69,7 +69,7 @@ def reconcile(
 
 
 def _without_others(member: ConsumerMember, owned: Owned, subscribed: Container[uuid.UUID]) -> ConsumerMember:
-    """Return the member with the same epoch, which must revoke topics that it is no longer subscribed to."""
+    """Return the member with an unchanged epoch. It must revoke all topics that are not in `subscribed`."""
     kept = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id in subscribed}
     if len(kept) == len(member.assigned):
         return member
@@ -81,8 +81,8 @@ def _without_others(member: ConsumerMember, owned: Owned, subscribed: Container[
 
 
 def _has_any(owned: Owned, partitions: Assignment) -> bool:
-    """Whether a heartbeat lists any of the partitions. A heartbeat without a list means no change, so the member may still
-    own them.
+    """Whether a heartbeat lists any of the partitions. A heartbeat without a list means that nothing has changed, so the member
+    may still own the partitions, and the result is True.
     """
     if owned is None:
         return True

@@ -1,4 +1,4 @@
-"""A heartbeat that is refused."""
+"""The error for a refused heartbeat."""
 
 from __future__ import annotations
 

@@ -25,19 +25,19 @@ from tidelog.wire.coordinator.consumer_group import (
 
 
 class Planned(NamedTuple):
-    """An assignment to be computed: any thread may call `run`."""
+    """An assignment to be computed. Any thread may call `run`."""
 
     epoch: int
     assignor: str
     assigning: Assigning
 
     def run(self) -> Assignments:
-        """Call the assignor."""
+        """Call the assignor, and return its result."""
         return ASSIGNORS[self.assignor](self.assigning)
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], known: tuple[str, ...]) -> str:
-    """Return the assignor that most members ask for, else the broker's first one."""
+    """Return the assignor that most members request, or the broker's first assignor if none is requested."""
     votes = Counter(one.server_assignor or "" for one in members)
     named = [name for name in known if name in votes]
     return max(named, key=lambda name: votes[name]) if named else known[0]
@@ -52,7 +52,7 @@ def planned(
     epoch: int,
     known: tuple[str, ...],
 ) -> Planned:
-    """Return the computation of an epoch's assignment, which uses copies."""
+    """Return the computation of an epoch's assignment. It works on copies."""
     ids = {
         one: frozenset(topics[name].topic_id for name in names_of(one, regexes) if name in topics)
         for one in {member.subscription for member in members.values()}
@@ -80,8 +80,8 @@ def names(subscriptions: Iterable[Subscription], regexes: Mapping[str, frozenset
 
 
 def renamed(group: ConsumerGroup, plan: Planned, made: Assignments) -> Assignments:
-    """Adapt an assignment to changes of the group while it was computed: drop members that left, and use the new ids of static
-    members that came back.
+    """Adapt an assignment to changes of the group while it was being computed: drop members that have left, and use the new ids
+    of static members that have returned.
     """
     found: Assignments = {}
     for member_id, target in made.items():

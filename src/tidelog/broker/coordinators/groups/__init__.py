@@ -7,9 +7,9 @@
 | `rebalance` | how a group reaches its next generation; session timeouts of members |
 | `membership` | members added, replaced, removed; protocols, the leader |
 | `groups` | all groups: look-up, creation, storage in ``__consumer_offsets``, loading, expiry, removal |
-| `offset_commits` | who may commit offsets, and how they get into the log |
+| `offset_commits` | checks offset commits, and writes the offsets to the log |
 | `subscriptions` | the topics that members subscribe to |
-| `group_records` | converts groups to and from Kafka's records; `tidelog.groups` does this for offsets |
+| `group_records` | converts groups to and from Kafka's records; `tidelog.groups` converts offsets |
 
 The APIs are in `apis/`, one file each.
 """

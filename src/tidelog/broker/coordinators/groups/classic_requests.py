@@ -1,7 +1,8 @@
-"""Handles the requests of classic members of a consumer group (KIP-848, online migration): `consumer_groups.classic_members` has
-the rules.
+"""Handles the requests of classic members of a consumer group (KIP-848, online migration). The rules are in
+`consumer_groups.classic_members`.
 
-A member has its rebalance timeout to join again once it is told to, and then to ask for its assignment. Else it is removed.
+A member that must rejoin has its rebalance timeout to do so, and the same time again to ask for its assignment. A member that
+misses one of these deadlines is removed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 
 def join(consumers: ConsumerCoordinator, group: Group, joining: Joining) -> JoinResult:
-    """Let a classic member join a consumer group that has members, or take its next step to its assignment."""
+    """Let a classic member join a consumer group that has members, or move on towards its target assignment. Return the
+    result.
+    """
     consumer = group.consumer
     assert consumer is not None
     is_new = joining.member_id == UNKNOWN_MEMBER
@@ -58,7 +61,7 @@ def join(consumers: ConsumerCoordinator, group: Group, joining: Joining) -> Join
             _subscription(joining),
         )
         update = update_of(consumer, wanted, consumers.id_of)
-        # A static member that takes the place of the last one of the new protocol leaves a classic group.
+        # If a static member takes the place of the last member of the new protocol, the group becomes a classic group.
         is_last = update.replaced is not None and may_downgrade(consumer, {update.replaced}, consumers.config, is_replaced=True)
         result = join_result(consumer, update, around, is_last=is_last)
         consumers.commit(group, consumer, result.changes)
@@ -85,17 +88,19 @@ def join(consumers: ConsumerCoordinator, group: Group, joining: Joining) -> Join
 
 
 def _subscription(joining: Joining) -> ConsumerProtocolSubscription:
-    """Return a member's subscription. Raises RefusedError (INCONSISTENT_GROUP_PROTOCOL)."""
+    """Return a member's subscription, from its first protocol. Raises RefusedError (INCONSISTENT_GROUP_PROTOCOL)."""
     if joining.subscription is not None:
         return joining.subscription
     try:
         return read_subscription(next(iter(joining.protocols.values())))
     except ProtocolError as error:
-        raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the metadata is not a consumer's: {error}") from None
+        raise RefusedError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member's metadata is not that of a consumer: {error}"
+        ) from None
 
 
 def sync(consumers: ConsumerCoordinator, group: Group, syncing: Syncing) -> SyncResult:
-    """Return a classic member's assignment."""
+    """Return a classic member's assignment, or an error."""
     consumer = group.consumer
     assert consumer is not None
     try:
@@ -134,7 +139,7 @@ def heartbeat(
 
 
 def leave(consumers: ConsumerCoordinator, group: Group, leaving: Sequence[Leaving]) -> list[ErrorCode]:
-    """Remove members, all at once; return an error code for each."""
+    """Remove members, all at once. Return an error code for each element of `leaving`."""
     consumer = group.consumer
     assert consumer is not None
     going: dict[str, ConsumerMember] = {}
@@ -160,7 +165,7 @@ def _classic(consumer: ConsumerGroup, member_id: str, instance_id: str | None, g
     """Return a classic member. Raises RefusedError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION)."""
     member = known(consumer, member_id, instance_id)
     if member.classic is None:
-        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is a member of the new protocol")
+        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id!r} uses the new protocol")
     if member.epoch != generation_id:
-        raise RefusedError(ErrorCode.ILLEGAL_GENERATION, f"the generation of {member_id!r} is {member.epoch}")
+        raise RefusedError(ErrorCode.ILLEGAL_GENERATION, f"the generation of member {member_id!r} is {member.epoch}")
     return member

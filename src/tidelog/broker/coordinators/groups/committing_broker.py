@@ -1,4 +1,4 @@
-"""What a commit of offsets needs of the broker. The node provides all of it."""
+"""The parts of the broker that a commit of offsets uses. `Node` provides them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Coordinates consumer groups of the new protocol (KIP-848): writes what `consumer_groups` decides, then applies it, and keeps
-the members' sessions.
+"""Coordinates consumer groups of the new protocol (KIP-848): writes the changes that `consumer_groups` computes, then applies
+them, and keeps the members' sessions.
 
-A large group's assignment is made on another thread. Until it is there, members keep the previous one, as in Kafka 4.3, and all
-members that join meanwhile are in the next one. That thread shares the interpreter with the loop, so it rests for several times
-as long as it has worked before it makes the group's next assignment.
+A large group's assignment is computed on another thread. Until it is complete, members keep the previous assignment, as in
+Kafka 4.3. Members that join in the meantime are in the following assignment. That thread shares the interpreter with the event
+loop. So before it computes the group's next assignment, it pauses for several times as long as it has worked.
 """
 
 from __future__ import annotations
@@ -57,32 +57,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 LARGE = 500
-"""From this many members and partitions together, an assignment is made on another thread."""
+"""An assignment with more members and partitions than this, counted together, is computed on another thread."""
 
 REST = 4
-"""How many times as long as it has worked the other thread rests before a group's next assignment."""
+"""The pause before a group's next assignment, as a multiple of the time that the other thread has worked."""
 
 LONGEST_REST_MS = 1000
 
 MANY_TOPICS = 200
-"""More topics than this are matched with a pattern on another thread."""
+"""If a pattern must be matched with more topics than this, another thread does it."""
 
 Write = Callable[[str, Sequence[Entry]], ErrorCode]
-"""Appends records of a group; returns NONE or the error code for its members."""
+"""Appends records of a group. Returns NONE, or the error code for the group's members."""
 
 
 class _Made(NamedTuple):
-    """A finished assignment, with its records if the group has not changed meanwhile."""
+    """A finished assignment, with its records. They are valid if no member has left in the meantime."""
 
     assignments: Assignments
     changes: list[Change]
     entries: list[Entry]
     worked_s: float
-    """The processor time that it took, in seconds."""
+    """The processor time of the computation, in seconds."""
 
 
 class ConsumerCoordinator:
-    """The consumer groups of `Groups`, whose `get`, `write` and `rebalance` it uses."""
+    """Coordinates the consumer groups of `Groups`, with the `get`, `write` and `rebalance` of `Groups`."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ConsumerCoordinator:
         return int(text) if text.isdecimal() else self._core.config.consumer_groups[name].default
 
     def matching_elsewhere(self, group_id: str, regex: str | None) -> Generator[Elsewhere, Any, None]:
-        """Match many topics on another thread, before a heartbeat needs the result. Raises RefusedError."""
+        """Match patterns with many topics on another thread, before a heartbeat needs the results. Raises RefusedError."""
         group = self._get(group_id)
         consumer = None if group is None else group.consumer
         wanted = {regex} if regex else set[str]()
@@ -149,9 +149,10 @@ class ConsumerCoordinator:
     # --- members
 
     def heartbeat(self, group: Group, beat: Heartbeat, may_describe: Callable[[str], bool] | None = None) -> Result:
-        """Let a member join, stay, or leave. `may_describe` tells which topics it may see by a pattern; None: all of them.
+        """Let a member join, stay, or leave. `may_describe` tells which topics the member may match by a pattern; None: all
+        topics.
 
-        Raises RefusedError. Then nothing has changed.
+        If it raises RefusedError, nothing has changed.
         """
         consumer, before = self._converted(group)
         around = self.around(may_describe)
@@ -177,7 +178,7 @@ class ConsumerCoordinator:
         return result
 
     def stays(self, group: Group, member_id: str, epoch: int, instance_id: str | None, client_id: str, client_host: str) -> bool:
-        """Restart a member's session if a heartbeat that names nothing else can change nothing; return whether it was."""
+        """Restart a member's session if a heartbeat with only these fields changes nothing. Return whether that is the case."""
         consumer = group.consumer
         member = None if consumer is None else consumer.members.get(member_id)
         if consumer is None or member is None or consumer.topics_seen != self._topics.generation:
@@ -192,11 +193,11 @@ class ConsumerCoordinator:
         return True
 
     def around(self, may_describe: Callable[[str], bool] | None = None) -> _Surroundings:
-        """Return what the rules need to know of the broker. `may_describe` as for `heartbeat`."""
+        """Return the facts about the broker that the rules use. `may_describe` has the same meaning as for `heartbeat`."""
         return _Surroundings(self._core, self._topics, self._assignors, self._topics.generation, self._patterns, may_describe)
 
     def _converted(self, group: Group) -> tuple[ConsumerGroup, list[Entry]]:
-        """Return the consumer group of an existing one, and the records that make it one of a classic group."""
+        """Return a group's consumer group. For a classic group, convert it, and also return the records of the conversion."""
         if group.consumer is not None:
             return group.consumer, []
         consumer = ConsumerGroup(group.group_id)
@@ -222,9 +223,9 @@ class ConsumerCoordinator:
         self._core.metrics.counters.group_rebalances += consumer.epoch - epoch
 
     def _upgrade(self, group: Group, consumer: ConsumerGroup) -> None:
-        """Make a classic group a consumer group, once its records are written."""
+        """Make a classic group a consumer group, after its records have been written."""
         if group.state is not GroupState.EMPTY:
-            logger.info("group %r is a consumer group now, with %d classic members", group.group_id, len(group.members))
+            logger.info("group %r is now a consumer group, with %d classic members", group.group_id, len(group.members))
             group.move(GroupState.EMPTY, self._core.clock.now_ms())
         stop_waiting(group)
         drop_classic_members(group)
@@ -236,25 +237,25 @@ class ConsumerCoordinator:
     # --- the end of members
 
     def remove(self, group: Group, consumer: ConsumerGroup, members: Sequence[ConsumerMember], reason: str) -> None:
-        """Remove members. If only classic ones are left, and that is allowed, the group becomes a classic one.
+        """Remove members. If only classic members are left and downgrades are allowed, the group becomes a classic group.
 
-        Raises RefusedError if the records cannot be written; then nothing has changed.
+        If the records cannot be written, it raises RefusedError, and nothing has changed.
         """
         going = {one.member_id for one in members}
         if may_downgrade(consumer, going, self.config):
-            self.downgrade(group, consumer, going, f"no member of the new protocol is left: {reason}")
+            self.downgrade(group, consumer, going, f"the last member of the new protocol is removed: {reason}")
         else:
             around = self.around()
-            around.topics_seen = consumer.topics_seen  # Patterns are looked at again for a member that may see what they match.
+            around.topics_seen = consumer.topics_seen  # Patterns are matched again for a member that may see the topics.
             self.commit(group, consumer, removed(consumer, members, around))
         for member_id in going:
             forget_session(group, member_id)
-            logger.info("group %r: member %r is removed: %s", group.group_id, member_id, reason)
+            logger.info("group %r: removed member %r: %s", group.group_id, member_id, reason)
 
     def downgrade(self, group: Group, consumer: ConsumerGroup, leaving: Collection[str], reason: str | None) -> None:
-        """Make a consumer group a classic one, without some members. Rebalance it for a reason, if there is one.
+        """Make a consumer group a classic group, without the leaving members. Rebalance it if there is a reason.
 
-        Raises RefusedError if the records cannot be written; then nothing has changed.
+        If the records cannot be written, it raises RefusedError, and nothing has changed.
         """
         made = downgraded(consumer, leaving, self.name_of, self._core.clock.now_ms(), rebalances=reason is not None)
         code = self._write(group.group_id, [*self.tombstones(group), group_entry(made, self._group_version)])
@@ -272,18 +273,18 @@ class ConsumerCoordinator:
             self._rebalance.may_prepare(group, reason)
 
     def epoch_of(self, consumer: ConsumerGroup) -> int:
-        """Return the epoch that classic members should reach. While an assignment is made on another thread, that is the previous
-        one: nobody would get anything by joining again before.
+        """Return the epoch that classic members should reach. While another thread computes an assignment, that is the previous
+        epoch, because members that rejoin before the assignment is complete would get nothing new.
         """
         return consumer.assignment_epoch if consumer in self._assigning else consumer.epoch
 
     def id_of(self, topic: str) -> uuid.UUID | None:
-        """Return a topic's id, None if it does not exist."""
+        """Return a topic's id, or None if the topic does not exist."""
         view = self._topics.get(topic)
         return None if view is None else view.topic_id
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
-        """Return a topic's name, None if it does not exist."""
+        """Return a topic's name, or None if the topic does not exist."""
         view = self._topics.by_id(topic_id)
         return None if view is None else view.name
 
@@ -309,8 +310,8 @@ class ConsumerCoordinator:
             self.sessions.reconciled(group, member)
 
     def end_for_classic(self, group: Group) -> ErrorCode:
-        """Delete an empty consumer group's records, because a classic member joins; its offsets stay. Return NONE or an error
-        code.
+        """Delete an empty consumer group's records, because a classic member joins. The group's offsets stay. Return NONE or an
+        error code.
         """
         entries = self.tombstones(group)
         code = self._write(group.group_id, entries) if entries else ErrorCode.NONE
@@ -319,13 +320,13 @@ class ConsumerCoordinator:
         return code
 
     def tombstones(self, group: Group) -> list[Entry]:
-        """Return the records that delete a consumer group; none for a classic one."""
+        """Return the records that delete a consumer group; none for a classic group."""
         return [] if group.consumer is None else list(map(entry, group.consumer.tombstones()))
 
     # --- assignments of large groups
 
     def assign(self, group: Group, consumer: ConsumerGroup) -> None:
-        """Have another thread make the target assignment, unless it is at it, or rests."""
+        """Have another thread compute the target assignment, unless a computation of this group is in progress or pausing."""
         if consumer not in self._assigning:
             self._assigning.add(consumer)
             self._plan(group, consumer)
@@ -335,7 +336,7 @@ class ConsumerCoordinator:
         self._core.heavy.run(partial(_made, group.group_id, plan), partial(self._assigned, group, consumer, plan))
 
     def _rest(self, group: Group, consumer: ConsumerGroup, worked_s: float) -> None:
-        """Make the next assignment after a pause, if the group has changed by then."""
+        """After a pause, compute the next assignment if the group has changed."""
 
         def go_on() -> None:
             if group.consumer is consumer and consumer.epoch > consumer.assignment_epoch:
@@ -343,13 +344,13 @@ class ConsumerCoordinator:
             else:
                 self._assigning.discard(consumer)
 
-        # A clock that stands still must not hold up a group.
+        # A clock that does not advance must not block a group.
         self._core.delays.call_at_last(min(int(worked_s * REST * 1000), LONGEST_REST_MS), go_on, "assignment")
 
     def _assigned(self, group: Group, consumer: ConsumerGroup, plan: Planned, made: _Made | BaseException) -> None:
         if isinstance(made, BaseException):
             self._assigning.discard(consumer)
-            logger.error("group %r: no assignment for epoch %d: %s", group.group_id, plan.epoch, made)
+            logger.error("group %r: could not compute the assignment for epoch %d: %s", group.group_id, plan.epoch, made)
             return
         self._rest(group, consumer, made.worked_s)
         if group.consumer is not consumer or group.state is GroupState.DEAD or plan.epoch <= consumer.assignment_epoch:
@@ -361,13 +362,13 @@ class ConsumerCoordinator:
             entries = list(map(entry, changes))
         code = self._write(group.group_id, entries)
         if code:
-            logger.error("group %r: the assignment for epoch %d cannot be written: %s", group.group_id, plan.epoch, code.name)
+            logger.error("group %r: could not write the assignment for epoch %d: %s", group.group_id, plan.epoch, code.name)
         else:
             consumer.apply(changes)
 
 
 class _Surroundings:
-    """What a heartbeat's rules ask of the broker: see `heartbeats.Surroundings`."""
+    """The facts about the broker that a heartbeat's rules use: see `heartbeats.Surroundings`."""
 
     def __init__(
         self,
@@ -407,6 +408,6 @@ def _made(group_id: str, plan: Planned) -> _Made:
 
 
 def entry(change: Change) -> Entry:
-    """Return the key and the value of a record."""
+    """Return the encoded key and value of a change's record."""
     key, value = change
     return encode_versioned(key, key.VERSIONS[0]), None if value is None else encode_versioned(value, 0)

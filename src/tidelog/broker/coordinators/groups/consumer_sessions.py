@@ -3,8 +3,8 @@
 | timer | starts | ends with |
 |---|---|---|
 | session | with each heartbeat, and when the group is loaded | the member's removal |
-| rebalance | when the member must revoke partitions, and when the group is loaded | the same, if the member has not done so |
-| ... of a classic member | when it is told to join again, or has joined and must ask for its assignment | the same |
+| rebalance | when the member must revoke partitions, and when the group is loaded | its removal, if it has not revoked them |
+| ... of a classic member | when it must rejoin, or has joined and must ask for its assignment | its removal, if it has not |
 
 Heartbeats move the session's deadline; its single timer checks the deadline when it fires.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from tidelog.broker.core import Core
 
 AGAIN_MS = 1000
-"""How long until a member is removed, if its removal could not be written."""
+"""The time after which a member's removal is tried again if it could not be written."""
 
 
 class ConsumerSessions:
-    """Starts and ends the timers. `end` removes a member for a reason, and returns whether it could."""
+    """Starts and ends the timers. `end` removes a member for a reason, and returns whether it succeeded."""
 
     def __init__(self, core: Core, end: Callable[[Group, ConsumerMember, str], bool]) -> None:
         self._core = core
@@ -60,14 +60,14 @@ class ConsumerSessions:
             self._look_at(group, member_id, session, AGAIN_MS)
 
     def reconciled(self, group: Group, member: ConsumerMember) -> None:
-        """Start a member's rebalance timer, or stop it, after a change of its state."""
+        """Start or stop a member's rebalance timer after the member's state has changed."""
         self.stop_awaiting(group, member.member_id)
         is_waiting = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch != LEAVING_FOR_NOW
         if is_waiting and member.classic is None:
             self._await_revocation(group, member, member.rebalance_timeout_ms)
 
     def await_request(self, group: Group, member: ConsumerMember, reason: str, *, restarts: bool = False) -> None:
-        """Give a classic member its rebalance timeout for its next JoinGroup or SyncGroup, unless it has one already."""
+        """Start the rebalance timer for a classic member's next JoinGroup or SyncGroup, unless it is already running."""
         session = group.sessions[member.member_id]
         if restarts:
             self.stop_awaiting(group, member.member_id)

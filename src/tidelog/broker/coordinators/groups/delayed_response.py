@@ -1,7 +1,7 @@
 """Delayed responses to JoinGroup and SyncGroup, which wait for other members.
 
-One change of a group can complete a thousand responses, so they are sent in slices. If the client disconnects meanwhile, its
-member stays until its session ends, as in Kafka; the response is lost.
+One change of a group can complete a thousand responses, so they are sent in slices. If the client disconnects before its
+response is sent, the response is lost, but as in Kafka its member stays until the session ends.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _Result(Protocol):
 
 
 class DelayedResponse(Generic[R]):
-    """A request that waits for its result. A function makes the response from the result; `refused` makes an error response from
-    a code.
+    """A request that waits for its result. One function makes the response from the result; `refused` makes an error response
+    from a code.
 
     The response is sent once the group's records are committed. If they cannot be committed, the client gets an error, because
     another broker is then the coordinator.

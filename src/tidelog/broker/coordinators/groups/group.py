@@ -135,17 +135,17 @@ class Member:
         self.protocols = protocols
         self.assignment = b""
         self.is_new = False
-        """Whether it waits for its first generation. It cannot send heartbeats then, so a separate timeout applies to its
-        join.
+        """Whether the member waits for its first generation. It cannot send heartbeats while it waits, so a separate timeout
+        applies to its join.
         """
         self.answer_join: Callable[[JoinResult], None] | None = None
-        """The function that answers its pending JoinGroup; None if there is none."""
+        """The function that answers the member's pending JoinGroup; None if no JoinGroup is pending."""
         self.answer_sync: Callable[[SyncResult], None] | None = None
-        """The function that answers its pending SyncGroup; None if there is none."""
+        """The function that answers the member's pending SyncGroup; None if no SyncGroup is pending."""
         self.deadline_ms = 0
-        """When its session ends, in ms on the clock of `node.delays`."""
+        """The time when the member's session ends, in ms on the clock of `node.delays`."""
         self.delay: Delay | None = None
-        """The timer that checks whether the session has ended. It fires at `looks_at_ms`; it is not moved each time the
+        """The timer that checks whether the session has ended. It fires at `looks_at_ms`, and is not moved each time the
         deadline moves.
         """
         self.looks_at_ms = 0
@@ -199,7 +199,7 @@ class Group:
         self.group_id = group_id
         self._state: GroupState = checked(TRANSITIONS, None, state, "a group")  # type: ignore[assignment]
         self.state_timestamp_ms = now_ms
-        """When it entered its state (epoch ms)."""
+        """When the group entered its state (epoch ms)."""
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.generation_id = 0
@@ -208,13 +208,13 @@ class Group:
         self.static_members: dict[str, str] = {}
         """Member ids by group instance id."""
         self.pending_members: dict[str, Delay] = {}
-        """Member ids that were handed out and have not joined yet (KIP-394), each with its expiry timer."""
+        """Member ids that have been assigned but have not joined yet (KIP-394), each with its expiry timer."""
         self.rebalance: Timer | None = None
         """The timer that ends the joining phase."""
         self.reason = ""
-        """The reason for its current rebalance, for the log."""
+        """The reason for the group's current rebalance, for the log."""
         self.waits_for_more = False
-        """Whether this is the first rebalance of an empty group, which waits for further members although all known ones
+        """Whether this is the first rebalance of an empty group, which waits for further members although all known members
         have joined.
         """
         self.is_joined_by_more = False
@@ -226,10 +226,12 @@ class Group:
         self.sync_timeout: Delay | None = None
         """The timer after which members that have not sent SyncGroup are removed."""
         self.protocol_counts: dict[str, int] | None = None
-        """The number of members that support each protocol; None until it is needed (`membership`)."""
+        """The number of members that support each protocol; None until `membership` needs the numbers."""
         self.offsets = GroupOffsets()
         self.consumer: ConsumerGroup | None = None
-        """The group, if it uses the new protocol (KIP-848). All members are in it, and the classic state is EMPTY."""
+        """The data of the group if it uses the new protocol (KIP-848). It has all members then, and the classic state is
+        EMPTY.
+        """
         self.sessions: dict[str, Session] = {}
         """The timers of `consumer`'s members, by member id."""
 
@@ -240,7 +242,7 @@ class Group:
 
     @property
     def state_name(self) -> str:
-        """The state by Kafka's name, of either protocol."""
+        """Kafka's name for the group's state, in either protocol."""
         return str((self._state if self.consumer is None else self.consumer.state).value)
 
     @property

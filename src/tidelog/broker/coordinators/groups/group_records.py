@@ -15,13 +15,13 @@ from tidelog.wire.coordinator.versioned import encode_versioned
 
 logger = logging.getLogger("tidelog.groups")
 _noted: set[bool] = set()
-"""Not empty once it was logged that groups of newer protocols are skipped. It is logged only once, because every partition may
-have some.
+"""Not empty if it has already been logged that groups of newer protocols are skipped. This is logged only once, because every
+partition may have some.
 """
 
 _FIRST_WITH_INSTANCES = 3
-"""Older versions of the record have no field for static members, which become dynamic when the coordinator restarts, as in
-Kafka.
+"""Older versions of the record have no field for instance ids, so as in Kafka static members become dynamic when the coordinator
+restarts.
 """
 
 
@@ -64,9 +64,9 @@ def least_bytes(group: Group) -> int:
 
 
 def read_groups(batches: Iterable[StateBatch], now_ms: int, *, has_consumers: bool = False) -> dict[str, Group]:
-    """Return the groups of a partition of the log, by id, with their offsets and members. On any thread.
+    """Return the groups of a partition of the log, by id, with their offsets and members. Any thread may call this.
 
-    Consumer groups (KIP-848) are returned with `has_consumers`.
+    Consumer groups (KIP-848) are returned only with `has_consumers`.
 
     A group that has offsets but no group metadata record is loaded as empty. Raises ProtocolError if a key or value that is
     needed is malformed or too new.

@@ -1,7 +1,7 @@
 """All groups that this broker coordinates, in memory and in ``__consumer_offsets``. A standalone broker coordinates all groups.
 
 A change is written to the log before it is made in memory, so a failed write changes nothing. A group exists in memory from its
-first request on. An empty group is removed with its last offset, or by DeleteGroups. A group that never had a generation has only
+first request. An empty group is removed with its last offset, or by DeleteGroups. A group that never had a generation has only
 its offsets in the log.
 
 Partitions are loaded one by one on other threads. If a transaction ends while its partition is loading, the end is applied once
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 ASIDE_BYTES = 1 << 20
-"""Another thread builds a group's record if it is at least as large as this."""
+"""A group's record of at least this size is built on another thread."""
 
 Removal: TypeAlias = Generator[None, None, ErrorCode]
 """A generator that lets other work run at each `yield`."""
 
 
 def offsets_topic(config: BrokerConfig) -> InternalTopic:
-    """Return the topic ``__consumer_offsets``, with the properties that a broker gives it when it creates it."""
+    """Return the topic ``__consumer_offsets``, with the properties that a broker sets when it creates the topic."""
     return InternalTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
@@ -77,7 +77,7 @@ class Groups:
         protocol = None if cluster is None or cluster.zookeeper is None else cluster.zookeeper.protocol
         self.group_version = GROUP_VALUE_VERSION if protocol is None else protocol.group_value
         self.offset_version = OFFSET_VALUE_VERSION if protocol is None else protocol.offset_value
-        """The versions of the record values to write: all brokers of the cluster can read them."""
+        """The versions in which record values are written, which all brokers of the cluster can read."""
         self.rebalance = Rebalance(core, self.store, self.store_aside)
         self.consumers = ConsumerCoordinator(core, topics, self.get, self._append, self.rebalance, self.group_version)
         self._core = core
@@ -105,8 +105,10 @@ class Groups:
     def _install(self, partition: int, loaded: dict[str, Group]) -> None:
         for group_id, group in loaded.items():
             if group_id in self._groups:
-                # The topic has more partitions than before. The latest records are in the partition to which the group maps now.
-                logger.warning("group %r is in two partitions of %s: its own partition is used", group_id, OFFSETS_TOPIC)
+                # The topic has more partitions than before. The latest records are in the partition to which the group now maps.
+                logger.warning(
+                    "group %r is in two partitions of %s: using the partition to which its id maps", group_id, OFFSETS_TOPIC
+                )
                 if self.log.partition_of(group_id) != partition:
                     continue
             self._groups[group_id] = group
@@ -132,11 +134,11 @@ class Groups:
         return self.log.code_for(group_id)
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group, None if it is unknown."""
+        """Return a group, or None if the group is unknown."""
         return self._groups.get(group_id)
 
     def get_or_create(self, group_id: str) -> Group:
-        """Return a group. Create it if it is unknown."""
+        """Return a group. If the group is unknown, create it."""
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = Group(group_id, self._core.clock.now_ms())
@@ -156,8 +158,8 @@ class Groups:
         )
 
     def store_aside(self, group: Group, is_wanted: Callable[[], bool], done: Callable[[ErrorCode], object]) -> None:
-        """Do what `store` does, and call `done` with the code. Another thread builds a large record; it is dropped, and `done` is
-        not called, if it is no longer wanted then.
+        """Do what `store` does, and call `done` with the code. Another thread builds a large record. If `is_wanted` returns False
+        after that, the record is dropped and `done` is not called.
         """
         group_id, version, size = group.group_id, self.group_version, least_bytes(group)
         if size < ASIDE_BYTES or self._writing(group_id, partial(self.log.check_size, self.log.partition_of(group_id), size)):
@@ -169,7 +171,7 @@ class Groups:
             if not is_wanted():
                 return
             if isinstance(batch, BaseException):
-                self.retries.error("group %r: its record cannot be built: %s", group_id, batch)
+                self.retries.error("group %r: could not build the group's record: %s", group_id, batch)
                 done(ErrorCode.UNKNOWN_SERVER_ERROR)
                 return
             done(self._writing(group_id, lambda: self.log.append_batch(self.log.partition_of(group_id), batch)))
@@ -198,7 +200,7 @@ class Groups:
             self._open.pop(producer_id, None)
 
     def existing(self, group_id: str) -> Group | ErrorCode:
-        """Return a group, or an error code: that of `code_for`, or GROUP_ID_NOT_FOUND."""
+        """Return a group, or the error code of `code_for`, or GROUP_ID_NOT_FOUND."""
         code = self.code_for(group_id)
         if code:
             return code
@@ -209,7 +211,7 @@ class Groups:
         """Delete a group and its offsets in memory and in the log; the group is then DEAD. Return NONE, or the error code if it
         was not deleted. Runs in slices.
 
-        If a member joins or commits between two slices, the group is kept, with what is left of it.
+        If a member joins or commits between two slices, the group is kept with the offsets that are left.
         """
         return self.remove_offsets(group, group.offsets.partitions())
 
@@ -260,7 +262,7 @@ class Groups:
                 yield from self.remove_offsets(group, chain([first], keys))
 
     def _unload(self, partition: int) -> None:
-        """Drop the groups of a partition that was deleted or that another broker leads now."""
+        """Drop the groups of a partition that has been deleted or is now led by another broker."""
         self._ended_while_loading.pop(partition, None)
         for group_id in self._kept_in.pop(partition, ()):
             group = self._groups.pop(group_id, None)
@@ -312,7 +314,7 @@ class Groups:
         try:
             write()
         except TidelogError as error:
-            self.retries.error("group %r: %s refuses its records: %s", group_id, OFFSETS_TOPIC, error)
+            self.retries.error("group %r: %s refuses the group's records: %s", group_id, OFFSETS_TOPIC, error)
             return refusal(error)
         return ErrorCode.NONE
 
@@ -322,8 +324,8 @@ class Groups:
         """Remove expired offsets, and empty groups without offsets (KIP-211). The first groups are handled now, the rest in
         slices.
 
-        In a folder that another broker has written, nothing expires until the first commit here. Other data there is not deleted
-        either.
+        In a folder that another broker has written, nothing expires until the first commit to this broker. Until then no other
+        data is deleted from the folder either.
         """
         if self._core.manager.is_configuration_known(OFFSETS_TOPIC):
             group_ids = [group.group_id for group in reversed(self.all())]  # The last element first, as in `in_turns`.

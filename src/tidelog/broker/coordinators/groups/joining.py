@@ -13,8 +13,8 @@ JoinGroup is answered when the next generation begins, or at once:
 | COMPLETING_REBALANCE | any other | waits; the group rebalances, and pending SyncGroups are answered |
 | PREPARING_REBALANCE | | waits |
 
-A member that leaves or times out also causes a rebalance. A static leader that returns must not send assignments, which a stable
-group would ignore. So before version 9 its response names its old member id as the leader's (KIP-345, KIP-814).
+A member that leaves or times out also causes a rebalance. A static leader that returns must not send assignments, because a
+stable group would ignore them. So before version 9 its response names its old member id as the leader (KIP-345, KIP-814).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 
 def join(groups: Groups, group_id: str, joining: Joining) -> JoinResult | None:
-    """Let a member join. Return the result, or None if `joining.answer` is called with it, now or later. The coordinator must
-    be ready.
+    """Let a member join. Return the result, or None if the result is passed to `joining.answer`, now or later. The coordinator
+    must be ready.
     """
     config = groups.config
     if not config.group_min_session_timeout_ms <= joining.session_timeout_ms <= config.group_max_session_timeout_ms:
@@ -124,7 +124,7 @@ def _join_known(groups: Groups, group: Group, joining: Joining) -> JoinResult | 
         return generation_of(group, member, tuple(group.members.values()) if is_leader else ())
     if group.state is GroupState.STABLE and not has_changed and not is_leader:
         return generation_of(group, member)
-    what = "the leader joins again" if is_leader and not has_changed else "a member joins again"
+    what = "the leader rejoins" if is_leader and not has_changed else "a member rejoins"
     change(group, member, joining.protocols, joining.rebalance_timeout_ms, joining.session_timeout_ms)
     await_join(group, member, joining.answer)
     groups.rebalance.may_prepare(group, f"{what}: {joining.reason}")
@@ -173,10 +173,10 @@ def _join_again_static(groups: Groups, group: Group, member: Member, member_id: 
         return generation_of(group, member)._replace(leader_id=old_leader_id)
     await_join(group, member, joining.answer)
     if group.state is GroupState.STABLE:
-        groups.rebalance.may_prepare(group, f"a static member is back, and changes the protocol: {joining.reason}")
+        groups.rebalance.may_prepare(group, f"a static member returns and changes the protocol: {joining.reason}")
     elif group.state is GroupState.COMPLETING_REBALANCE:
         # The leader may already have the old id, and would assign partitions to it.
-        groups.rebalance.prepare(group, f"a static member is back: {joining.reason}")
+        groups.rebalance.prepare(group, f"a static member returns: {joining.reason}")
     return None
 
 
@@ -184,8 +184,8 @@ def _join_again_static(groups: Groups, group: Group, member: Member, member_id: 
 
 
 def sync(groups: Groups, group: Group, syncing: Syncing) -> SyncResult | None:
-    """Return a member's assignment; a leader's request sets all assignments. Return None if `syncing.answer` is called with
-    the result, now or later.
+    """Return a member's assignment; a leader's request sets all assignments. Return None if the result is passed to
+    `syncing.answer`, now or later.
     """
     if group.consumer is not None:
         return classic_requests.sync(groups.consumers, group, syncing)

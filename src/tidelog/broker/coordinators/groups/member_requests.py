@@ -24,15 +24,15 @@ class Joining(NamedTuple):
     protocols: dict[str, bytes]
     reason: str
     is_member_id_required: bool
-    """Whether a new member gets an id and must rejoin with it (KIP-394)."""
+    """Whether a new member first gets an id with which it must rejoin (KIP-394)."""
     can_skip_assignment: bool
     """Whether a returning leader understands that it need not send assignments (KIP-814)."""
     answer: Callable[[JoinResult], None]
-    """The function that sends the response if it has to wait."""
+    """The function that sends the response if the request has to wait."""
     subscription: ConsumerProtocolSubscription | None = None
-    """What the first protocol's metadata says, if it is read already."""
+    """The subscription in the first protocol's metadata, if it has already been read."""
     may_describe: Callable[[str], bool] | None = None
-    """Tells which topics the client may see; None: all of them."""
+    """Tells which topics the client may see; None: all topics."""
 
 
 class Syncing(NamedTuple):

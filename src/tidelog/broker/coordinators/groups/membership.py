@@ -1,10 +1,10 @@
-"""A group's members, their common protocol and their leader. Only data: no timers, no requests.
+"""A group's members, their common protocol and their leader, without timers and requests.
 
 | | |
 |---|---|
 | protocol | one that all members support; if several, the one that most members prefer; on a tie, the first to get a vote |
-| leader | the first member to join; if it does not join a generation, any member that has joined |
-| static member | identified by its instance id; a join with an instance id and no member id replaces its owner (KIP-345) |
+| leader | the first member to join; if the leader does not join a generation, any member that has joined |
+| static member | identified by its instance id; a join with the instance id but no member id replaces it (KIP-345) |
 
 A request names a member by its id, and perhaps by its instance id. The instance id is checked first:
 
@@ -116,7 +116,7 @@ def add(group: Group, member: Member) -> None:
 
 
 def remove(group: Group, member_id: str) -> None:
-    """Remove a member, or a member id that was handed out and has not joined yet. The member must not have pending requests.
+    """Remove a member, or a member id that has been assigned but has not joined yet. The member must not have pending requests.
     An unknown id is ignored.
     """
     member = group.members.pop(member_id, None)
@@ -134,7 +134,7 @@ def remove(group: Group, member_id: str) -> None:
 
 
 def forget_pending(group: Group, member_id: str) -> None:
-    """No longer expect a member with this id."""
+    """Stop expecting a member with this id to join."""
     delay = group.pending_members.pop(member_id, None)
     if delay is not None:
         delay.cancel()
@@ -202,7 +202,9 @@ def has_joined(group: Group) -> bool:
 
 
 def await_join(group: Group, member: Member, answer: Callable[[JoinResult], None]) -> None:
-    """Set a member's pending join. An earlier pending join is never answered: its client has given it up."""
+    """Set a member's pending join. An earlier pending join is never answered, because its client no longer waits for a
+    response.
+    """
     if member.answer_join is None:
         group.awaiting_join += 1
     member.answer_join = answer

@@ -1,11 +1,12 @@
-"""Groups with members that change from one protocol to the other (KIP-848, online migration).
+"""Converts groups from one protocol to the other (KIP-848, online migration).
 
 | | when | then |
 |---|---|---|
-| upgrade | a member of the new protocol joins a classic group | its members stay, and learn from a heartbeat to join again |
-| downgrade | the last member of the new protocol leaves, or a classic one takes its place | the others rebalance |
+| upgrade | a member of the new protocol joins a classic group | its members stay; their next heartbeat makes them rejoin |
+| downgrade | the last member of the new protocol leaves, or a classic member takes its place | the others rebalance |
 
-``group.consumer.migration.policy`` says which of the two is allowed. Here are only the data: `consumer_coordinator` writes them.
+``group.consumer.migration.policy`` says which of the two is allowed. This module computes the records; `consumer_coordinator`
+writes them.
 """
 
 from __future__ import annotations
@@ -46,17 +47,19 @@ def check_upgrade(group: Group, config: BrokerConfig) -> None:
     if config.group_consumer_migration_policy not in UPGRADES:
         reason = f"group.consumer.migration.policy is {config.group_consumer_migration_policy}"
     elif group.protocol_type != PROTOCOL_TYPE:
-        reason = f"its members are not consumers: they use the protocol type {group.protocol_type!r}"
+        reason = f"its members are not consumers, but have the protocol type {group.protocol_type!r}"
     elif len(group.members) > config.group_consumer_max_size:
-        reason = f"its {len(group.members)} members are more than group.consumer.max.size"
+        reason = f"it has {len(group.members)} members, more than group.consumer.max.size"
     if reason is not None:
-        raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"the classic group {group.group_id!r} stays one: {reason}")
+        raise RefusedError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"the classic group {group.group_id!r} cannot become a consumer group: {reason}"
+        )
 
 
 def upgraded(group: Group, id_of: IdOf) -> list[Change]:
     """Return the records of the consumer group that a classic group becomes. Each member keeps its assignment.
 
-    Raises RefusedError (GROUP_ID_NOT_FOUND) if a member's metadata cannot be read, or its assignor has data of its own.
+    Raises RefusedError (GROUP_ID_NOT_FOUND) if a member's metadata cannot be read, or its assignment has data of its assignor.
     """
     members = []
     protocol = group.protocol_name or choose_protocol(group)
@@ -65,10 +68,10 @@ def upgraded(group: Group, id_of: IdOf) -> list[Change]:
             wanted = read_subscription(one.protocols[protocol])
             given = read_assignment(one.assignment) if one.assignment else None
         except ProtocolError as error:
-            reason = f"the metadata of its member {one.member_id!r} cannot be read: {error}"
+            reason = f"the metadata of member {one.member_id!r} cannot be read: {error}"
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, reason) from None
         if given is not None and given.user_data:
-            reason = f"the assignment of its member {one.member_id!r} has data of an assignor, which would be lost"
+            reason = f"the assignment of member {one.member_id!r} has data of its assignor, which would be lost"
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
         members.append(
             ConsumerMember(
@@ -100,7 +103,7 @@ def upgraded(group: Group, id_of: IdOf) -> list[Change]:
 
 
 def drop_classic_members(group: Group) -> None:
-    """Drop a classic group's members, because they are in its consumer group now. Pending requests get REBALANCE_IN_PROGRESS."""
+    """Drop a classic group's members, because they are now in its consumer group. Pending requests get REBALANCE_IN_PROGRESS."""
     for member in list(group.members.values()):
         answer_join(group, member, JoinResult(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
         answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -113,8 +116,8 @@ def drop_classic_members(group: Group) -> None:
 
 
 def may_downgrade(consumer: ConsumerGroup, leaving: Collection[str], config: BrokerConfig, *, is_replaced: bool = False) -> bool:
-    """Whether a consumer group becomes a classic group without some members of the new protocol: only classic ones are left.
-    `is_replaced` is whether a classic one takes the place of the leaving one.
+    """Whether a consumer group becomes a classic group when the leaving members are gone: only classic members are left, and
+    the configuration allows it. With `is_replaced`, a classic member takes the place of the leaving member.
     """
     if config.group_consumer_migration_policy not in DOWNGRADES:
         return False
@@ -125,11 +128,12 @@ def may_downgrade(consumer: ConsumerGroup, leaving: Collection[str], config: Bro
 
 
 def downgraded(consumer: ConsumerGroup, leaving: Collection[str], name_of: NameOf, now_ms: int, *, rebalances: bool) -> Group:
-    """Return the stable classic group that a consumer group becomes without some members. Each has its target assignment, or if
-    the group is to rebalance at once, the partitions that it still reads.
+    """Return the stable classic group that a consumer group becomes without the leaving members. Each member has its target
+    assignment. If the group rebalances at once, each member has the partitions that it still reads instead.
 
-    Kafka 4.2 gives each its target assignment then, too. If the group becomes a consumer group again before all have joined,
-    a partition that its reader does not know to be taken away has two of them until that one's next heartbeat.
+    Kafka 4.2 gives each member its target assignment in both cases. Suppose that the group becomes a consumer group again
+    before all members have joined. A partition that was taken from a member that does not know it yet then has two readers,
+    until that member's next heartbeat.
     """
     group = Group(consumer.group_id, now_ms)
     for one in consumer.members.values():

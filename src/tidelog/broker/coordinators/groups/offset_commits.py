@@ -7,7 +7,7 @@
 | is empty | not a member | committed | committed |
 | | claims to be a member | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID | the same |
 | has members | not a member | UNKNOWN_MEMBER_ID | committed: older clients do not send a member id |
-| | a member of another generation | ILLEGAL_GENERATION | the same |
+| | a member of a different generation | ILLEGAL_GENERATION | the same |
 | | a member | committed; its session timeout restarts | committed |
 | ... and waits for the leader's assignment | a member | REBALANCE_IN_PROGRESS | committed |
 
@@ -46,13 +46,13 @@ Codes = dict[TopicPartition, ErrorCode]
 Committing: TypeAlias = "Generator[Elsewhere | Until | None, Any, Codes]"
 
 AT_ONCE: Final = 256
-"""From this many offsets on, a commit is checked in slices, and its batch is built on another thread."""
+"""A commit of at least this many offsets is checked in slices, and its batch is built on another thread."""
 
 FIRST_WITH_EPOCHS: Final = 9
 """The first version of OffsetCommit for members of consumer groups (KIP-848)."""
 
 _TXN_SEQUENCE: Final = 0
-"""The base sequence of each batch that a coordinator writes for a producer. Sequences are not checked there."""
+"""The base sequence of each batch that a coordinator writes for a producer. The log does not check sequences of such batches."""
 
 _COMMIT_CODES: Final = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -69,9 +69,7 @@ _COMMIT_CODES: Final = {
 
 
 class Committer(NamedTuple):
-    """The group, member and generation that a commit request names. A negative generation means that the client is not a
-    member.
-    """
+    """The group, member and generation in a commit request. A negative generation means that the client is not a member."""
 
     group_id: str
     generation_id: int
@@ -82,8 +80,8 @@ class Committer(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The offsets whose metadata is not too long. `batch` is their batch, or the error that prevented it, or None if there
-    are no offsets.
+    """The offsets whose metadata is not too long. `batch` has their records. It is an error if the batch could not be built, and
+    None if there are no offsets.
     """
 
     offsets: dict[TopicPartition, CommittedOffset]
@@ -103,7 +101,7 @@ def commit(broker: CommittingBroker, committer: Committer, offsets: Mapping[Topi
     code = broker.groups.code_for(committer.group_id)
     kept = yield from _kept(broker, committer.group_id, offsets, None)
     if len(offsets) >= AT_ONCE:
-        code = code or broker.groups.code_for(committer.group_id)  # Other requests have run meanwhile.
+        code = code or broker.groups.code_for(committer.group_id)  # Other requests may have run in the meantime.
     if code is ErrorCode.NONE:
         group = broker.groups.get(committer.group_id)
         if group is None and committer.generation_id < 0:
@@ -177,7 +175,8 @@ def _verified(
     codes = yield from broker.transactions.verified(*transaction, [key], is_adding=is_adding)
     code = codes[key]
     if code is ErrorCode.NONE and state is not None and state.verification(transaction.producer_id) is not guard:
-        entry = state.last_entry(transaction.producer_id)  # Another request of the producer may have opened it meanwhile.
+        # Another request of the producer may have opened the transaction in the meantime.
+        entry = state.last_entry(transaction.producer_id)
         if entry is None or not entry.has_open_transaction or entry.producer_epoch != transaction.producer_epoch:
             return ErrorCode.INVALID_TXN_STATE
     return _COMMIT_CODES.get(code, code)
@@ -217,7 +216,7 @@ def _consumer_refusal(consumer: ConsumerGroup, committer: Committer, *, is_trans
 
 
 def check_epoch(consumer: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
-    """Return NONE if a consumer group has the member in that epoch, otherwise the error code."""
+    """Return NONE if the consumer group has this member with this epoch, otherwise the error code."""
     member = consumer.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -271,7 +270,7 @@ def _codes(
 
 
 def _store(broker: CommittingBroker, group: Group, prepared: _Kept, transaction: Transaction | None) -> ErrorCode:
-    """Write offsets to the log, then to memory: either all of them or none."""
+    """Write offsets to the log, then to memory: either all of them or none. Return NONE or the error code."""
     code = ErrorCode.NONE
     kept, batch = prepared
     if batch is not None:
@@ -281,7 +280,7 @@ def _store(broker: CommittingBroker, group: Group, prepared: _Kept, transaction:
                 raise batch
             record_offset = groups.log.append_batch(groups.log.partition_of(group.group_id), batch)
         except TidelogError as error:
-            groups.retries.failed("group %r: offsets are not committed: %s", group.group_id, error, level=logging.INFO)
+            groups.retries.failed("group %r: could not commit offsets: %s", group.group_id, error, level=logging.INFO)
             code = code_of(error)
             code = _COMMIT_CODES.get(code, code)
         else:
@@ -304,7 +303,7 @@ def _java_length(text: str) -> int:
 
 
 def unknown_partitions(topics: Topics, keys: Iterable[TopicPartition]) -> Generator[None, None, Codes]:
-    """Return those of `keys` that are unknown partitions, each with UNKNOWN_TOPIC_OR_PARTITION. Runs in slices."""
+    """Return the unknown partitions among `keys`, each with UNKNOWN_TOPIC_OR_PARTITION. Runs in slices."""
     codes: Codes = {}
     for count, key in enumerate(keys):
         if not is_known(topics, key):

@@ -1,4 +1,4 @@
-"""Rebalances: how a group reaches its next generation. Also ends members' sessions.
+"""Rebalances, with which a group reaches its next generation, and members' sessions.
 
     EMPTY ──────── first member ────────► PREPARING ── all joined, or time is up ──► COMPLETING ── leader's assignment ──► STABLE
       ▲                                     │  ▲                                        │                                    │
@@ -7,11 +7,11 @@
 | the group waits for | at most for | after that time it |
 |---|---|---|
 | more members, if it was empty (1) | group.initial.rebalance.delay.ms | continues with those that have joined |
-| known members and handed-out member ids to join | the longest rebalance timeout | continues without the missing ones (2) |
+| known members, and assigned member ids, to join | the longest rebalance timeout | continues without those missing (2) |
 | each member to send SyncGroup | the longest rebalance timeout | removes those that have not, and rebalances |
 | a member's next heartbeat (3) | its session timeout | removes it, and rebalances |
 | a new member's first generation | five minutes, because its client may be gone | answers its join with UNKNOWN_MEMBER_ID |
-| a join with a handed-out member id (KIP-394) | the session timeout in the first join | forgets the id |
+| a join with an assigned member id (KIP-394) | the session timeout in the first join | forgets the id |
 
 (1) If a member joins during this wait and the group never had a generation, the wait is repeated, but all waits together last at
 most the first member's rebalance timeout. (2) Static members stay; if only static members are left and none has joined, the group
@@ -67,7 +67,7 @@ class Rebalance:
     # --- joining phase
 
     def may_prepare(self, group: Group, reason: str) -> None:
-        """Begin a rebalance if the group's state allows it (none is in progress)."""
+        """Begin a rebalance unless one is in progress."""
         if group.state in _CAN_REBALANCE:
             self.prepare(group, reason)
 
@@ -126,18 +126,18 @@ class Rebalance:
         for member in missing:
             remove(group, member.member_id)
         if missing:
-            logger.info("group %r: %d members did not rejoin and are removed", group.group_id, len(missing))
+            logger.info("group %r: removed %d members that did not rejoin in time", group.group_id, len(missing))
         if not elect_leader(group) and group.members:
             self._await_joins(group)
             return
         begin_generation(group, self._core.clock.now_ms())
         self._core.metrics.counters.group_rebalances += 1
         if not group.members:
-            logger.info("group %r: generation %d is empty (%s)", group.group_id, group.generation_id, group.reason)
+            logger.info("group %r: generation %d has no members (%s)", group.group_id, group.generation_id, group.reason)
             code = self._store(group)
             if code:
                 # If storing fails, a restart loads the previous generation, which ends with its members' sessions.
-                logger.warning("group %r: its empty generation could not be stored: %s", group.group_id, code.name)
+                logger.warning("group %r: could not store the generation without members: %s", group.group_id, code.name)
             return
         logger.info(
             "group %r: generation %d, members: %d (%s)", group.group_id, group.generation_id, len(group.members), group.reason
@@ -165,7 +165,7 @@ class Rebalance:
                 missing += 1
             member.assignment = assignment or b""
         if missing:
-            logger.warning("group %r: %d members have no assignment from their leader", group.group_id, missing)
+            logger.warning("group %r: the leader sent no assignment for %d members", group.group_id, missing)
         generation_id = group.generation_id
         self._store_aside(
             group,
@@ -176,7 +176,7 @@ class Rebalance:
     def _assigned(self, group: Group, code: ErrorCode) -> None:
         if code:
             self._assign_nothing(group, code)
-            self.may_prepare(group, f"{code.name} when the assignment was stored")
+            self.may_prepare(group, f"the assignment could not be stored: {code.name}")
             return
         for member in list(group.members.values()):
             self._send_assignment(group, member, SyncResult(code, member.assignment, group.protocol_type, group.protocol_name))
@@ -188,7 +188,7 @@ class Rebalance:
             self._send_assignment(group, member, SyncResult(code))
 
     def _send_assignment(self, group: Group, member: Member, result: SyncResult) -> None:
-        # If the deadline passed meanwhile, its timer was ignored, and no timer is left to check it.
+        # If the deadline passed in the meantime, its timer was ignored, and no timer is left to check the deadline.
         if answer_sync(member, result):
             self.touch(group, member)
 
@@ -199,7 +199,7 @@ class Rebalance:
             late = [member_id for member_id in group.members if member_id in group.pending_syncs]
             for member_id in late:
                 remove(group, member_id)
-            self.prepare(group, f"{len(late)} members have not asked for their assignment")
+            self.prepare(group, f"{len(late)} members did not send SyncGroup in time")
 
     # --- sessions
 
@@ -226,12 +226,12 @@ class Rebalance:
         if left_ms > 0:
             self._look_later(group, member, left_ms)
         elif member.is_new or (member.answer_join is None and member.answer_sync is None):
-            logger.info("group %r: the session of %r has ended", group.group_id, member.member_id)
+            logger.info("group %r: the session of member %r has ended", group.group_id, member.member_id)
             self._core.metrics.counters.group_sessions_ended += 1
-            self.remove_member(group, member, "a session has ended")
+            self.remove_member(group, member, "a member's session has ended")
 
     def await_pending(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """Expect a member to join with a handed-out member id. A rebalance waits for it."""
+        """Expect a member to join with a member id that has been assigned to it. A rebalance waits for that join."""
 
         def forget() -> None:
             forget_pending(group, member_id)
@@ -252,7 +252,7 @@ class Rebalance:
     def resume(self, group: Group) -> None:
         """Resume a group that was just loaded: restart its members' session timeouts."""
         if len(group.members) > self._core.config.group_max_size:
-            self.prepare(group, "it has more than group.max.size members")
+            self.prepare(group, "the group has more than group.max.size members")
         for member in list(group.members.values()):
             self.touch(group, member)
 
@@ -296,7 +296,7 @@ def stop_waiting(group: Group) -> None:
 
 
 def give_up(group: Group) -> None:
-    """Drop a group that this broker no longer coordinates because its topic is gone. Pending requests get NOT_COORDINATOR."""
+    """Drop a group that this broker no longer coordinates. Pending requests get NOT_COORDINATOR."""
     stop_waiting(group)
     group.move(GroupState.DEAD, group.state_timestamp_ms)
     for member in list(group.members.values()):

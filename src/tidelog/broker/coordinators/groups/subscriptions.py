@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _VERSION_BYTES: Final = 2
 
 _SHORT_BYTES: Final = 8192
-"""The most bytes of metadata, of all members together, that are read on the loop. A member's metadata may have a megabyte:
-300,000 topics, which take 0.2 s on the thread for heavy work.
+"""The most bytes of metadata, of all members together, that are read on the event loop's thread. A member's metadata may be a
+megabyte with 300,000 topics, and take 0.2 s to read on the thread for heavy work.
 """
 
 
@@ -34,7 +34,7 @@ def subscriptions(group: Group) -> list[bytes] | None:
 
 
 def is_short(metadata: list[bytes]) -> bool:
-    """Whether `topics_in` takes only a millisecond or two, and may be called on the loop."""
+    """Whether `topics_in` takes only a millisecond or two, and may be called on the event loop's thread."""
     return sum(map(len, metadata)) <= _SHORT_BYTES
 
 

@@ -1,8 +1,8 @@
 """Regular expressions in subscriptions (KIP-848): RE2's syntax, matched in linear time by Google's RE2.
 
 Kafka uses RE2/J, a translation of RE2 into Java with the same syntax: no look-around, no back-references, at most 1,000
-repetitions. A pattern must match the whole name of a topic. Two things differ: RE2 bounds a compiled pattern to 1 MiB here, and
-RE2/J knows more names of Unicode scripts, which no topic's name can contain.
+repetitions. A pattern must match the whole name of a topic. There are two differences. A compiled pattern is limited to 1 MiB
+here. RE2/J knows more names of Unicode scripts, but topic names cannot contain characters of these scripts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BYTES = 1 << 20
 """The most memory of a compiled pattern and of its automaton, in bytes."""
 
 MAX_PATTERNS = 256
-"""How many patterns have their matches kept."""
+"""The number of patterns whose matches are kept."""
 
 MAX_LENGTH = 4096
 """The most characters of a pattern."""
@@ -39,25 +39,29 @@ def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
 
 
 class PatternMatches:
-    """The topics that each pattern matches. Only topics that are new since the last time are looked at."""
+    """The topics that each pattern matches. Only topics that are new since the last call are matched."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()
-        """By pattern: the topics that were looked at, and those that match."""
+        """For each pattern, the topics that have been compared with it, and those that match."""
 
     def unseen(self, pattern: str, topics: frozenset[str]) -> frozenset[str]:
-        """Return the topics that were not looked at for a pattern."""
+        """Return the topics that have not been compared with the pattern."""
         return topics - self._known.get(pattern, (frozenset(), frozenset()))[0]
 
     def note(self, pattern: str, seen: frozenset[str], found: frozenset[str]) -> None:
-        """Note which of the topics that were looked at match. The patterns used last are kept."""
+        """Store that the topics `seen` have been compared with the pattern, and that `found` match. The last used
+        patterns are kept.
+        """
         before, matches = self._known.pop(pattern, (frozenset[str](), frozenset[str]()))
         self._known[pattern] = before | seen, matches | found
         while len(self._known) > MAX_PATTERNS:
             self._known.popitem(last=False)
 
     def matching(self, pattern: str, topics: frozenset[str]) -> frozenset[str]:
-        """Return the topics that a pattern matches, of all that there are. Raises as `matching`."""
+        """Return the topics that a pattern matches. `topics` are all topics. Raises the same errors as the function
+        `matching`.
+        """
         new = self.unseen(pattern, topics)
         if new:
             self.note(pattern, new, matching(pattern, new))
@@ -75,7 +79,7 @@ def _compiled(pattern: str) -> Any:
     except MissingPackageError as error:
         raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"this broker cannot match patterns: {error}") from None
     if len(pattern) > MAX_LENGTH:
-        reason = f"a pattern has {len(pattern)} characters: at most {MAX_LENGTH} are allowed"
+        reason = f"the regular expression has {len(pattern)} characters: at most {MAX_LENGTH} are allowed"
         raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, reason)
     options = re2.Options()
     options.max_mem = MAX_BYTES

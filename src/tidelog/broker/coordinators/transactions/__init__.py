@@ -3,10 +3,10 @@
 | read | for |
 |---|---|
 | `transactions` | the coordinator: all transactional ids, stored in ``__transaction_state`` |
-| `transaction` | one transactional id: its states, and fencing. Pure |
+| `transaction` | one transactional id: its states, and fencing, without I/O |
 | `transaction_records` | converts transactional ids to and from Kafka's records |
 | `completion` | completes a decided transaction |
 | `markers` | transaction markers |
-| `ask_coordinator`, `verifications` | verification with the coordinator that a transaction has a partition |
+| `ask_coordinator`, `verifications` | ask the coordinator whether a transaction has a partition |
 | `producer_id_source` | producer ids, from the folder or in blocks from the controller |
 """

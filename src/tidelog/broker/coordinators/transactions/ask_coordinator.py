@@ -1,11 +1,11 @@
 """Verifies transactional records before they are appended: asks the coordinator, on this or another broker, whether the
-transaction has their partitions.
+transaction has the records' partitions.
 
 Until the coordinator answers, each partition's log has a guard (`verification_state_entry`). A marker that is written in the
 meantime removes the guard.
 
-Producers of `transaction.version` 2 (Produce 12, TxnOffsetCommit 5) do not announce their partitions: the coordinator is asked to
-add them.
+Producers of `transaction.version` 2 (Produce 12, TxnOffsetCommit 5) do not announce their partitions. For them, the coordinator
+is asked to add the partitions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def to_ask(
     *,
     is_adding: bool,
 ) -> ToAsk | None:
-    """Return the partitions about which the coordinator must be asked, None if there are none. Sets their guards."""
+    """Return the partitions that the coordinator must verify, with guards set in their logs; None if there are no such
+    partitions.
+    """
     guards: dict[TopicPartition, VerificationStateEntry] = {}
     producer: Producer | None = None
     for key, look in looks.items():
@@ -66,7 +68,7 @@ def to_ask(
 def ask_coordinator(
     transactions: Transactions, transactional_id: str, asked: ToAsk, *, is_adding: bool
 ) -> Generator[Until, Any, dict[tuple[str, int], Asked]]:
-    """Ask the coordinator, on this or another broker. Runs in slices."""
+    """Ask the coordinator, on this or another broker, and return its result for each partition. Runs in slices."""
     producer, guards = asked
     named = transactional_id, producer.producer_id, producer.producer_epoch
     codes = yield from transactions.verified(*named, guards, is_adding=is_adding)

@@ -3,7 +3,7 @@
 | a partition | result |
 |---|---|
 | appends and commits the marker | is done |
-| was deleted, or has a message format without transactions | is done: it has no transaction to end |
+| has been deleted, or has a message format without transactions | is done: it has no transaction to end |
 | knows a newer epoch of the producer | is done: the transaction was ended there (by an administrator's WriteTxnMarkers) |
 | knows a newer coordinator epoch | is done: another broker is the coordinator and completes it |
 | fails for any other reason | is retried while the broker runs, and after its next start |
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 AT_ONCE: Final = 200
-"""The most partitions per slice, which also ends after `SLICE_S`: a marker that is the first record of its log creates files,
-which takes ten times as long as any other.
+"""The most partitions per slice. A slice also ends after `SLICE_S`, because a marker that is the first record of its log creates
+files, which takes ten times as long as other markers.
 """
 FEW: Final = 8
 """Up to this many partitions are handled at once, without slices."""
@@ -63,8 +63,8 @@ _DONE: Final = frozenset(
 
 
 class Completion:
-    """Writes the markers of one decided transaction. Once no partition is left, it calls `done` with itself. `done` returns
-    whether it succeeded; otherwise it is called again.
+    """Writes the markers of one decided transaction. Once no partition is left, it calls `done` with itself. If `done` returns
+    False, it has failed and is called again later.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Completion:
     # --- on other brokers
 
     def _leader_elsewhere(self, key: TopicPartition) -> int | None:
-        """Return the broker that leads a partition, or NO_LEADER. Return None if this broker leads it, or if it was deleted."""
+        """Return the broker that leads a partition, or NO_LEADER. Return None if this broker leads it, or it has been deleted."""
         brokers = self._core.peers
         leader = None if brokers is None else brokers.leader_of(key)
         return None if leader == self._core.node_id else leader
@@ -158,7 +158,7 @@ class Completion:
                     for one in topic.partitions:
                         codes[TopicPartition(topic.name, one.partition_index)] = known_code(one.error_code)
         except TidelogError as error:
-            self._markers.retries.failed("no transaction markers by broker %d, retrying: %s", leader, error)
+            self._markers.retries.failed("broker %d did not write transaction markers, retrying: %s", leader, error)
         finally:
             self._awaited -= 1
             for key in keys:
@@ -192,7 +192,7 @@ class Completion:
             return
         is_done = code in _DONE
         if is_done or self._refused.get(key) is not code:
-            text = "transactional id %r: no %s marker in %s-%d: %s"
+            text = "transactional id %r: could not write the %s marker to %s-%d: %s"
             said = self.transaction.transactional_id, self._type.name, *key, code.name
             if is_done:
                 logger.warning(text, *said)

@@ -42,11 +42,11 @@ class Markers:
     ) -> ErrorCode:
         """End a producer's transaction in a log of this broker. Return NONE or an error code.
 
-        As in Kafka, a marker is written even if the producer has no open transaction: it fences older epochs. In a partition of
-        committed offsets it applies the transaction's offsets, or drops them.
+        As in Kafka, a marker is written even if the producer has no open transaction, because the marker fences older epochs. In
+        a partition of ``__consumer_offsets`` the marker commits or drops the transaction's offsets.
 
-        The coordinator epoch fences former coordinators. A standalone broker is always the only coordinator, so it uses the epoch
-        that the log already has, or 0. So another broker that takes over the folder, and starts with epoch 0, is not fenced.
+        The coordinator epoch fences former coordinators. A standalone broker is the only coordinator. It uses the epoch that the
+        log already has, or 0, so that a broker that takes over the folder and starts with epoch 0 is not fenced.
         """
         refusal = self._leadership.refusal(key)
         if refusal:
@@ -77,7 +77,7 @@ class Markers:
         except LogOfflineError:
             return ErrorCode.KAFKA_STORAGE_ERROR
         except TidelogError as error:
-            self.retries.failed("%s-%d: no %s marker: %s", *key, control_type.name, error)
+            self.retries.failed("%s-%d: could not write a %s marker: %s", *key, control_type.name, error)
             return error_code_of(error)
         self._leadership.appended(log)
         if key.topic == OFFSETS_TOPIC:
@@ -85,7 +85,7 @@ class Markers:
         return ErrorCode.NONE
 
     def when_written(self, key: TopicPartition, done: Committed) -> None:
-        """Call `done` once: with NONE when a written marker is committed, perhaps at once, or with the error code."""
+        """Call `done` once: with NONE when a written marker is committed, or with an error code. The call may be immediate."""
         log = self._core.manager.logs.get(key)
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)

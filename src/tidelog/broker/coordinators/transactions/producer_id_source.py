@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 PREFETCH_AT = 10
-"""The next block is requested when one n-th of a block is left, as in Kafka; this is n."""
+"""As in Kafka, the next block is requested when one n-th of a block is left. This constant is n."""
 
 
 class ProducerIdSource(Protocol):
-    """Returns producer ids, each only once."""
+    """A source of producer ids that returns each id only once."""
 
     def has(self, count: int) -> bool:
         """Whether this many ids are available without waiting."""
@@ -50,7 +50,7 @@ class ClusterProducerIds:
     def next_id(self) -> int:
         """Return an available id."""
         if not self._blocks:
-            raise StorageError("the controller has not given the next block of producer ids")
+            raise StorageError("the controller has not assigned the next block of producer ids yet")
         block = self._blocks.popleft()
         if len(block) > 1:
             self._blocks.appendleft(block[1:])
@@ -59,7 +59,7 @@ class ClusterProducerIds:
         return block[0]
 
     async def reserve(self) -> None:
-        """Request a block, shared by all callers that wait meanwhile. Raises what `MetadataPlane.call` raises."""
+        """Request a block. Callers that wait at the same time share the request. Raises what `MetadataPlane.call` raises."""
         # If one caller gives up, the request continues for the others.
         await asyncio.shield(self._begin())
 
@@ -73,7 +73,7 @@ class ClusterProducerIds:
         self._reserving = None
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._log.failed("no producer ids from the controller: %s", error)
+            self._log.failed("could not get producer ids from the controller: %s", error)
 
     async def _reserve(self) -> None:
         block = await self._plane.producer_ids()

@@ -1,18 +1,18 @@
-"""The state of a transactional id, and its possible changes. Pure: objects are immutable, and nothing is written to a log here.
+"""The state of a transactional id, and its possible changes. Objects are immutable, and nothing is written to a log here.
 
-`TRANSITIONS` lists the state changes. A transaction begins when its first partition is added. PREPARE is the decision: from then
-on the outcome is fixed, even if the broker fails. COMPLETE means that the marker is in each partition.
+`TRANSITIONS` lists the state changes. A transaction begins when its first partition is added. PREPARE is the decision: after it
+the outcome is fixed, even if the broker fails. COMPLETE means that the marker is in each partition.
 
 Fencing: only the latest producer of a transactional id may continue. InitProducerId raises the epoch, and producers with an older
-epoch are refused. If the id has an open transaction, that is aborted first, with an epoch that no producer gets, and the producer
-retries. A producer that sends its epoch (KIP-360) gets the next one only if no other producer has initialized in between; if it
-retries because the response was lost, it gets the same one.
+epoch are refused. If the id has an open transaction, the transaction is aborted first, with an epoch that no producer gets, and
+the producer retries. A producer that sends its epoch (KIP-360) gets the next epoch only if no other producer has initialized in
+between. A retry after a lost response gets the same epoch again.
 
 The last epoch, 32767, is reserved for fencing: after 32766 a new producer id is assigned.
 
 With `transaction.version` 2 each transaction has its own epoch (KIP-890): its markers have the next epoch, with which the
-producer continues. So late records of one transaction cannot become part of the next. Such a producer retries EndTxn with the
-epoch that it had (`is_ended_in`).
+producer continues. So late records of one transaction cannot become part of the next. If such a producer retries EndTxn, it
+sends the epoch of the ended transaction (`is_ended_in`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_TIME: Final = -1
 LAST_GIVEN_EPOCH: Final = 2**15 - 2
 """The highest epoch that a producer gets."""
 EPOCH_EACH: Final = 2
-"""The `transaction.version` from which on each transaction has its own epoch."""
+"""The first `transaction.version` in which each transaction has its own epoch."""
 
 
 class TransactionState(enum.IntEnum):
@@ -120,9 +120,9 @@ class Transaction(NamedTuple):
     started_ms: int = NO_TIME
     updated_ms: int = NO_TIME
     last_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the present one; not stored, so lost at a restart."""
+    """The previous producer id. It is not stored, so it is lost at a restart."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The producer epoch before the present one; not stored either."""
+    """The previous producer epoch. It is not stored either."""
     client_version: int = 0
     """The `transaction.version` that its producer uses."""
     next_producer_id: int = NO_PRODUCER_ID
@@ -153,11 +153,11 @@ class Transaction(NamedTuple):
         return ErrorCode.NONE
 
     def is_expired(self, oldest_ms: int) -> bool:
-        """Whether no transaction is open, and the last change is not after the given time."""
+        """Whether no transaction is open, and the last change was at or before the given time."""
         return self.state in AT_REST and self.updated_ms <= oldest_ms
 
     def is_ended_in(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether EndTxn from a producer with this epoch is a retry, because that transaction is decided or complete."""
+        """Whether EndTxn from a producer with this epoch is a retry, because that transaction has been decided."""
         if self.client_version < EPOCH_EACH:
             return False
         if producer_id == self.producer_id and self.state in ENDED:
@@ -182,7 +182,7 @@ class Transaction(NamedTuple):
 
     def prepared_in_next_epoch(self, *, is_commit: bool, now_ms: int, new_id: Callable[[], int]) -> Transaction:
         """Return a copy in the decided state (PREPARE), with the next epoch. If no epoch is left, get a producer id from
-        `new_id`, and raise what it raises.
+        `new_id`. Raises what `new_id` raises.
         """
         state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
         return self._replace(
@@ -206,7 +206,7 @@ class Transaction(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """Return a copy in the COMPLETE state: all markers are written."""
+        """Return a copy in the COMPLETE state, for which all markers have been written."""
         state = TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT
         ended = self._replace(state=self.to(state), partitions=frozenset(), updated_ms=now_ms)
         if self.next_producer_id == NO_PRODUCER_ID:
@@ -232,7 +232,7 @@ def ended_in_next_epoch(
     if code is not ErrorCode.NONE:
         return code
     if before.state in PREPARED:
-        return ErrorCode.CONCURRENT_TRANSACTIONS  # The previous transaction ends; the next has not begun.
+        return ErrorCode.CONCURRENT_TRANSACTIONS  # The previous transaction has ended; the next has not begun.
     if is_commit and before.state is not TransactionState.ONGOING:
         return ErrorCode.INVALID_TXN_STATE
     return before.prepared_in_next_epoch(is_commit=is_commit, now_ms=now_ms, new_id=new_id)
@@ -258,14 +258,14 @@ def initialized(
             return _initialized(before, timeout_ms, new_id(), 0, epoch, now_ms)
         return _initialized(before, timeout_ms, before.producer_id, epoch + 1, epoch, now_ms)
     if expected.epoch == before.last_producer_epoch:
-        # This is a retry after a lost response. If another producer had initialized meanwhile, no last epoch would be known.
+        # This is a retry after a lost response. If another producer had initialized since, no last epoch would be known.
         return _initialized(before, timeout_ms, before.producer_id, epoch, before.last_producer_epoch, now_ms)
     return ErrorCode.PRODUCER_FENCED
 
 
 def may_initialize(before: Transaction, expected: ProducerIdAndEpoch | None) -> bool:
-    """Return whether a producer may initialize the transactional id: it names no producer id, or the transactional id's current
-    one, or the previous one after its epochs ran out.
+    """Return whether a producer may initialize the transactional id: it names no producer id, the current producer id of the
+    transactional id, or the previous producer id whose epochs have run out.
     """
     if expected is None or before.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == before.producer_id:
         return True

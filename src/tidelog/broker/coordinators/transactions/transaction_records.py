@@ -73,13 +73,11 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
     read = decode_versioned(TransactionLogValue, value)
     state = read.transaction_status
     if state not in TRANSITIONS[None]:
-        raise ProtocolError(
-            f"transactional id {transactional_id!r} is in a state that is never stored", found=state, expected="0 to 5"
-        )
+        raise ProtocolError(f"transactional id {transactional_id!r} has an invalid state", found=state, expected="0 to 5")
     schemas = read.transaction_partitions or ()
     has_epoch_each = read.client_transaction_version >= EPOCH_EACH and state in ENDED
     last_epoch = NO_PRODUCER_EPOCH
-    if has_epoch_each:  # With a new producer id, the previous epoch is the last one of the old id.
+    if has_epoch_each:  # If the transaction has a new producer id, the previous epoch is the last epoch of the old id.
         last_epoch = read.producer_epoch - 1 if read.producer_epoch > 0 else LAST_GIVEN_EPOCH
     return Transaction(
         transactional_id,
@@ -105,7 +103,7 @@ def read_transactions(batches: Iterator[StateBatch]) -> dict[str, Transaction]:
     for batch in batches:
         for record in batch.records:
             if record.key is None or version_of(record.key) != KEY_VERSION:
-                logger.warning("a record at offset %d belongs to no transactional id: skipped", record.offset)
+                logger.warning("skipping the record at offset %d: its key is not that of a transactional id", record.offset)
                 continue
             transactional_id = decode_versioned(TransactionLogKey, record.key).transactional_id
             found.pop(transactional_id, None)

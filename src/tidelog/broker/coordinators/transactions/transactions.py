@@ -2,7 +2,7 @@
 coordinates all of them.
 
 A change is written to the log before it is made in memory, so a failed write changes nothing. After a decision (PREPARE) the
-markers follow at once, then COMPLETE. After a restart, `completion` completes transactions that were only decided before.
+markers are written at once, then COMPLETE. After a restart, `completion` completes transactions that have been decided.
 
 | interval | action |
 |---|---|
@@ -58,7 +58,7 @@ NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 def transactions_topic(config: BrokerConfig) -> InternalTopic:
-    """Return the topic ``__transaction_state``, with the properties that a broker gives it when it creates it."""
+    """Return the topic ``__transaction_state``, with the properties that a broker sets when it creates the topic."""
     return InternalTopic(
         TRANSACTIONS_TOPIC,
         config.transaction_state_log_num_partitions,
@@ -106,7 +106,7 @@ class Transactions:
         for transactional_id, transaction in loaded.items():
             if self.log.partition_of(transactional_id) != partition:
                 if not self.log.leads_all:
-                    continue  # Another broker may coordinate its partition.
+                    continue  # Another broker may coordinate the id's partition.
                 self._strays.append((partition, transactional_id))
             known = self._known.get(transactional_id)
             if known is not None:
@@ -128,7 +128,7 @@ class Transactions:
         self._kept_in.setdefault(self.log.partition_of(transactional_id), set()).add(transactional_id)
 
     def _unload(self, partition: int) -> None:
-        """Drop the transactional ids of a partition that another broker coordinates now."""
+        """Drop the transactional ids of a partition that is now coordinated by another broker."""
         for transactional_id in self._kept_in.pop(partition, ()):
             self._cancel(transactional_id)
             self._known.pop(transactional_id, None)
@@ -136,7 +136,7 @@ class Transactions:
     def _bring_home(self) -> None:
         """Move ids to the partitions to which they map after partitions were added. Their latest records count."""
         strays, self._strays = self._strays, []
-        logger.warning("%s has more partitions now: %d transactional ids move", TRANSACTIONS_TOPIC, len(strays))
+        logger.warning("%s has more partitions than before: moving %d transactional ids", TRANSACTIONS_TOPIC, len(strays))
         for partition, transactional_id in strays:
             transaction = self._known.get(transactional_id)
             if transaction is None or self._store(transaction) is ErrorCode.NONE:
@@ -152,14 +152,13 @@ class Transactions:
 
     def code_for(self, transactional_id: str) -> ErrorCode:
         """Return NONE if this broker is the id's coordinator and ready, otherwise the error code for its requests."""
-        if (
-            self.log.leads_all and self.log.is_loading
-        ):  # After partitions were added, an id may be stored in another partition than it maps to.
+        # After partitions were added, an id may be stored in a partition to which it no longer maps.
+        if self.log.leads_all and self.log.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.log.readiness(self.log.partition_of(transactional_id))
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Return an id's transaction, None if it is unknown."""
+        """Return an id's transaction, or None if the id is unknown."""
         return self._known.get(transactional_id)
 
     def all(self) -> Collection[Transaction]:
@@ -187,7 +186,7 @@ class Transactions:
         """Verify several partitions like `verify`; the coordinator may be another broker. Runs in slices.
 
         With `is_adding`, missing partitions are added. While the previous transaction is ending, the addition is retried, because
-        producers do not wait for that end.
+        producers do not wait until it has ended.
         """
         producer = transactional_id, producer_id, producer_epoch
         codes = yield from self._verified(producer, keys, is_adding)
@@ -250,7 +249,7 @@ class Transactions:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """Return a producer id and epoch, and fence other producers. `expected` is what the producer claims to have, if any."""
+        """Return a producer id and epoch, and fence other producers. `expected` are those that the producer claims to have."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, NOBODY
         if not 0 < timeout_ms <= self._core.config.transaction_max_timeout_ms:
@@ -272,14 +271,14 @@ class Transactions:
                 return self._fence(before) or ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY
             after = initialized(before, timeout_ms, expected, self._core.clock.now_ms(), new_id)
         except StorageError as error:
-            self._retries.error("no producer id for the transactional id %r: %s", transactional_id, error)
+            self._retries.error("could not assign a producer id to transactional id %r: %s", transactional_id, error)
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOBODY
         if isinstance(after, ErrorCode):
             return after, NOBODY
         code = self._store(after)
         if code is not ErrorCode.NONE:
             return code, NOBODY
-        logger.info("transactional id %r: producer %d, epoch %d", transactional_id, after.producer_id, after.producer_epoch)
+        logger.info("transactional id %r: producer id %d, epoch %d", transactional_id, after.producer_id, after.producer_epoch)
         return code, ProducerIdAndEpoch(after.producer_id, after.producer_epoch)
 
     def add_partitions(
@@ -310,7 +309,7 @@ class Transactions:
     def end_in_next_epoch(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """Do the same as `end` in a new epoch (KIP-890). Return the producer id and epoch for the next transaction."""
+        """Commit or abort the transaction in a new epoch (KIP-890). Return the producer id and epoch for the next transaction."""
         code = self.code_for(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         before = self._known.get(transactional_id)
         if code or before is None:
@@ -319,7 +318,7 @@ class Transactions:
         try:
             after = ended_in_next_epoch(before, producer, is_commit=is_commit, now_ms=now_ms, new_id=new_id)
         except StorageError as error:
-            self._retries.error("no producer id for the transactional id %r: %s", transactional_id, error)
+            self._retries.error("could not assign a producer id to transactional id %r: %s", transactional_id, error)
             after = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if isinstance(after, ErrorCode):
             return after, NOBODY
@@ -338,10 +337,10 @@ class Transactions:
         return code
 
     def _decided(self, prepared: Transaction, code: ErrorCode) -> None:
-        """Complete a decided transaction, once the decision is committed.
+        """Complete a decided transaction once the decision has been committed. `code` is the result of waiting for that.
 
-        If the disk has failed, the transaction is completed when the partition is online again. If another broker leads now, that
-        broker completes it. After a timeout, wait again.
+        If the disk has failed, the transaction is completed when the partition is online again. If another broker now leads the
+        partition, that broker completes the transaction. After a timeout, wait again.
         """
         if self._known.get(prepared.transactional_id) is not prepared:
             return
@@ -359,11 +358,11 @@ class Transactions:
         completion.go_on()
 
     def _completed(self, completion: Completion) -> bool:
-        """Store that all markers of a transaction are written. Return False if that must be retried."""
+        """Store that all markers of a transaction have been written. Return False if that must be retried."""
         transaction = completion.transaction
         code = self._store(transaction.completed(self._core.clock.now_ms()))
         if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
-            return False  # The log is offline, and may come back.
+            return False  # The log is offline, and may be online again later.
         self._completions.pop(transaction.transactional_id, None)
         return True
 
@@ -383,12 +382,12 @@ class Transactions:
         try:
             self.log.append(partition, list(entries))
         except TidelogError as error:
-            self._retries.error("%s-%d refuses its records: %s", TRANSACTIONS_TOPIC, partition, error)
+            self._retries.error("%s-%d refuses the coordinator's records: %s", TRANSACTIONS_TOPIC, partition, error)
             return refusal(error)
         return ErrorCode.NONE
 
     def on_return(self, log: PartitionLog) -> None:
-        """Handle a partition that is online again: load it if it never was, and complete its decided transactions."""
+        """Handle a partition that is online again: load it if it has never been loaded, and complete its decided transactions."""
         self.log.on_return(log)
         if log.topic_partition.topic == TRANSACTIONS_TOPIC:
             kept = self._kept_in.get(log.topic_partition.partition, ())
@@ -411,7 +410,7 @@ class Transactions:
         if self._deadlines.get(transactional_id, now_ms) < now_ms:
             transaction = self._known[transactional_id]
             if self._fence(transaction) is ErrorCode.NONE:
-                logger.info("transactional id %r: open for %d ms, aborted", transactional_id, transaction.timeout_ms)
+                logger.info("transactional id %r: aborted a transaction open for %d ms", transactional_id, transaction.timeout_ms)
 
     def expire(self) -> None:
         """Remove transactional ids that have expired. The first are removed now, the rest in slices."""
@@ -425,13 +424,13 @@ class Transactions:
     def _forget_expired(self, expired: dict[int, list[str]], oldest_ms: int) -> Iterator[None]:
         for partition, transactional_ids in expired.items():
             for some in chunks(transactional_ids, lambda one: len(transaction_key(one))):
-                # Meanwhile the id may have a transaction again, or belong to another broker.
+                # In the meantime the id may have begun a transaction, or moved to another broker.
                 gone = [one for one in some if one in self._known and self._known[one].is_expired(oldest_ms)]
                 if gone and self._append(partition, [(transaction_key(one), None) for one in gone]) is ErrorCode.NONE:
                     for transactional_id in gone:
                         del self._known[transactional_id]
                         self._kept_in.get(partition, set()).discard(transactional_id)
-                    logger.info("%d transactional ids have expired", len(gone))
+                    logger.info("removed %d expired transactional ids", len(gone))
                 yield None
 
     # --- the topic's end

@@ -1,6 +1,6 @@
 """Asks coordinators on other brokers whether a producer's open transaction has partitions (KIP-890).
 
-Producers of `transaction.version` 2 do not announce their partitions, so for them it asks the coordinator to add the partitions.
+Producers of `transaction.version` 2 do not announce their partitions, so for them the coordinator is asked to add the partitions.
 Each broker gets one request at a time; further partitions are collected for the next request. Use only on the event loop's
 thread.
 
@@ -8,7 +8,7 @@ thread.
 |---|---|
 | a partition's code | the coordinator's result |
 | the broker cannot be reached | NETWORK_EXCEPTION: retry later |
-| the broker does not support it (before Kafka 3.5) | NONE: it cannot be verified |
+| the broker does not support verification (before Kafka 3.5) | NONE: the partition cannot be verified |
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Question(NamedTuple):
 
 
 class Verifications:
-    """Asks other brokers."""
+    """Asks coordinators on other brokers, with one request at a time to each broker."""
 
     def __init__(self, brokers: BrokerChannels) -> None:
         self._brokers = brokers
@@ -93,7 +93,7 @@ class Verifications:
     async def _run(self, broker_id: int, questions: list[_Question]) -> None:
         try:
             while questions:
-                # A request names a transactional id once, because the answer is found by it.
+                # A request names each transactional id only once, because its result is found by the id.
                 by_id = {question.transaction.transactional_id: question for question in reversed(questions)}
                 asked = list(by_id.values())
                 self._waiting[broker_id] += [question for question in questions if question not in asked]
@@ -112,7 +112,7 @@ class Verifications:
                 _settle(question, ErrorCode.NONE)
             return
         except TidelogError as error:
-            self._log.failed("broker %d does not verify transactions: %s", broker_id, error, level=logging.INFO)
+            self._log.failed("broker %d could not verify transactions: %s", broker_id, error, level=logging.INFO)
             for question in questions:
                 _settle(question, ErrorCode.NETWORK_EXCEPTION)
             return
