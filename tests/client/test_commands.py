@@ -102,7 +102,7 @@ def test_stat_of_all_topics(address: str) -> None:
     [
         (["cat", "127.0.0.1:1", "t"], "Connection refused (127.0.0.1:1)"),
         (["find", "127.0.0.1:1", "t", "--at", "now"], "Connection refused (127.0.0.1:1)"),
-        (["stat", "127.0.0.1:0"], "no port"),
+        (["stat", "127.0.0.1:0"], "the port is out of range"),
         (["stat", "SSL://127.0.0.1:1"], "found SSL://127.0.0.1:1, expected security.protocol=PLAINTEXT"),
     ],
 )

@@ -479,8 +479,8 @@ MUTANTS = [
         "storage/partition/offset_lookup.py",
         (
             (
-                "    for segment in _checked(log.segments.values(start)):\n        if segment.reaches(timestamp):",
-                "    for segment in reversed(list(_checked(log.segments.values(start)))):\n        if segment.reaches(timestamp):",
+                "is_largest_checked else _checked(segments):\n        if segment.reaches(timestamp):",
+                "is_largest_checked else reversed(list(_checked(segments))):\n        if segment.reaches(timestamp):",
             ),
         ),
     ),

@@ -37,5 +37,5 @@ def test_numbers_that_follow_each_other(count: int) -> None:
 
 
 def test_a_number_that_is_not_there() -> None:
-    with pytest.raises(ValueError, match="9 is not there"):
+    with pytest.raises(ValueError, match="9 is not in the list"):
         index_of(9, memoryview(array("q", range(8))))

@@ -131,7 +131,7 @@ def test_partitions_of_topics(broker: tidelog.Broker, options: SinkOptions, tmp_
 def test_where_there_are_no_transactions(options: SinkOptions, tmp_path: Path) -> None:
     with (
         ScriptedBroker(lambda request, version: None, VERSIONS) as old,
-        pytest.raises(UnsupportedVersionError, match="do not support transactions; deliveryGuarantee to at-least-once"),
+        pytest.raises(UnsupportedVersionError, match="do not support transactions; set deliveryGuarantee to at-least-once"),
     ):
         commit_to_broker(replace(options, brokers=old.address), [], 1)
     with tidelog.Broker(tmp_path / "data", log_message_format_version="0.10.2") as v1:

@@ -107,7 +107,7 @@ def test_what_names_brokers() -> None:
         ({"kafka.bootstrap.servers": "b"}, "option kafka.bootstrap.servers: not a broker's address"),
         ({"kafka.bootstrap.servers": "b:1", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
         ({"kafka.bootstrap.servers": "b:1", "timeMapDir": "/maps"}, "timeMapDir"),
-        ({"path": "b:99999"}, "option path: no port"),
+        ({"path": "b:99999"}, "option path: the port is out of range"),
         ({"kafka.bootstrap.servers": " "}, "no source is given"),
     ],
 )

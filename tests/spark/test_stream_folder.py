@@ -322,7 +322,11 @@ def delete(folder: Path, builder: LogBuilder) -> None:
     ("does", "error", "said"),
     [
         (retention, OffsetOutOfRangeError, r"orders-0 offsets \[20, \d\d\), \d+ in all: the log starts at"),
-        (cut, OffsetOutOfRangeError, r"orders-0 ends at 3, the stream was at 20: it was truncated, or deleted and created again"),
+        (
+            cut,
+            OffsetOutOfRangeError,
+            r"orders-0 ends at 3, but the stream was at 20: it was truncated, or deleted and created again",
+        ),
         (delete, UnknownTopicOrPartitionError, "no topic 'orders'"),
     ],
 )
@@ -358,7 +362,7 @@ def test_without_failing_a_loss_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     assert stream.run(crashes="planned") is None
     stream.restart()
     assert stream.run() == rows(0, 0, 3)
-    assert "orders-0 ends at 3, the stream was at 40" in caplog.text
+    assert "orders-0 ends at 3, but the stream was at 40" in caplog.text
     delete(tmp_path, builder)
     stream.restart()
     assert stream.run() == []

@@ -300,7 +300,7 @@ def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
     crc = compute_crc(header.magic, batch)
     if crc != header.crc:
         raise CorruptBatchError(
-            "the batch checksum does not match",
+            "batch checksum does not match",
             path=path,
             position=header.position,
             found=f"{crc:#010x}",
