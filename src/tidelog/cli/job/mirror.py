@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--target", callback=reached_by("target"), required=True, metavar="HOST:PORT", help="The cluster to copy to.")
 @click.option("--map", "map_dir", required=True, metavar="DIR", type=LocalPath(), help="The folder of the offset maps.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated.")
-@click.option("--pattern", metavar="REGEX", help="Only topics whose whole name matches.")
+@click.option("--pattern", metavar="REGEX", help="Only topics whose whole name matches this regular expression.")
 @click.option("--prefix", default="", metavar="TEXT", help="Prefix of topic names in the target.")
 @click.option("--follow", is_flag=True, help="Keep copying new records until the process is stopped.")
 @click.option("--pause", default="1s", show_default=True, metavar="TIME", help="With --follow: how long to wait between polls.")
@@ -60,7 +60,7 @@ def command(
 ) -> None:
     """Copy the topics of a cluster, or of a data folder, to another cluster: whole batches, each record once.
 
-    Missing topics are created in the target like the source's. The maps have the target offset of each record, for a failover.
+    Missing topics are created in the target like the source's. The maps contain the target offset of each record, for a failover.
     The next run continues where the last one ended, even if it was killed.
     """
     check_brokers(target, "--target needs HOST:PORT: a mirror is kept in a cluster.")

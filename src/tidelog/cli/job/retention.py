@@ -1,4 +1,4 @@
-"""`tidelog job retention DIR [TOPIC]`: when segments are deleted, and what pins them, under each rule."""
+"""`tidelog job retention DIR [TOPIC]`: when segments are deleted, and which records keep them, under each rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(
     config: Path | None,
     options: JobOptions,
 ) -> None:
-    """Show when segments are deleted, and how much a single record pins, under each retention rule discussed in KIP-32 and
+    """Show when segments are deleted, and how much a single record keeps, under each retention rule discussed in KIP-32 and
     KIP-33.
 
     \b
