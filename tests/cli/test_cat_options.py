@@ -307,8 +307,8 @@ def test_every_format_states_the_assumption(tmp_path: Path) -> None:
         (
             ["--to", "2020-09-20T12:27:30"],
             [
-                "reading 22.4 GiB, 10m or more; late records may lie anywhere after the start: --max-lateness 10m limits how far "
-                "is read, as an assumption"
+                "reading 22.4 GiB, 10m or more; late records may be anywhere after the start: to read less, assume that none is "
+                "later, e.g. --max-lateness 10m"
             ],
         ),
     ],

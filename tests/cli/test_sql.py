@@ -115,7 +115,11 @@ def test_standard_input(folder: Path) -> None:
         (["select * from order_"], 1, "tidelog: no topic or table order_ (did you mean orders?)"),
         (["select frm"], 1, 'tidelog: Binder Error: Referenced column "frm"'),
         (["select 1 +"], 1, "tidelog: Parser Error: syntax error at"),
-        (["copy orders to 'x.csv'"], 1, "tidelog: COPY is refused, because queries are read-only: --output FILE writes a result"),
+        (
+            ["copy orders to 'x.csv'"],
+            1,
+            "tidelog: COPY is refused, because queries are read-only: to write a result to a file, use --output FILE",
+        ),
         ([""], 2, "tidelog: the query is empty."),
         (["select 1; select 2", "-o", "x.csv"], 2, "tidelog: --output takes one result"),
         (
