@@ -56,7 +56,7 @@ class Stopped(Exception):  # noqa: N818  # nothing failed
 
 
 class Job:
-    """One read. After `limit_s` seconds it returns what it has found."""
+    """One read of a request. After `limit_s` seconds, the read ends and returns what it has found."""
 
     def __init__(self, limit_s: float, turn: threading.Lock | None = None) -> None:
         self._end = time.monotonic() + limit_s
@@ -97,7 +97,7 @@ class Job:
             _return_freed()
 
     def end(self) -> None:
-        """Let the next job have the turn."""
+        """Give up the turn, if the job holds it."""
         if self._has_turn:
             self._has_turn = False
             self._turn.release()

@@ -28,7 +28,7 @@ JOBS = {
     "lag": Entry(f"{__name__}.lag", "Show how far behind all groups are, in time."),
     "retention": Entry(f"{__name__}.retention", "Show when segments are deleted, and which records keep them."),
     "replay": Entry(f"{__name__}.replay", "Copy a time window into another topic or cluster."),
-    "bootstrap": Entry(f"{__name__}.bootstrap", "Cut topics into a history to reprocess, and a stream that continues it."),
+    "bootstrap": Entry(f"{__name__}.bootstrap", "Cut topics into a history, and a stream that continues it."),
     "mirror": Entry(f"{__name__}.mirror", "Copy topics to another cluster, and keep them up to date."),
     "backup": Entry(f"{__name__}.backup", "Take a point of a cluster's backup."),
     "restore": Entry(f"{__name__}.restore", "Restore a backup into a cluster."),

@@ -44,7 +44,7 @@ PROGRESS_S = 2.0
 """Seconds between two progress lines of a slow start."""
 
 STALLED_S = 120.0
-"""Seconds without progress after which a shutdown counts as stalled. Only a wait for the disk takes longer."""
+"""Seconds without progress after which a shutdown counts as stalled. Only waiting for the disk can take longer."""
 
 EXIT_STALLED = 1
 
@@ -289,7 +289,7 @@ def _end_at_once(number: int) -> None:
 
 
 class _Watchdog:
-    """Ends the process if its shutdown makes no progress for `STALLED_S`, whatever it waits for."""
+    """Ends the process if its shutdown makes no progress for `STALLED_S`, regardless of what it is waiting for."""
 
     def __init__(self) -> None:
         self._moved_at = time.monotonic()

@@ -5,7 +5,7 @@
 | ``DIR/process1`` … ``processN`` | the brokers' data folders (`storage.folder.process_folders`); they are members of a cluster |
 | ports | the configured one for the first broker, the next ones for the others |
 | their controller | this process (`broker.controller`), or the cluster's, if the configuration names one |
-| a broker does not start at first | all are stopped; exit code 1 |
+| a broker's first start fails | all brokers are stopped; exit code 1 |
 | a broker's process ends later | its partitions have no leader; it is started again, after a wait that grows |
 | this process ends | the others end, too: each watches its standard input, a pipe from here |
 """

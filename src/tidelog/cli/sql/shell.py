@@ -61,7 +61,7 @@ class Shell:
         self._session.list_topics()
 
     def run(self) -> None:
-        """Read and execute until the end of input."""
+        """Read and execute statements and dot commands until the end of input."""
         from tidelog.cli.sql.keyboard import Keyboard
 
         prompt = self._prompt()
