@@ -92,7 +92,7 @@ def test_what_it_would_do(tmp_path: Path, is_clean: bool) -> None:
     assert ran.stdout.splitlines() == [
         f"would serve 3 partitions of 1 topics{recovers} ({folder})",
         "would listen on *:0 (PLAINTEXT), and send clients to broker.example:9092",
-        "warning: any client that reaches *:0 has full access: no TLS, users or authorizer is set",
+        "warning: any client that reaches *:0 has full access: set up TLS, users or an authorizer",
         "would serve metrics and health at http://127.0.0.1:0/metrics and /healthz",
         "the broker would start",
     ]

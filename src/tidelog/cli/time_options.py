@@ -212,6 +212,6 @@ def echo_moment(moment: Moment | None) -> None:
     if not moment.text.isdigit():
         return
     if 0 < moment.time_ms < LIKELY_MS.start:
-        notices.note(f"digits alone are milliseconds; {moment.text} seconds would be {moment.time_ms * 1000}")
+        notices.note(f"digits alone are epoch milliseconds; for {moment.text} seconds, use {moment.time_ms * 1000}")
     elif moment.time_ms < MAX_TIME_MS and (doubt := doubtful_unit(moment.time_ms)) is not None:
         notices.note(doubt)

@@ -27,7 +27,7 @@ COMMANDS = {
     "list": Entry(f"{__name__}.list_", "List the points of a backup."),
     "show": Entry(f"{__name__}.show", "Show the topics and partitions of a point."),
     "verify": Entry(f"{__name__}.verify", "Check that a backup is complete and undamaged."),
-    "expire": Entry(f"{__name__}.expire", "Remove old points, and the objects that only those points need."),
+    "expire": Entry(f"{__name__}.expire", "Remove old points, and objects that only they need."),
     "check-report": Entry(f"{__name__}.reports", "Check who signed a report."),
     "diff": Entry(f"{__name__}.diff", "Show what has changed between two points."),
 }

@@ -84,7 +84,7 @@ def command(
     """
     kind = kind_of(source)
     if not kind.reads_files and (explained or message_format is not None):
-        raise click.UsageError(f"--explain and --message-format are for folders: the search of {kind.name} is not visible.")
+        raise click.UsageError(f"--explain and --message-format need a folder, not {kind.name}.")
     if isinstance(target, Moment):
         echo_moment(target)
         timestamp = target.time_ms

@@ -298,10 +298,10 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
     "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log if there is none."
 )
 @click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="This offset, or the nearest in the log.")
-@click.option("--by", "duration", metavar="TIME", help="This long before now: 90m, 3d. The same as --to -90m.")
+@click.option("--by", "duration", metavar="TIME", help="This much time before now: 90m, 3d. --by 90m is the same as --to -90m.")
 @topic_option
 @group_isolation_option
-@click.option("--execute", is_flag=True, help="Set the offsets. Without it, only show what would change.")
+@click.option("--execute", is_flag=True, help="Set the offsets. Without this option, only show what would change.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change, which is the default.")
 @json_option
 @click.pass_context

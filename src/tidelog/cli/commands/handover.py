@@ -88,7 +88,7 @@ def command(
     source, data_dir = Path(directory), Path(target)
     timeout_ms = parse_duration(timeout)
     if read_meta_properties(data_dir) is None:
-        raise DataDirNotFoundError("not the data folder of a Kafka broker, or the broker has never run", path=data_dir)
+        raise DataDirNotFoundError("this is not the data folder of a Kafka broker, or the broker has never run", path=data_dir)
     if source.resolve() == data_dir.resolve():
         raise InvalidArgumentError("a folder cannot be handed over to itself", path=source)
     if recover(source, SystemClock()):

@@ -46,11 +46,11 @@ logger = logging.getLogger("tidelog.serve")
 @click.option(
     "--listen", metavar="[HOST:]PORT", help="The address to listen on; ':PORT' for every interface. [default: 127.0.0.1:9092]"
 )
-@click.option("--advertise", metavar="HOST:PORT", help="The address advertised to clients. [default: the one listened on]")
+@click.option("--advertise", metavar="HOST:PORT", help="The address advertised to clients. [default: the address of --listen]")
 @click.option(
     "--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of a broker or a topic; may be repeated."
 )
-@click.option("--read-only", is_flag=True, help="Never write to the folder, which may be read-only; refuse requests that would.")
+@click.option("--read-only", is_flag=True, help="Never write to the folder, which may be read-only; refuse write requests.")
 @click.option(
     "--processes",
     metavar="N|auto",

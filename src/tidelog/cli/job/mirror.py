@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @click.option("--prefix", default="", metavar="TEXT", help="Prefix of topic names in the target.")
 @click.option("--follow", is_flag=True, help="Keep copying new records until the process is stopped.")
 @click.option("--pause", default="1s", show_default=True, metavar="TIME", help="With --follow: how long to wait between polls.")
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Also keep this group's offsets in the target.")
-@click.option("--all-groups", is_flag=True, help="Also keep the offsets of all groups.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Also keep this group's committed offsets in the target.")
+@click.option("--all-groups", is_flag=True, help="Also keep the committed offsets of all groups in the target.")
 @click.option(
     "--job-id", metavar="NAME", help="Name under which positions are stored. [default: mirror-<the source's cluster id>]"
 )

@@ -16,9 +16,7 @@ INCOMPLETE = 3
 """The exit code for an incomplete answer: offsets are missing from the folder, or damage was skipped."""
 
 
-WITHOUT_COMPILER = (
-    "no C compiler was found during installation; for a many times faster kernel, reinstall Tidelog with a compiler"
-)
+WITHOUT_COMPILER = "no C compiler was found during installation; reinstall Tidelog with a C compiler to make it many times faster"
 """The reason why a kernel is not compiled."""
 
 

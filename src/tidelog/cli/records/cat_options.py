@@ -227,7 +227,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
             ),
             click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3."),
             click.option(
-                "--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]"
+                "--format", "format_name", type=click.Choice(FORMATS), help="[default: by the extension of --output, else text]"
             ),
             click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
             click.option(

@@ -76,7 +76,14 @@ _REQUEST = (
     click.option(
         "--topics", multiple=True, metavar="TOPIC", help="Names, or patterns such as order*; may be repeated. [default: all]"
     ),
-    click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_pairs, help="May be repeated."),
+    click.option(
+        "--rename",
+        "renames",
+        multiple=True,
+        metavar="OLD=NEW",
+        callback=_pairs,
+        help="A different name for a topic in the target; may be repeated.",
+    ),
     click.option(
         "--set",
         "settings",
@@ -280,7 +287,7 @@ def _report_lines(report: RestoreReport) -> Iterator[str]:
     yield from table(("topic", "partition", "records", "end offset", "late records", "read back"), rows)
     if report.groups:
         yield ""
-        yield f"groups set: {', '.join(sorted(report.groups))}"
+        yield f"offsets set for the groups {', '.join(sorted(report.groups))}"
 
 
 def _facts(plan: RestorePlan, report: RestoreReport) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def check_serving(
         found.line(text if at == advertised else f"{text}, and send clients to {joined(*advertised)}")
         if listener.protocol == PLAINTEXT and not config.authorizer_class_name and listener.host not in _LOOPBACK:
             found.warning(
-                f"any client that reaches {joined(at[0] or '*', at[1])} has full access: no TLS, users or authorizer is set"
+                f"any client that reaches {joined(at[0] or '*', at[1])} has full access: set up TLS, users or an authorizer"
             )
     if metrics_at is not None:
         found.line(f"would serve metrics and health at http://{joined(metrics_at[0] or '*', metrics_at[1])}/metrics and /healthz")
@@ -255,5 +255,5 @@ def _check_folder(
         text += " and recover them first: the last shutdown was not clean"
     found.line(f"{text} ({folder}{', read-only' if is_read_only else ''})")
     if config.cluster is not None:
-        found.note("it would join a cluster: its controllers are not contacted")
+        found.note("the broker would join a cluster; --check does not contact the controllers")
     return is_served

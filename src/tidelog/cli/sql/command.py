@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 )
 @decode_options
 @click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3.")
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the extension of --output, else text]")
 @click.option("--output", "-o", metavar="FILE", type=LocalPath(), help="Write to FILE, which appears once it is complete.")
 @json_option
 def command(
