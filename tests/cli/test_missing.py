@@ -15,7 +15,7 @@ from tidelog.spark.options import parse_options
 from tidelog.spark.tasks import plan_tasks
 
 TOPIC = "v2-none-ct"
-GONE = "note: v2-none-ct-0: offsets [160, 325) missing: no segment holds them; the batch before is of "
+GONE = "note: v2-none-ct-0: offsets [160, 325) missing: no segment holds them; the batch before is from "
 
 
 @pytest.fixture
