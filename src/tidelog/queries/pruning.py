@@ -160,7 +160,9 @@ class Filter:
 
 
 def _constants(expression: pc.Expression | None) -> list[int]:
-    """Return the numbers and times in an expression, as far as its pickled form shows them. They only speed up the search."""
+    """Return the numbers and times in an expression, as far as its pickled form shows them. The values only speed up the
+    search.
+    """
     if expression is None:
         return []
     try:

@@ -62,7 +62,7 @@ _WITHOUT_RESULT = ("CREATE", "DROP", "SET")
 class Session:
     """Runs queries over one source. Not thread-safe. Close it after use; relations that it has returned can still be used.
 
-    The options are those of `tidelog.scan`. Raises MissingPackageError without DuckDB, and what opening the source raises.
+    The options are those of `tidelog.scan`. Raises MissingPackageError without DuckDB, and the errors of `open_source`.
     """
 
     def __init__(

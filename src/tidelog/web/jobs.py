@@ -70,7 +70,7 @@ class Job:
         self._stopped.set()
 
     def is_late(self) -> bool:
-        """Whether the job's time is over, so that it should return what it has found. Raises Stopped."""
+        """Whether the job's time is over, so that the job should return what it has found. Raises Stopped."""
         self.check()
         return time.monotonic() >= self._end
 

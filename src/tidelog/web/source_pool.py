@@ -47,7 +47,7 @@ class SourcePool:
 
     @contextmanager
     def borrowed(self) -> Iterator[Source]:
-        """Lend an open source for the block. Raises the same errors as opening it."""
+        """Lend an open source for the block. Raises the same errors as `open_source`."""
         with self._lock:
             if self._away is not None and time.monotonic() < self.unreachable_until_s:
                 raise BrokerUnreachableError(self._away.message, path=self._away.path)
@@ -77,7 +77,7 @@ class SourcePool:
         source.close()
 
     def close(self) -> None:
-        """Close the idle instances. Borrowed ones are closed when they are returned."""
+        """Close the idle instances. Borrowed instances are closed when they are returned."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []

@@ -138,7 +138,7 @@ def _refuse_inside(source: str, target: Target) -> None:
 
 
 def _progress(source: str, target: Target, follows: bool) -> ProgressBar:
-    """Return a progress bar: one that shows something for the first point, which reads everything, if stderr is a terminal."""
+    """Return a progress bar for the first point, which reads everything. In all other cases, return a bar that shows nothing."""
     total = 0
     if stderr_is_terminal() and not follows and next(iter(target.list("points")), None) is None:
         with open_source(source) as opened:

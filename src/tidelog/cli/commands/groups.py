@@ -320,7 +320,7 @@ def reset_command(
 ) -> None:
     """Set the offsets of GROUP, or show what that would change. GROUP must have no members.
 
-    It shows each partition's old and new offset, the time at each, and how many records would be read again or skipped.
+    The command shows each partition's old and new offset, the time at each, and how many records would be read again or skipped.
     Offsets change only with --execute.
     """
     if execute and dry_run:

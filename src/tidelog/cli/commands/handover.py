@@ -77,9 +77,9 @@ def command(
 ) -> None:
     """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become Kafka's own.
 
-    While Kafka runs, its admin API creates the topics. Then stop it: the command waits for that, copies the partitions, and Kafka
-    can be started again. DIR is not changed. Records missing from DIR are listed first; the exit code is then 3. If the command
-    is interrupted, run it again: it continues.
+    While Kafka runs, its admin API creates the topics. Then stop Kafka: the command waits for that, copies the partitions, and
+    Kafka can be started again. DIR is not changed. Records missing from DIR are listed first; the exit code is then 3. If the
+    command is interrupted, run it again: it continues.
 
     Kafka gets the retention settings of DIR: the topics' own, and the broker's from --config, by default those that DIR
     was served with. Records that Kafka would delete although DIR keeps them are listed; then nothing is handed over without
@@ -146,7 +146,9 @@ def _summary(count: int, data_dir: Path) -> str:
 
 
 def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand], keeping: Keeping) -> dict[str, uuid.UUID]:
-    """Return Kafka's ids of the topics: those that an earlier run stored, or Kafka's after missing topics were created."""
+    """Return Kafka's ids of the topics: the ids stored by an earlier run, or else Kafka's answer after creating missing
+    topics.
+    """
     noted = _read_notes(source, data_dir)
     is_noted = all(one.name in noted for one in wanted)
     if is_noted and not _is_in_use(data_dir):
@@ -243,7 +245,9 @@ class Keeping:
 
 
 def _check_fits(admin: KafkaAdmin, one: TopicToHand, replicas: list[int], *, is_ours: bool) -> None:
-    """Raise InvalidArgumentError unless an existing topic in Kafka may get the partitions; `is_ours`: an earlier run made it."""
+    """Raise InvalidArgumentError unless an existing topic in Kafka can take the partitions. `is_ours` means that an
+    earlier run created the topic.
+    """
     if len(replicas) != one.partitions:
         raise InvalidArgumentError(
             f"topic {one.name!r} already exists in Kafka with a different number of partitions",

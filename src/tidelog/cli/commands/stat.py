@@ -97,7 +97,7 @@ class PartitionStat:
 def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: bool, as_json: bool) -> None:
     """Show offsets, records, bytes and largest timestamps: of each partition, and of each segment of TOPIC.
 
-    It counts only records that a consumer can read: no control records, and none below the log start.
+    Only records that a consumer can read are counted: no control records, and none below the log start.
     For brokers, the figures are those that the brokers report, without reading records: --quick has no effect.
     """
     wanted = wanted_partitions(partitions)

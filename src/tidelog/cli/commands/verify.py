@@ -62,9 +62,9 @@ def command(
 ) -> None:
     """Check that a data folder is complete and undamaged: all of it, or some topics.
 
-    It checks every batch, index entry and time map, gaps between segments, missing ends and partitions, checkpoints, leader
-    epochs, producer snapshots, and the partitions in the cluster's metadata. A broker may be running. Exit code 3 if something
-    is missing or damaged.
+    The command checks every batch, index entry and time map, gaps between segments, missing ends and partitions, checkpoints,
+    leader epochs, producer snapshots, and the partitions in the cluster's metadata. A broker may be running. Exit code 3 if
+    something is missing or damaged.
 
     With --replicas the arguments are the data folders of several brokers: each partition that at least two of them have is
     compared, byte for byte, up to the smallest high watermark. Exit code 3 if replicas differ.

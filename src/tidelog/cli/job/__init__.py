@@ -64,6 +64,6 @@ def _show_submit_script(ctx: click.Context, param: click.Parameter, asked: bool)
 def command() -> None:
     """Work on whole folders and backups on Spark: on all processors of this machine, or on a cluster.
 
-    On a cluster it is `spark-submit --master URL $(tidelog job --submit-script) NAME ...`; folders must have the same path on
-    each machine.
+    To run a job on a cluster: `spark-submit --master URL $(tidelog job --submit-script) NAME ...`. Folders must have the same
+    path on each machine.
     """

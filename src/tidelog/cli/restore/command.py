@@ -310,7 +310,7 @@ def _facts(plan: RestorePlan, report: RestoreReport) -> dict[str, Any]:
 
 
 def _records(report: RestoreReport, one: RestoredPartition) -> int | None:
-    """Return the number of records, without those of aborted transactions if they were read back."""
+    """Return the number of restored records. Records of aborted transactions are excluded if the records were read back."""
     digest = report.digests.get(one.target)
     return one.records if digest is None else digest.records
 

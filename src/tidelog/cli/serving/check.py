@@ -216,7 +216,7 @@ def _cause(properties: Mapping[str, str], error: str) -> str | None:
 
 
 def _check_new(found: _Findings, folder: Path) -> bool:
-    """Report whether the folder can be created; return False: nothing runs on it."""
+    """Report whether the folder can be created. Return False, because no broker runs on a missing folder."""
     parent = next((one for one in folder.absolute().parents if one.exists()), Path("/"))
     if not os.access(parent, os.W_OK | os.X_OK):
         found.error(f"the data folder does not exist, and this user may not create it ({folder})")

@@ -45,7 +45,7 @@ def single_property(pair: str) -> tuple[str, str]:
 def file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
     """Read the configuration file. Unknown properties and properties without effect are dropped, each kind with one warning.
 
-    `given` properties override the file's. Some of them, such as the roles, decide which other properties apply.
+    `given` properties override the file's. Some given properties, such as the roles, decide which other properties apply.
     """
     if path is None:
         return {}

@@ -88,7 +88,7 @@ def as_text(properties: Mapping[str, str]) -> str:
 
 
 def shifted(listeners: Iterable[Listener], number: int, ports: Sequence[int] = ()) -> list[Listener]:
-    """Return the listeners of broker `number`: the given ports plus its number less one. Port 0, which means any free
+    """Return the listeners of broker `number`: the given ports plus `number` - 1. Port 0, which means any free
     port, is replaced by the port of the broker's last run, from `ports`.
     """
 

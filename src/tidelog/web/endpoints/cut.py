@@ -121,7 +121,9 @@ def _offset(log: Log, time_ms: int) -> int:
 def _count(
     context: Context, log: Log, span: TimeRange, start_offset: int, end_offset: int, limit_bytes: int, job: Job
 ) -> tuple[int, bool] | None:
-    """Return the number of records within the times and offsets, and whether it is exact. None if the job's time ends first."""
+    """Return the number of records within the times and offsets, and whether that number is exact. None if the job's time
+    ends first.
+    """
     assert span.start_ms is not None and span.end_ms is not None
     grid = Grid(span.start_ms, span.end_ms, max(1, span.end_ms - span.start_ms), 1)
     counting = Counting(context.maps, grid, job, limit_bytes)

@@ -83,7 +83,9 @@ def _decode_words(query: Query, topic: str) -> list[str]:
 
 
 def _where_of_python(query: Query, wanted: Wanted) -> str | None:
-    """Return the expression for `scan`, None if it is about decoded values, which the Python line does not have."""
+    """Return the `where` expression for `scan`, None if the expression is about decoded values: the Python line decodes no
+    values.
+    """
     return None if _decode_words(query, wanted.request.topic) else query.text("where")
 
 
