@@ -119,18 +119,18 @@ def test_keys_and_expressions(everything: list[Row]) -> None:
 
 def test_a_selection_of_nothing_says_so(everything: list[Row]) -> None:
     for options, hint in (
-        (["--key", "k"], "; --key compares the whole key, --grep finds a part of it"),
-        (["--key", "k", "--count"], "; --key compares the whole key, --grep finds a part of it"),
+        (["--key", "k"], "; --key compares whole keys: to find a part of a key, use --grep"),
+        (["--key", "k", "--count"], "; --key compares whole keys: to find a part of a key, use --grep"),
         (["--grep", "nowhere"], ""),
     ):
         found = run_ok("cat", KAFKA_3, TOPIC, *options)
-        assert found.stderr == f"note: no record matches, of {len(everything)} that were read{hint}\n"
+        assert found.stderr == f"note: no record matches ({len(everything)} were read){hint}\n"
 
 
 def test_an_empty_time_range_on_a_terminal_says_where_the_times_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.cli.commands.cat.stdout_is_terminal", lambda: True)
     found = run_ok("cat", KAFKA_3, TOPIC, "--from", "2030-01-01")
-    assert found.stderr.endswith("note: no record matches, of 0 that were read; tidelog ls shows the times of topics\n")
+    assert found.stderr.endswith("note: no record matches (0 were read); to see the time range of each topic, run tidelog ls\n")
 
 
 def test_headers(everything: list[Row]) -> None:
@@ -261,7 +261,7 @@ def test_a_bound_on_lateness_is_an_assumption_that_is_stated(everything: list[Ro
     exact = rows(*window)
     assert rows(*window, "--max-lateness", "1h") == [{**row, "assumed_max_lateness_ms": 3_600_000} for row in exact]
     ran = run_ok("cat", KAFKA_3, TOPIC, *window, "--max-lateness", "1s", "--format", "jsonl")
-    assert any("were not read, by --max-lateness" in note for note in ran.notes)
+    assert any("were not read because of --max-lateness" in note for note in ran.notes)
     assert any("assuming that no record is later than 1s" in note for note in ran.notes)
     found = ran.json_lines
     assert {row.pop("assumed_max_lateness_ms") for row in found} == {1000}
@@ -307,8 +307,8 @@ def test_every_format_states_the_assumption(tmp_path: Path) -> None:
         (
             ["--to", "2020-09-20T12:27:30"],
             [
-                "reading 22.4 GiB, 10m or more; late records may lie anywhere after the start: --max-lateness 10m limits how far "
-                "is read, as an assumption"
+                "reading 22.4 GiB, 10m or more; late records may be anywhere after the start: to read less, assume that none is "
+                "later, e.g. --max-lateness 10m"
             ],
         ),
     ],

@@ -77,7 +77,7 @@ def test_parquet_has_types(folder: Path, tmp_path: Path) -> None:
         (["--decode", "avro"], "avro needs a schema registry or a schema file"),
         (["--decode", "avro", "--schema", "none.avsc"], "cannot read the schema: No such file"),
         (["--decode", "utf8", "--schema", "order.avsc", "avros"], None),
-        (["--schema", "order.avsc"], "are for --decode"),
+        (["--schema", "order.avsc"], "need --decode"),
         (["--decode", "avro", "--registry", "ftp://x"], "expected http://… or https://…"),
         (
             ["--decode", "avro", "--registry", "http://me:s3cret@127.0.0.1:1", "-o", "x.parquet"],

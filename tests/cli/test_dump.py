@@ -163,7 +163,7 @@ def test_a_wrong_checksum_is_marked_and_the_walk_goes_on(tmp_path: Path) -> None
     path.write_bytes(data)
     ran = run("dump", path, "--json", "--records")
     assert ran.exit_code == 1
-    assert ran.error == f"tidelog: the checksum of 1 batch does not match, the first one ({path} at byte 78)"
+    assert ran.error == f"tidelog: 1 batch does not match its checksum; the position is that of the first ({path} at byte 78)"
     batches = of_type(ran.json_lines, "batch")
     assert [batch["position"] for batch in batches if not batch["crc_ok"]] == [78]
     assert len(batches) == len(of_type(run_ok("dump", source, "--json").json_lines, "batch"))
@@ -191,7 +191,7 @@ def test_what_lies_behind_the_last_batch(tmp_path: Path) -> None:
     ran = run_ok("dump", path)
     assert len(ran.lines) == 2
     assert ran.notes == [
-        f"note: {path}: the last 122 bytes, from byte 78, are an incomplete batch: cut off by a crash, or still being written"
+        f"note: {path}: the last 122 bytes, from byte 78, are an incomplete batch: truncated by a crash, or still being written"
     ]
     path.write_bytes(source + bytes(5000))
     assert "are zeros: preallocated" in run_ok("dump", path).notes[0]
@@ -224,9 +224,9 @@ def test_careless_use(tmp_path: Path) -> None:
     assert ran.exit_code == 1
     folder = tmp_path / "0.log"
     folder.mkdir()
-    assert run("dump", folder).error == f"tidelog: a folder, not a file; `tidelog stat` shows folders ({folder})"
+    assert run("dump", folder).error == f"tidelog: this is a folder, not a file: for folders, run `tidelog stat` ({folder})"
     (tmp_path / "letter.txt").write_text("hello")
-    assert "not a kind of file that can be dumped" in run("dump", tmp_path / "letter.txt").error
+    assert "this kind of file cannot be dumped" in run("dump", tmp_path / "letter.txt").error
     assert run("dump", TRANSACTIONS / "00000000000000000173.index", "--records").exit_code == 2
     assert run("dump").exit_code == 2
     assert run("dump", f"{tmp_path / 'x.log'}/{'y' * 5000}.log").exit_code == 1

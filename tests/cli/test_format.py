@@ -78,4 +78,6 @@ def test_partitions_that_are_in_it_are_noted(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     ran = run("format", str(tmp_path), "--cluster-id", CLUSTER, "--node-id", "4")
     assert ran.exit_code == 0
-    assert ran.notes == [f"note: 1 partition is in {tmp_path}: a broker sets aside those missing from the cluster's metadata"]
+    assert ran.notes == [
+        f"note: 1 partition is in {tmp_path}: a broker sets aside partitions that are missing from the cluster's metadata"
+    ]

@@ -74,7 +74,7 @@ def test_seconds_for_milliseconds_are_pointed_out() -> None:
     stderr = try_out("--at", "1373414400").stderr
     assert stderr.splitlines() == [
         "1373414400 = 1373414400 ms, 1970-01-16T21:30:14.400Z",
-        "note: digits alone are milliseconds; 1373414400 seconds would be 1373414400000",
+        "note: digits alone are epoch milliseconds; for 1373414400 seconds, use 1373414400000",
     ]
     assert "note" not in try_out("--at", "0").stderr
 

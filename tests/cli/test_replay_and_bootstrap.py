@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_replay_out_of_a_folder_needs_a_target(folder: Path, tmp_path: Path) -> None:
     result = run("job", "replay", folder, TOPIC, "--map", tmp_path / "map")
     assert result.exit_code == 2
-    assert "--target is missing: a folder cannot be the target" in result.stderr
+    assert "give --target: the source is a folder, which cannot be the target" in result.stderr
     assert not (tmp_path / "map").exists()
 
 

@@ -117,9 +117,11 @@ def test_a_broker_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert (one.data_dir / CLEAN_SHUTDOWN_FILE).exists()
     assert LogDir(one.data_dir).topics() == {"orders": [0, 1, 2]}
     (unknown,) = [line for line in one.log.splitlines() if "unknown" in line]
-    assert unknown.endswith("ignored: no.such.property, retention.ms (did you mean log.retention.ms?)")
+    assert unknown.endswith("ignoring unknown properties: no.such.property, retention.ms (did you mean log.retention.ms?)")
     assert "node 7 of cluster" in one.log
-    assert "not used here: controller.quorum.voters, num.network.threads, process.roles" in one.log
+    assert (
+        "ignoring properties that Tidelog does not use: controller.quorum.voters, num.network.threads, process.roles" in one.log
+    )
     assert "warning serve" in next(line for line in one.log.splitlines() if "create.topic.policy" in line)
     assert "ended cleanly" in one.log.splitlines()[-1]
 
@@ -194,7 +196,7 @@ def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         server.signal(signal.SIGTERM)
         assert server.wait() == 128 + signal.SIGTERM
     assert not (server.data_dir / CLEAN_SHUTDOWN_FILE).exists()
-    assert "the next start recovers" in server.log
+    assert "the next start runs recovery" in server.log
 
 
 def wait_for_line(server: Server, text: str) -> None:
@@ -226,9 +228,9 @@ def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--data is missing"),
+        ([], "there is no data folder: give --data"),
         (["--property", "num.partitions"], "is not NAME=VALUE"),
-        (["--property", "no.such=1"], "a broker has no no.such"),
+        (["--property", "no.such=1"], "unknown property no.such"),
     ],
 )
 def test_usage(arguments: list[str], message: str) -> None:

@@ -57,15 +57,15 @@ def test_every_error_is_shown_at_once(tmp_path: Path) -> None:
     ]
     begins += [
         "log.retention.ms (retention.ms) is out",
-        "--property: a broker has no num.partition (did you",
+        "--property: unknown property num.partition (did you",
         "not an address",
         "not an address",
     ]
     assert len(errors(ran)) == len(begins), ran.stdout
     assert [any(line.startswith(begin) for line in errors(ran)) for begin in begins] == [True] * len(begins), ran.stdout
-    assert "unknown, and ignored: no.such.property, retention.ms (did you mean log.retention.ms?)" in ran.stdout
+    assert "ignoring unknown properties: no.such.property, retention.ms (did you mean log.retention.ms?)" in ran.stdout
     assert "create.topic.policy.class.name have no effect" in ran.stdout
-    assert "not used here: num.network.threads" in ran.stdout
+    assert "ignoring properties that Tidelog does not use: num.network.threads" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "the broker would not start: 8 errors"
     assert list(tmp_path.iterdir()) == [config]
 
@@ -92,7 +92,7 @@ def test_what_it_would_do(tmp_path: Path, is_clean: bool) -> None:
     assert ran.stdout.splitlines() == [
         f"would serve 3 partitions of 1 topics{recovers} ({folder})",
         "would listen on *:0 (PLAINTEXT), and send clients to broker.example:9092",
-        "warning: any client that reaches *:0 has full access: neither TLS, users nor an authorizer",
+        "warning: any client that reaches *:0 has full access: set up TLS, users or an authorizer",
         "would serve metrics and health at http://127.0.0.1:0/metrics and /healthz",
         "the broker would start",
     ]
@@ -120,7 +120,7 @@ def test_folders_that_cannot_be_served(tmp_path: Path) -> None:
     ran = check("--config", config, "--data", tmp_path / "none", "--listen", "0")
     assert errors(ran) == [f"the data folder does not exist ({tmp_path / 'none'})"], ran.stdout
     assert errors(check("--data", tmp_path / "none", "--read-only")) == [f"the data folder does not exist ({tmp_path / 'none'})"]
-    assert errors(check()) == ["no data folder: neither --data nor log.dirs names one"]
+    assert errors(check()) == ["there is no data folder: give --data, or a --config with log.dirs"]
     if os.geteuid():
         (tmp_path / "log").chmod(0o500)
         assert errors(check(*options)) == [f"this user may not write to the data folder ({tmp_path / 'log'})"]

@@ -136,7 +136,7 @@ def test_a_disk_that_never_answers(tmp_path: Path) -> None:
     wait_for(server, "1 logs are not closed")
     assert server.end() == 1
     assert not (server.data / CLEAN_SHUTDOWN_FILE).exists()
-    assert "ended while threads still waited: tidelog-" in server.stderr.read_text()
+    assert "ended while threads were still waiting: tidelog-" in server.stderr.read_text()
 
 
 def test_the_folder_stays_locked_while_a_thread_is_stuck(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_an_end_that_does_not_come_on(tmp_path: Path) -> None:
     server.stuck.touch()
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 1
-    assert "the shutdown has not progressed" in server.stderr.read_text()
+    assert "the shutdown has made no progress" in server.stderr.read_text()
 
 
 def test_a_log_that_cannot_be_closed_keeps_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -178,7 +178,7 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
             read[message.partition()].append(int(message.value()))
         consumer.close()
         assert read == acknowledged
-        assert server.log.count("is started again") == KILLS
+        assert server.log.count("; restarting it in ") == KILLS
 
 
 def test_a_killed_supervisor_leaves_no_broker(tmp_path: Path) -> None:

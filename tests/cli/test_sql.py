@@ -115,10 +115,18 @@ def test_standard_input(folder: Path) -> None:
         (["select * from order_"], 1, "tidelog: no topic or table order_ (did you mean orders?)"),
         (["select frm"], 1, 'tidelog: Binder Error: Referenced column "frm"'),
         (["select 1 +"], 1, "tidelog: Parser Error: syntax error at"),
-        (["copy orders to 'x.csv'"], 1, "tidelog: COPY is refused, because queries are read-only: --output FILE writes a result"),
+        (
+            ["copy orders to 'x.csv'"],
+            1,
+            "tidelog: COPY is refused, because queries are read-only: to write a result to a file, use --output FILE",
+        ),
         ([""], 2, "tidelog: the query is empty."),
         (["select 1; select 2", "-o", "x.csv"], 2, "tidelog: --output takes one result"),
-        (["create view x as select 1", "-o", "x.csv"], 2, "tidelog: the last statement has no result to write."),
+        (
+            ["create view x as select 1", "-o", "x.csv"],
+            2,
+            "tidelog: --output needs a result, but the last statement returns none.",
+        ),
         (["select 1", "--json", "--format", "csv"], 2, "tidelog: --json and csv cannot be combined."),
         (["select 1", "--decode", "jsn"], 1, "tidelog: unknown format: jsn"),
         (["select 1", "--tz", "Europe/Berln"], 2, "tidelog: "),
@@ -133,7 +141,7 @@ def test_errors(arguments: list[str], code: int, text: str, folder: Path, empty_
 
 def test_a_query_without_a_source() -> None:
     ran = run("sql", "select count(*) from orders")
-    assert ran.exit_code == 2 and "a folder or brokers come before the query" in ran.error
+    assert ran.exit_code == 2 and "give a folder or brokers before the query" in ran.error
 
 
 def test_missing_records_are_noted_and_end_with_3(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_run_again_and_refusals(kafka: Kafka391, tmp_path: Path) -> None:
     arguments = ["handover", source, "--to", kafka.data, "--bootstrap-server", kafka.bootstrap]
     ran = tidelog(*arguments, "--timeout", "1s")
     assert ran.returncode == 1
-    assert "Kafka still runs; stop it, and run this again" in ran.stderr
+    assert "Kafka is still running: stop it, and run this command again" in ran.stderr
     kafka.stop()
     ran = tidelog(*arguments)
     assert ran.returncode == 0, ran.stderr
@@ -119,13 +119,13 @@ def test_run_again_and_refusals(kafka: Kafka391, tmp_path: Path) -> None:
     assert [consume(kafka.bootstrap, "again", number)[0].value for number in range(2)] == [b"v0", b"v1"]
     ran = tidelog(*arguments, "--timeout", "0s")
     assert ran.returncode == 1
-    assert "Kafka has a topic 'again' that already has records" in ran.stderr
+    assert "topic 'again' already has records in Kafka" in ran.stderr
     other = tmp_path / "other"
     with LogManager(other, SystemClock()) as manager:
         manager.create_topic("again", 3, BASE)
     ran = tidelog("handover", other, "--to", kafka.data, "--bootstrap-server", kafka.bootstrap)
     assert ran.returncode == 1
-    assert "another number of partitions: found 2, expected 3" in ran.stderr
+    assert "a different number of partitions: found 2, expected 3" in ran.stderr
     ran = tidelog("handover", source, "--to", source, "--bootstrap-server", kafka.bootstrap)
     assert "a folder cannot be handed over to itself" in ran.stderr
     (source / ".kafka_cleanshutdown").unlink()

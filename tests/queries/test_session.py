@@ -300,7 +300,7 @@ def test_explain_says_what_is_read_and_why(session: Session) -> None:
         for (line,) in rows(session, "EXPLAIN SELECT count(*) FROM orders WHERE timestamp < '2013-07-10 12:30' AND partition = 1")
     )
     assert "reads orders: topic" in text and "partitions: 1" in text
-    assert "timestamps: [..., 2013-07-10T12:30:00.000Z)" in text and "late records may lie anywhere" in text
+    assert "timestamps: [..., 2013-07-10T12:30:00.000Z)" in text and "late records may be anywhere" in text
     assert session.report.records == 0
     text = "\n".join(line for (line,) in rows(session, "EXPLAIN ANALYZE SELECT max(key) FROM orders WHERE offset % 2 = 1"))
     assert "reads orders: offset, key" in text and "timestamps: all" in text

@@ -40,27 +40,27 @@ COMMANDS = {
     "ls": Entry("tidelog.cli.commands.ls", "List topics and partitions, with sizes and times."),
     "sql": Entry("tidelog.cli.sql.command", "Query topics with SQL."),
     "stat": Entry("tidelog.cli.commands.stat", "Show offsets, records, bytes and largest timestamps."),
-    "verify": Entry("tidelog.cli.commands.verify", "Check a data folder for what is missing or damaged."),
+    "verify": Entry("tidelog.cli.commands.verify", "Check a data folder for missing or damaged data."),
     "dump": Entry("tidelog.cli.commands.dump", "Show one file of a log, entry by entry."),
     "retention": Entry("tidelog.cli.commands.retention", "Show when each segment is deleted, and which record keeps it."),
     "ui": Entry("tidelog.cli.commands.ui", "Show topics by time, on a page in a browser."),
     "groups": Entry("tidelog.cli.commands.groups", "Show how far behind consumer groups are; set their offsets to a time."),
     "index": Entry("tidelog.cli.commands.index", "Verify or rebuild indexes and time maps."),
     "import": Entry("tidelog.cli.commands.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),
-    "restore": Entry("tidelog.cli.restore.command", "Restore a backup to a moment, into a folder or a cluster."),
+    "restore": Entry("tidelog.cli.restore.command", "Restore a backup to a point in time, into a folder or a cluster."),
     "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
     "format": Entry("tidelog.cli.commands.format_", "Format a data folder for a broker of a cluster."),
     "backup": Entry("tidelog.cli.backup", "Back up brokers or a folder; list, verify and expire backups."),
     "job": Entry("tidelog.cli.job", "Run jobs over whole folders on Spark."),
-    "completion": Entry("tidelog.cli.completion", "Make bash, zsh or fish complete tidelog."),
+    "completion": Entry("tidelog.cli.completion", "Print the completion script for bash, zsh or fish."),
 }
 """The commands in the order of `tidelog --help`."""
 
 ALIASES = {"topics": "ls"}
-"""Other names of commands; the help does not list them."""
+"""Aliases of commands. The help does not list them."""
 
 ASK_AGAIN_SECONDS = 0.02
-"""How long to wait before raising Terminated again, because a module that is being loaded may swallow it."""
+"""How long to wait before raising Terminated again, because a module that is being loaded may swallow the exception."""
 
 SLOW_SECONDS = 2.0
 """A command that takes longer than this prints a note if its kernel is not compiled."""
@@ -81,7 +81,7 @@ class Terminated(BaseException):
 
 
 class Program(click.Command):
-    """A command group that is the program of a process: its `main` ends by the table above."""
+    """A command group that is the program of a process: `main` ends the process as the table above says."""
 
     def main(
         self,
@@ -129,10 +129,10 @@ def cli() -> None:
     """Serve Kafka clients, and read Kafka's log files by time, with or without a broker.
 
     DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Only `serve`, `import`,
-    `index rebuild`, some jobs (their help says so) and `handover` write to it: `handover` recovers it if necessary, and stores
-    its progress there.
+    `index rebuild`, some jobs (their help says so) and `handover` write to DIR. `handover` recovers DIR if necessary, and
+    stores its progress in DIR.
     HOST:PORT is any Kafka-compatible broker. Times are given as 2013-07-10T09:30 (UTC), yesterday 09:00, now, -90m, epoch
-    milliseconds. `tidelog completion` makes the shell complete all this.
+    milliseconds. `tidelog completion` prints a script for shell completion.
     """
 
 
@@ -218,7 +218,9 @@ def _interrupted() -> int:
 
 
 def _flushed(exit_code: int) -> int:
-    """Flush after `--help` and `--version`, which end with an exception: the pipe may be closed or the disk full."""
+    """Flush standard output after `--help` or `--version`. Return `exit_code`, or that of a failed flush: the pipe may be closed,
+    or the disk full.
+    """
     return _run(sys.stdout.flush) or exit_code if sys.stdout is not None else exit_code
 
 
@@ -229,7 +231,7 @@ def _usage(error: click.UsageError) -> str:
         return no_such_option(error)
     message = error.format_message()
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name in ("topic", "topics"):
-        message = f"{message.rstrip('.')}; tidelog ls lists the topics."
+        message = f"{message.rstrip('.')}; to list the topics, run tidelog ls."
     return message[:1].lower() + message[1:]
 
 
@@ -247,7 +249,7 @@ def _complain(message: str, *more: str) -> None:
 
 
 def _forget_stdout() -> None:
-    """Discard the interpreter's last flush: the reader is gone, and the closed pipe was already handled."""
+    """Make the interpreter's flush at exit write to nowhere: the pipe's reader is gone, which has already been handled."""
     try:
         descriptor = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):

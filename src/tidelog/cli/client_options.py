@@ -1,9 +1,10 @@
-"""Options for secured brokers and for object storage, `--config FILE` and `-X NAME=VALUE`, besides the argument that names them.
+"""Options for secured brokers and for object storage, `--config FILE` and `-X NAME=VALUE`.
 
 FILE is a `client.properties` as for Kafka's tools (`--command-config`). `-X` takes precedence over the file. Other users can see
 a command line (`ps`), so passwords belong in the file.
 
-The argument's value then carries the addresses with that configuration (`SecuredBrokers`), so commands need no further code.
+The argument that names the brokers then contains their configuration, too (`SecuredBrokers`), so commands need no further
+code.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ TIER_OPTIONS = (
         is_eager=True,
         expose_value=False,
         callback=lambda ctx, param, value: ctx.meta.__setitem__(_POINT, value),
-        help="The point of a backup, by its number, or the last one at or before a time. [default: the newest]",
+        help="The point of a backup: its number, or a time, for the last point at or before that time. [default: the newest]",
     ),
 )
 """`--tier`, `--tier-key` and `--point`. `reached` reads them."""
@@ -68,7 +69,7 @@ def given_option(function: Decorated) -> Decorated:
         is_eager=True,
         expose_value=False,
         callback=_keep_given,
-        help="A property, as in --config; may be repeated. Other users can see it: no passwords.",
+        help="A property, as in --config; may be repeated. Not for passwords: other users can see the command line.",
     )(function)
 
 
@@ -91,7 +92,7 @@ def keep_broker_file(ctx: click.Context, param: click.Parameter, value: Path | N
 
 def client_options(function: Decorated) -> Decorated:
     """Add the client's options --config FILE and -X NAME=VALUE. `reached` reads them."""
-    of_client = "client.properties, to connect to the brokers: security.protocol, ssl.*, sasl.*; or a bucket's options"
+    of_client = "A client.properties file for connecting to the brokers (security.protocol, ssl.*, sasl.*), or a bucket's options"
     for option in (*TIER_OPTIONS, given_option, _file_option(of_client)):
         function = option(function)
     # Click's list of parameters, the last one first. These are the last ones in the help: what a command does comes before them.
@@ -101,7 +102,7 @@ def client_options(function: Decorated) -> Decorated:
 
 
 def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return a broker address with the configuration of this run; any other source is returned unchanged. Raises
+    """Return the address of brokers with the configuration of this run. Any other source is returned unchanged. Raises
     InvalidArgumentError, StorageError.
     """
     file, given = ctx.meta.get(_FILE), ctx.meta.get(_GIVEN, {})
@@ -144,7 +145,7 @@ def config_option(of: str) -> Callable[[Decorated], Decorated]:
         is_eager=True,
         expose_value=False,
         callback=lambda ctx, param, value: ctx.meta.__setitem__(f"{_FILE}.{of}", value),
-        help=f"client.properties, to connect to the brokers of --{of}.",
+        help=f"A client.properties file for connecting to the brokers of --{of}.",
     )
 
 
@@ -194,5 +195,5 @@ def _keep_given(ctx: click.Context, param: click.Parameter, values: tuple[str, .
     pairs = [value.partition("=") for value in values]
     for name, equals, _ in pairs:
         if not name.strip() or not equals:
-            raise click.BadParameter("-X takes NAME=VALUE.", ctx, param)  # Do not show the value, which may be a password.
+            raise click.BadParameter("-X expects NAME=VALUE.", ctx, param)  # Do not show the value, which may be a password.
     ctx.meta[_GIVEN] = {name.strip(): value for name, _, value in pairs}

@@ -49,7 +49,12 @@ def decode_options(function: Decorated) -> Decorated:
             help=".avsc, .proto, a Protobuf descriptor set (FILE#Message), or a JSON Schema; TOPIC.key=FILE for keys.",
         ),
         click.option(
-            "--key-decode", metavar="[TOPIC=]FORMAT", multiple=True, expose_value=False, callback=_keep, help="The same for keys."
+            "--key-decode",
+            metavar="[TOPIC=]FORMAT",
+            multiple=True,
+            expose_value=False,
+            callback=_keep,
+            help="Decode keys: a format as for --decode.",
         ),
         click.option(
             "--decode",
@@ -73,7 +78,7 @@ class DecodeTexts(NamedTuple):
     registry: SchemaRegistry | None
 
     def decodings(self) -> Decodings:
-        """Return what the options say. Raises InvalidArgumentError."""
+        """Return the decodings that the options select. Raises InvalidArgumentError."""
         from tidelog.decoding.decodings import Decodings
 
         return Decodings.parse(self.texts, key_texts=self.key_texts, schemas=self.schemas, registry=self.registry)
@@ -94,13 +99,13 @@ def decode_texts() -> DecodeTexts:
 
 
 def decodings_in_use() -> Decodings | None:
-    """Return what the options of the running command say; None if they decode nothing. Raises InvalidArgumentError,
-    StorageError.
+    """Return the decodings that the options of the running command select; None if they decode nothing. Raises
+    InvalidArgumentError, StorageError.
     """
     given = decode_texts()
     if not given.texts and not given.key_texts:
         if given.schemas or given.registry is not None:
-            raise click.UsageError("--schema, --registry and --registry-config are for --decode and --key-decode.")
+            raise click.UsageError("--schema, --registry and --registry-config need --decode or --key-decode.")
         return None
     return given.decodings()
 

@@ -20,7 +20,7 @@ interval_option = click.option(
     "interval_bytes",
     type=click.IntRange(0, INT32_MAX),
     metavar="BYTES",
-    help="index.interval.bytes of the topics. [default: found from the indexes]",
+    help="index.interval.bytes of the topics. [default: inferred from the indexes]",
 )
 out_option = click.option(
     "--out", "out_dir", metavar="DIR", type=LocalPath(), help="Write the files under this folder; the data folder is only read."
@@ -32,5 +32,5 @@ jobs_option = click.option(
     "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Segments processed in parallel. [default: one per processor]"
 )
 time_map_dir_option = click.option(
-    "--time-map-dir", metavar="DIR", type=LocalPath(), help="A folder of time maps, verified beside those in DIR."
+    "--time-map-dir", metavar="DIR", type=LocalPath(), help="A folder of time maps to verify in addition to those in DIR."
 )

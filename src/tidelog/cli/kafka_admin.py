@@ -30,8 +30,8 @@ class Setting(NamedTuple):
 
 _SOURCES = {
     1: "the topic's",
-    2: "the broker's, set while it ran",
-    3: "all brokers', set while they ran",
+    2: "the broker's dynamic configuration",
+    3: "the dynamic configuration of all brokers",
     4: "the broker's configuration",
     5: "Kafka's default",
 }
@@ -45,7 +45,9 @@ class KafkaAdmin:
         try:
             from confluent_kafka.admin import AdminClient
         except ImportError:
-            raise InvalidArgumentError("handing over needs Kafka's admin API: pip install 'tidelog[handover]'") from None
+            raise InvalidArgumentError(
+                "handover needs the package confluent-kafka: run pip install 'tidelog[handover]'"
+            ) from None
         # On a port that requires TLS or SASL, confluent-kafka would retry forever without an error.
         with suppress(BrokerUnreachableError), Cluster.at(bootstrap, "tidelog-handover", timeout_ms=PROBE_MS) as cluster:
             cluster.refresh([])
@@ -93,7 +95,7 @@ class KafkaAdmin:
         return {name: Setting(one.value, _SOURCES.get(one.source, "Kafka's")) for name, one in entries.items()}
 
     def change(self, topic: str, properties: Mapping[str, str]) -> None:
-        """Change settings of a topic; the others stay unchanged."""
+        """Change settings of a topic. Its other settings stay unchanged."""
         from confluent_kafka.admin import (  # type: ignore[attr-defined]
             AlterConfigOpType,
             ConfigEntry,
@@ -127,7 +129,7 @@ class KafkaAdmin:
         for name, text in found.items():
             topic_id = parse_topic_id(text)
             if topic_id is None:
-                raise InvalidArgumentError(f"Kafka has no id for topic {name!r}; handing over needs Kafka 2.8 or newer")
+                raise InvalidArgumentError(f"topic {name!r} has no id in Kafka: handover needs Kafka 2.8 or newer")
             ids[name] = topic_id
         return ids
 
@@ -143,4 +145,4 @@ class KafkaAdmin:
 def _refused(bootstrap: str, error: Exception) -> TidelogError:
     reason = error.args[0] if error.args else error
     text = reason.str() if hasattr(reason, "str") else str(reason)
-    return StorageError(f"Kafka at {bootstrap} refused: {text}")
+    return StorageError(f"Kafka at {bootstrap} refused the request: {text}")

@@ -1,7 +1,7 @@
-"""pyarrow without numpy and pandas, which it imports where they are installed, though no command but `job` converts to either.
+"""Imports pyarrow without numpy and pandas. pyarrow imports both if they are installed, although only `job` converts to them.
 
-Without numpy, pyarrow takes a third of the time to import, and 20 MB less. It then stays without it, so numpy is hidden only in a
-process of the command's own, not from a program that calls a command.
+Without numpy, pyarrow takes a third of the time to import, and 20 MB less. pyarrow then stays without numpy as long as the
+process runs. So numpy is hidden only if the process is the command itself, not if a program calls a command.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class _Hidden(MetaPathFinder):
 
 @contextmanager
 def lean_imports() -> Iterator[None]:
-    """Hide pandas from what the block imports. In a process of the command's own, hide pandas and numpy from now on: pyarrow
-    imports parts of itself later.
+    """Hide pandas from imports in the block. If the process is the command itself, hide pandas and numpy from then on, because
+    pyarrow imports parts of itself later.
     """
     finder = _Hidden("pandas", "numpy") if is_own_process else _Hidden("pandas")
     sys.meta_path.insert(0, finder)

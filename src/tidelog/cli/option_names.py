@@ -1,4 +1,4 @@
-"""Suggests options and commands for unknown ones: similar names, and ours for names in other tools."""
+"""Suggests options and commands for unknown names: similar names, and Tidelog's names for those of other tools."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ELSEWHERE = {
     "-b": "HOST:PORT",
     "--brokers": "HOST:PORT",
 }
-"""A name that other tools use → ours. An upper-case name is an argument."""
+"""A name that other tools use → Tidelog's name. An upper-case name is an argument."""
 
 COMMANDS_ELSEWHERE = {
     **dict.fromkeys(("consume", "read", "kcat", "-C", "-G", "-b", "-t"), "cat"),
@@ -64,7 +64,7 @@ COMMANDS_ELSEWHERE = {
     "replay": "job replay",
     "mirror": "job mirror",
 }
-"""A command, or kcat's mode, that other tools have → ours."""
+"""A command of another tool, or a mode of kcat → Tidelog's command."""
 
 
 def no_such_option(error: click.NoSuchOption) -> str:
@@ -81,7 +81,7 @@ def no_such_option(error: click.NoSuchOption) -> str:
     if ours in known:
         return f"{message} (did you mean {ours}?)."
     if ours.isupper() and ours in arguments:
-        return f"{message}: it is an argument, tidelog {error.ctx.info_name} {arguments}."
+        return f"{message}: give it as an argument, tidelog {error.ctx.info_name} {arguments}."
     return f"{message}{did_you_mean(error.option_name, known, most=3)}."
 
 
@@ -90,4 +90,4 @@ def no_such_command(name: str, group: click.Group, ctx: click.Context) -> str:
     known = group.list_commands(ctx)
     ours = COMMANDS_ELSEWHERE.get(name) if ctx.parent is None else None
     meant = f" (did you mean {ours}?)" if ours else did_you_mean(name, known, most=3)
-    return f"No such command {name!r}{meant or ('' if ctx.parent is None else '; there are ' + ', '.join(known))}."
+    return f"No such command {name!r}{meant or ('' if ctx.parent is None else '; the commands are ' + ', '.join(known))}."

@@ -75,7 +75,7 @@ def check_brokers(value: str, refusal: str) -> str:
 
 
 def data_dir_of(source: str) -> str | None:
-    """Return the local folder of a source, in which output must not be written; None if the source is not one local folder."""
+    """Return the local folder of a source, where no output may be written; None if the source is not one local folder."""
     return source if kind_of(source).is_local else None
 
 
@@ -106,8 +106,8 @@ def broker_config_option(function: Decorated) -> Decorated:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         is_eager=True,
         callback=keep_broker_file,
-        help="A broker's server.properties, for its topic defaults; or a bucket's options. [default: those that DIR was served "
-        "with]",
+        help="A broker's server.properties, for its topic defaults; or a bucket's options. [default: the properties with "
+        "which DIR was last served]",
     )(function)
 
 
@@ -123,7 +123,7 @@ def note_kafkas_since(settings: TopicSettings) -> None:
     if settings.is_kafkas_since and settings.served is not None:
         notices.note(
             f"Kafka has served the folder since Tidelog last did, at {show_time(settings.served.time_ms)}: "
-            "its configuration is not in the folder; pass it with --config"
+            "Kafka's configuration is not in the folder; pass it with --config"
         )
 
 
@@ -146,7 +146,11 @@ class PartitionType(_NumberParam):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).strip()
         if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > INT32_MAX:
-            self.fail(f"{text!r} is not one number from 0 to {INT32_MAX}. For several partitions: -p 0 -p 1", param, ctx)
+            self.fail(
+                f"{text!r} is not one number from 0 to {INT32_MAX}; for several partitions, repeat the option: -p 0 -p 1",
+                param,
+                ctx,
+            )
         return int(text)
 
 
@@ -204,14 +208,14 @@ def lag_options(function: Decorated) -> Decorated:
         click.option(
             "--max-lag",
             metavar="TIME",
-            help="Exit with 1 if a group is further behind than this, or lost records to retention: 5m, 2h.",
+            help="Exit with code 1 if a group is further behind than this, or has lost records to retention: 5m, 2h.",
         ),
         click.option(
             "--window",
             default="10m",
             show_default=True,
             metavar="TIME",
-            help="Measure the rates over this long before now: 90s, 1h.",
+            help="Measure the rates over this much time before now: 90s, 1h.",
         ),
         group_isolation_option,
         click.option(

@@ -149,7 +149,7 @@ def zone_in_use() -> str | None:
 
 
 def time_zone_option(function: Decorated) -> Decorated:
-    """--tz ZONE, for the command's times. It is parsed before them, in any position."""
+    """Add --tz ZONE, the zone of the command's times. In any position, --tz is parsed before the times."""
     return click.option(
         "--tz",
         metavar="ZONE",
@@ -162,7 +162,7 @@ def time_zone_option(function: Decorated) -> Decorated:
 
 
 def time_range_options(start_help: str, end_help: str) -> Callable[[Decorated], Decorated]:
-    """--from, --to (which may be relative to --from), and --tz: resolves both times, checks their order, and prints them."""
+    """Add --from, --to (which may be relative to --from) and --tz. Both times are resolved, checked for order, and printed."""
 
     def decorate(function: Decorated) -> Decorated:
         @functools.wraps(function)
@@ -181,7 +181,7 @@ def time_range_options(start_help: str, end_help: str) -> Callable[[Decorated], 
                 and is_time_of_day(until.text)
                 and until.time_ms - start.time_ms >= _DAY_MS
             ):
-                notices.note(f"--to {until.text} is today, a day or more after --from: +15m is a quarter of an hour after --from")
+                notices.note(f"--to {until.text} is today, a day or more after --from: for 15 minutes after --from, use +15m")
             return function(*args, start=start, end=until, **rest)
 
         until = click.option("--to", "end", type=_EndType(), help=end_help)(time_zone_option(cast("Decorated", resolved)))
@@ -212,6 +212,6 @@ def echo_moment(moment: Moment | None) -> None:
     if not moment.text.isdigit():
         return
     if 0 < moment.time_ms < LIKELY_MS.start:
-        notices.note(f"digits alone are milliseconds; {moment.text} seconds would be {moment.time_ms * 1000}")
+        notices.note(f"digits alone are epoch milliseconds; for {moment.text} seconds, use {moment.time_ms * 1000}")
     elif moment.time_ms < MAX_TIME_MS and (doubt := doubtful_unit(moment.time_ms)) is not None:
         notices.note(doubt)

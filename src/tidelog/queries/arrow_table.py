@@ -1,7 +1,7 @@
 """A table that DuckDB scans through Python: DuckDB passes columns and a filter, and gets a stream of Arrow batches.
 
 DuckDB passes filters and columns only to an Arrow data set, and expects that the data set applies the filters. So `ArrowTable` is
-a subclass of Arrow's `Dataset`, but uses nothing of it.
+a subclass of Arrow's `Dataset`, but uses nothing of its implementation.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Scan:
 
 
 def rows_table(schema: pa.Schema, rows: Callable[[pc.Expression | None], list[dict[str, Any]]]) -> ArrowTable:
-    """Return a table of few rows. `rows` makes them at each scan, and may use the filter to make fewer."""
+    """Return a table of few rows. `rows` makes the rows at each scan, and may use the filter to make fewer."""
 
     def read(columns: Sequence[str], filter: pc.Expression | None) -> pa.RecordBatchReader:
         found = pa.Table.from_pylist(rows(filter), schema)

@@ -1,7 +1,7 @@
 """Decodes one topic's keys and values, with the same types in all scans of a query.
 
-Without a schema, the types are inferred from the topic's newest records, once, when its table is made. Each scan has another
-`TopicDecoding`, which infers them from the same records.
+Without a schema, the types are inferred from the topic's newest records, once, when its table is made. Each scan has its own
+`TopicDecoding`, which infers the same types from the same records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DecodedTopic:
 def decoded_topic(
     topic: str, decodings: Decodings | None, address: Address, listing: Source, options: dict[str, Any]
 ) -> DecodedTopic:
-    """Return how to decode a topic. Read its newest records if it has decoders."""
+    """Return how to decode a topic. If the topic has decoders, read its newest records to infer the types."""
     if decodings is None or not decodings.topic(topic).decoders:
         return DecodedTopic(topic)
     keys = [TopicPartition(topic, number) for number in listing.partitions(topic)]

@@ -1,4 +1,4 @@
-"""The lines of EXPLAIN: DuckDB's plan, then the part of each topic that is read, and why not less.
+"""The lines of EXPLAIN: DuckDB's plan, then the part of each topic that is read, and the reason if it could not be limited.
 
 Without ANALYZE the query is executed over empty tables. DuckDB then passes the same columns and filters to each table as in a
 real execution, except for filters that a join derives from the values of another table.
@@ -58,11 +58,11 @@ def _scan_lines(one: TopicScan) -> Iterator[str]:
 
 
 def _why_no_times(one: TopicScan) -> str:
-    return "no condition limits them" if one.filter is None else "the conditions do not limit them, or accept records without one"
+    return "no condition limits them" if one.filter is None else "the conditions accept any time, or records without a timestamp"
 
 
 def _why_not_less(one: TopicScan) -> str:
     report = one.report
     if one.bounds.time.end_ms is None or report.blocks_skipped or report.blocks_read:
         return ""
-    return "; late records may lie anywhere after the start (without time maps)"
+    return "; late records may be anywhere after the start (no time maps)"

@@ -1,7 +1,8 @@
 """DuckDB instances, which sessions use one after the other: opening one takes 15 ms, more than many queries.
 
-An instance serves one session at a time, so nothing of a session is visible to another one. What a session makes is in its own
-database or connection, and goes with them: `Session` uses a database named `session`, which the next one replaces.
+An instance serves one session at a time, so nothing of a session is visible to another one. Everything that a session
+creates is in its own database or connection, and disappears with it: `Session` uses a database named `session`, which the next
+session replaces.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _SETTINGS = {
 }
 
 _idle: dict[tuple[int, str], list[duckdb.DuckDBPyConnection]] = {}
-"""By process and zone. A forked process lacks the threads of its parent's instances: it can neither use nor close them."""
+"""Free instances, by process and time zone. A forked process lacks the threads of its parent's instances, so it can neither use
+nor close those instances."""
 
 
 def connected(zone: str) -> duckdb.DuckDBPyConnection:

@@ -2,10 +2,10 @@
 
 DuckDB hands the filters of a table scan to the table as one Arrow expression, after its optimizer has folded constants, moved
 predicates through joins, subqueries and views, and rewritten functions such as `date_trunc` into ranges. This module does not
-parse that expression. It asks Arrow whether the expression can be true if something is known about the record ("its timestamp is
-at most T"). Arrow does the same to skip files of a partitioned data set. It answers "no" only if its simplification of the
-expression, with that knowledge, is false or null. Each bound is found by bisection, and Arrow has proven that no record beyond it
-passes.
+parse that expression. It asks Arrow whether the expression can be true, given a fact about the record ("its timestamp is
+at most T"). Arrow does the same to skip files of a partitioned data set. Arrow answers "no" only if it can
+simplify the expression, given that fact, to false or null. Each bound is found by bisection, and Arrow has proven that no record
+beyond the bound passes.
 
 Invariant: only records that provably do not pass are left out. If Arrow cannot simplify a filter, nothing is left out.
 """
@@ -62,11 +62,11 @@ class Filter:
         self._constants = sorted({-LARGEST, 0, LARGEST} | near)
 
     def mentions(self, column: str) -> bool:
-        """Whether the expression may use a column. It is False only if the column's name is not in the expression's text."""
+        """Whether the expression may use a column: False only if the column's name is not in the expression's text."""
         return column in self._text
 
     def can_pass(self, known: pc.Expression) -> bool:
-        """Whether a record can pass for which `known` is true. If this is False, it is proven that none can."""
+        """Whether a record for which `known` is true can pass. False is proof that no such record can."""
         return self.expression is None or self._is_possible(self.expression, known)
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> Bounds | None:
@@ -143,7 +143,9 @@ class Filter:
         return first, low
 
     def _middle(self, low: int, high: int) -> int:
-        """Return where to bisect `[low, high]`: at a constant of the expression, if one is there, because most bounds are."""
+        """Return where to bisect `[low, high]`: at a constant of the expression if one lies in the range, because most bounds are
+        constants.
+        """
         within = [one for one in self._constants if low <= one <= high]
         return within[len(within) // 2] if within else (low + high) // 2
 
@@ -158,7 +160,9 @@ class Filter:
 
 
 def _constants(expression: pc.Expression | None) -> list[int]:
-    """Return the numbers and times in an expression, as far as its pickled form shows them. They only make the search faster."""
+    """Return the numbers and times in an expression, as far as its pickled form shows them. The values only speed up the
+    search.
+    """
     if expression is None:
         return []
     try:

@@ -1,9 +1,9 @@
 """`date_trunc` without a lookup of the time zone, for sessions in UTC.
 
 DuckDB truncates a TIMESTAMP WITH TIME ZONE with a calendar of the session's zone, row by row: 0.2 µs a row, more than the rest of
-most queries. In UTC the result is that for a TIMESTAMP, which takes a tenth. So a macro named `date_trunc` is found before
-DuckDB's function. DuckDB turns conditions on `date_trunc` into time ranges, but not those on a macro: the macro is left out of a
-query if it would change what DuckDB passes to the tables.
+most queries. In UTC, the result is the same as for a TIMESTAMP, which takes a tenth of that time. So a macro named `date_trunc`
+is found before DuckDB's function. DuckDB turns conditions on `date_trunc` into time ranges, but not those on a macro: the macro
+is left out of a query if it would change what DuckDB passes to the tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PATH = "session.main,session.tidelog"
 
 _FIRST_US = -62_135_596_800_000_000
-"""The year 1. Before it, DuckDB's calendar begins decades, centuries and millennia in other years than its TIMESTAMP does."""
+"""The year 1. Before it, DuckDB's calendar begins decades, centuries and millennia in different years than its TIMESTAMP."""
 
 _MACRO = f"""
 CREATE SCHEMA session.quick;
@@ -44,7 +44,7 @@ class QuickTruncation:
         self._use(_PATH)
 
     def enter(self, query: str, params: object) -> None:
-        """Use the macro, if the query's scans get the same filters with it. Otherwise use DuckDB's function."""
+        """Use the macro if the query's scans get the same filters with the macro as without; otherwise use DuckDB's function."""
         import duckdb
 
         if not self._is_made:

@@ -1,7 +1,7 @@
 """Executes statements in a separate thread, batch by batch, so that Ctrl-C or any other signal cancels a query at once.
 
 Python runs signal handlers only in the main thread, between two of its own instructions. That thread waits here, and tells DuckDB
-to stop when the wait is interrupted. DuckDB forgets this if its query has not begun yet, so the call is repeated until the query
+to stop when the wait is interrupted. DuckDB forgets the request if its query has not begun yet, so it is repeated until the query
 has ended.
 """
 
@@ -30,7 +30,7 @@ STOP_AGAIN_S = 0.02
 T = TypeVar("T")
 
 Wait: TypeAlias = Callable[[Future[Any], float | None], None]
-"""Waits for a future, for at most the given number of seconds; an exception from it cancels the query and is raised then."""
+"""Waits for a future, for at most the given number of seconds. If it raises an exception, the query is cancelled."""
 
 
 def _wait(future: Future[Any], timeout_s: float | None) -> None:
@@ -67,7 +67,7 @@ class Results:
         self._thread.shutdown()
 
     def execute(self, statement: Statement) -> Result | None:
-        """Return a statement's result, None if it has none. Raises TidelogError, also later, while the result is read."""
+        """Return a statement's result, None if it has none. Raises TidelogError, here or later while the result is being read."""
         if statement.explained is not None:
             lines = self._interruptible(lambda: explained(self.session, statement))
             table = pa.table({"explain": lines})
@@ -103,7 +103,7 @@ class Results:
         return future.result()
 
     def _stop(self) -> None:
-        """Cancel the query that runs, if any. One more Ctrl-C changes nothing."""
+        """Cancel the running query, if any, and wait for its end. Another Ctrl-C meanwhile has no effect."""
         while self._running is not None and not self._running.done():
             with suppress(KeyboardInterrupt):
                 self.session.connection.interrupt()

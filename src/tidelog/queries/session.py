@@ -60,9 +60,9 @@ _WITHOUT_RESULT = ("CREATE", "DROP", "SET")
 
 
 class Session:
-    """Queries over one source. Use it in one thread, and close it. A relation that it returned can still be used afterwards.
+    """Runs queries over one source. Not thread-safe. Close it after use; relations that it has returned can still be used.
 
-    The options are those of `tidelog.scan`. Raises MissingPackageError without DuckDB, and what opening the source raises.
+    The options are those of `tidelog.scan`. Raises MissingPackageError without DuckDB, and the errors of `open_source`.
     """
 
     def __init__(
@@ -135,7 +135,8 @@ class Session:
     def relation(
         self, statement: Statement, params: object = None, *, only_plans: bool = False
     ) -> duckdb.DuckDBPyRelation | None:
-        """Return a statement's result, not read yet, or None if it has none. With `only_plans`, all tables are empty.
+        """Return a statement's result, which has not been read yet, or None if the statement has none. With `only_plans`, all
+        tables are empty.
 
         Raises InvalidArgumentError for an error in the statement, UnknownTopicOrPartitionError.
         """
@@ -156,8 +157,8 @@ class Session:
             raise self.translated(error) from None
 
     def translated(self, error: Exception) -> BaseException:
-        """Return the error that a scan raised, if DuckDB or Arrow only passed it on. Otherwise return an InvalidArgumentError
-        whose message is DuckDB's error in one line.
+        """Return the original error if a scan raised it, and DuckDB or Arrow only passed it on. Otherwise return an
+        InvalidArgumentError whose message is DuckDB's error in one line.
         """
         if isinstance(error, TidelogError):
             return error
@@ -178,7 +179,7 @@ class Session:
         return self.connection.cursor().execute(text).fetchall()
 
     def table_names(self) -> list[str]:
-        """Return the names of the topics, when they were last listed, and of the other tables."""
+        """Return the names of the topics, as last listed, and of the other tables."""
         if not self.topics:
             self.list_topics()
         return [*sorted(self.topics), *(f"tidelog.{name}" for name in OTHER_TABLES)]
@@ -239,7 +240,7 @@ class Session:
         alike = sorted(topic for topic in self.topics if topic.lower() == bare.lower())
         if len(alike) > 1:
             return InvalidArgumentError(
-                f"topics that differ only in case: {', '.join(alike)}", expected=f"from topic('{alike[0]}')"
+                f"the names of several topics differ only in case: {', '.join(alike)}", expected=f"from topic('{alike[0]}')"
             )
         near = near_topics(bare, self.topics)
         return UnknownTopicOrPartitionError(f"no topic or table {bare}{near}", path=str(self.reader.address))

@@ -1,7 +1,8 @@
 """Splits SQL into statements, checks them, and replaces `offset` and `moment(...)`.
 
-`offset` is quoted if it is the column, because the word is reserved in SQL. `moment('yesterday 09:00')`, a time as people write
-it, is replaced by the timestamp. DuckDB could call a Python function for it, but reports an error when a process with one ends.
+`offset` is quoted where it means the column, because the word is reserved in SQL. `moment('yesterday 09:00')`, a time as people
+write it, is replaced by the timestamp. DuckDB could call a Python function instead, but then reports an error when the process
+ends.
 
 A session executes queries, EXPLAIN, and statements that change only the session's memory: views, tables and macros of the user,
 and variables. Statements that could write a file, change DuckDB's settings or load an extension are refused, here or by DuckDB,
@@ -26,7 +27,7 @@ _EXPLAINED = ("SELECT", "MULTI")
 _EXPLAIN = re.compile(r"\s*explain\b(?:\s+analyze\b)?\s*(?:\((?P<options>[^)]*)\)\s*)?", re.IGNORECASE)
 
 _OFFSET = re.compile(r"offset\b(?!\s*(?:[\d$?(]|:(?!:)))", re.IGNORECASE)
-"""The word `offset`, unless it begins the clause: then a number, a parameter or an expression in parentheses follows."""
+"""The word `offset`, unless it begins an OFFSET clause: there, a number, a parameter or an expression in parentheses follows."""
 
 _MOMENT = re.compile(r"moment\s*\(\s*(?:'(?P<time>(?:[^']|'')*)'\s*\))?", re.IGNORECASE)
 
@@ -103,16 +104,16 @@ def _check_explain(connection: duckdb.DuckDBPyConnection, statement: Statement) 
     match = _EXPLAIN.match(statement.text)
     inner = [] if match is None else connection.extract_statements(statement.text[match.end() :])
     if match is None or len(inner) != 1 or inner[0].type.name not in _EXPLAINED:
-        raise InvalidArgumentError("EXPLAIN needs a query", found=repr(statement.text))
+        raise InvalidArgumentError("EXPLAIN must be followed by one query", found=repr(statement.text))
     statement.explained = statement.text[match.end() :]
     statement.analyzes = "analyze" in match.group().lower()
 
 
 def _refusal(kind: str) -> InvalidArgumentError:
     hint = {
-        "COPY": "--output FILE writes a result",
-        "EXPORT": "--output FILE writes a result",
-        "LOAD": "extensions are not loaded",
-        "ATTACH": "other databases are not attached",
+        "COPY": "to write a result to a file, use --output FILE",
+        "EXPORT": "to write a result to a file, use --output FILE",
+        "LOAD": "extensions cannot be loaded",
+        "ATTACH": "other databases cannot be attached",
     }.get(kind, "SELECT, EXPLAIN, CREATE VIEW, CREATE TABLE and CREATE MACRO are allowed")
     return InvalidArgumentError(f"{kind} is refused, because queries are read-only: {hint}")

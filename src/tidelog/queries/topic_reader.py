@@ -29,9 +29,9 @@ class TopicReader:
         self, address: Address, options: Mapping[str, Any], *, skip_damaged: bool, decodings: Decodings | None = None
     ) -> None:
         self.scans: list[TopicScan] = []
-        """The scans since the last call of `begin`."""
+        """The scans since the last call to `begin`."""
         self.failure: BaseException | None = None
-        """The first error of a scan since `begin`. DuckDB raises another error with the same text."""
+        """The first error of a scan since `begin`. DuckDB raises an error of its own with the same text."""
         self.only_plans = False
         """Whether scans are only planned, and read no record: for EXPLAIN."""
         self.address = address
@@ -45,7 +45,7 @@ class TopicReader:
         self.scans, self.failure, self.only_plans = [], None, only_plans
 
     def open(self) -> Source:
-        """Open the source. Only one thread at a time may use it. Raises the errors of `open_source`."""
+        """Open the source. A source is not thread-safe. Raises the errors of `open_source`."""
         return open_source(self.address, skip_damaged=self._options["skip_damaged"])
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, list[int]]:
@@ -68,8 +68,8 @@ class TopicReader:
         return self._table(topic, DecodedTopic(topic or ""), is_raw=is_raw)
 
     def decoded_table(self, topic: str) -> ArrowTable | None:
-        """Return a topic's table with decoded keys and values, None if it has no decoder. Read the newest records for the
-        types.
+        """Return a topic's table with decoded keys and values, None if the topic has no decoder. Read the newest records to infer
+        the types.
         """
         if self._decodings is None:
             return None
@@ -119,7 +119,7 @@ class TopicReader:
                 yield from read_topic(self.address, shape, one, accepts, names, self._options)
 
     def _within_log(self, topic: str, offsets: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-        """Cut the ranges at the log end, because a scan would print a note about offsets that do not exist yet."""
+        """Limit the ranges to the log end. Otherwise a scan would print a note about offsets that do not exist yet."""
         isolation, until = self._options["isolation"], self._options["until"]
         with self._lock:
             assert self._listing is not None

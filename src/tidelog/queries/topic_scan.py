@@ -1,8 +1,8 @@
 """One scan of topics for a query. It prunes by the filter, reads with `tidelog.scan`, and applies the rest of the filter.
 
-Timestamps become microseconds, DuckDB's unit. Those beyond its range become infinity: they stay later than every other time.
-Keys, values and headers become text here, except in `raw` tables, because Arrow checks UTF-8 for all values of a column at once,
-which DuckDB's functions do value by value.
+Timestamps become microseconds, DuckDB's unit. Timestamps beyond DuckDB's range become infinity, so they stay later than every
+other time. Keys, values and headers become text here, except in `raw` tables, because Arrow checks UTF-8 for all values of a
+column at once, whereas DuckDB's functions check each value.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class TopicScan:
     has_all_partitions: bool
     """Whether every partition of the topic can have records that pass."""
     missing: tuple[MissingOffsets, ...]
-    """Partitions that could have records that pass, but are missing from the folder; empty with `has_all_partitions`."""
+    """Partitions that are missing from the folder, and could have records that pass. Empty if `has_all_partitions`."""
     filter: str | None
     """The filter as text, in Arrow's notation; None without a filter."""
     report: ScanReport = field(default_factory=ScanReport)
     plan: ScanPlan[Split] | None = None
-    """Set by `plan_topic`, for EXPLAIN."""
+    """The plan of the scan, set by `plan_topic` for EXPLAIN."""
 
 
 def table_schema(scanned: pa.Schema, *, is_raw: bool) -> pa.Schema:
-    """Return the schema of a table for DuckDB, of a scan of all columns: timestamps are in microseconds. Unless it is raw, it has
-    the columns of `record_columns`: keys and values are text, headers a map.
+    """Return the schema of a table for DuckDB, from the schema of a scan of all columns. Timestamps are in microseconds. Unless
+    the table is raw, it has the columns of `record_columns`: keys and values are text, headers are a map.
     """
 
     def converted(field: pa.Field) -> pa.Field:
@@ -72,7 +72,7 @@ def table_schema(scanned: pa.Schema, *, is_raw: bool) -> pa.Schema:
 def topic_scan(
     topic: str, partitions: Sequence[int], missing: Sequence[MissingOffsets], names: Sequence[str], accepts: Filter
 ) -> TopicScan | None:
-    """Return the scan for the records of a topic that pass; None if none can. `missing` are the missing partitions."""
+    """Return the scan for the records of a topic that pass the filter; None if none can. `missing` are the missing partitions."""
     every = {*partitions, *(one.partition for one in missing)}
     bounds = accepts.bounds(topic, sorted(every))
     if bounds is None:

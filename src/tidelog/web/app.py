@@ -8,9 +8,9 @@ A response is JSON in ASCII, so no character of a record can end a string early.
 | 400 | a parameter is wrong |
 | 403 | the request is refused (`security`) |
 | 404 | no such path, source, topic, partition, offset |
-| 409 | the log is damaged, or changed while it was read |
+| 409 | the log is damaged, or changed while it was being read |
 | 502 | brokers cannot be reached, or refuse |
-| 503 | too many requests, or another large read |
+| 503 | there are too many requests, or another large read is running |
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterat
 
 
 async def _in_pieces(data: memoryview) -> AsyncIterator[bytes]:
-    """Yield the data as the client takes it: a whole body of 100 MB would be copied on its way out."""
+    """Yield the data in pieces, as the client receives them. A body of 100 MB sent as a whole would be copied."""
     for start in range(0, len(data), PIECE_BYTES):
         yield bytes(data[start : start + PIECE_BYTES])
 

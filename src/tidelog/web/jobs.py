@@ -7,8 +7,8 @@
 | LONG | 2 | exports |
 
 Quick requests never wait for long reads. Each source has its own threads, so that brokers that do not answer delay no
-other source. Only one job of a server at a time may read much at once (`Job.take_turn`), so their memory does not add up. Between
-batches, a read asks its `Job` whether to end. If so, it stops there, and the response says how far it got.
+other source. Only one job of a server at a time may do a large read (`Job.take_turn`), so the memory of large reads does not
+add up. Between batches, a read asks its `Job` whether to end. If so, the read ends there, and the response says how far it got.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SPARE_BYTES = 64 << 20
 
 
 class Lane(Enum):
-    """The threads that a job runs on. The value has their name and number."""
+    """The threads that a job runs on. A member's value is the name and the number of its threads."""
 
     QUICK = "quick", 4
     READ = "read", 3
@@ -56,7 +56,7 @@ class Stopped(Exception):  # noqa: N818  # nothing failed
 
 
 class Job:
-    """One read. After `limit_s` seconds it returns what it has found."""
+    """One read of a request. After `limit_s` seconds, the read ends and returns what it has found."""
 
     def __init__(self, limit_s: float, turn: threading.Lock | None = None) -> None:
         self._end = time.monotonic() + limit_s
@@ -70,20 +70,20 @@ class Job:
         self._stopped.set()
 
     def is_late(self) -> bool:
-        """Whether the job's time is over, so that it should return what it has found. Raises Stopped."""
+        """Whether the job's time is over, so that the job should return what it has found. Raises Stopped."""
         self.check()
         return time.monotonic() >= self._end
 
     def may_build(self, size_bytes: int) -> bool:
-        """Whether the job may read this many more bytes to improve its result. If so, they count towards `SPARE_BYTES`."""
+        """Whether the job may read this many more bytes to improve its result. If so, these bytes count towards `SPARE_BYTES`."""
         if size_bytes > self._spare:
             return False
         self._spare -= size_bytes
         return True
 
     def take_turn(self, size_bytes: int) -> None:
-        """Wait until no other job reads much, if this one is about to read `LARGE_BYTES` at once. It keeps the turn until it
-        ends. Raises BusyError.
+        """If this job is about to read `LARGE_BYTES` or more at once, wait until no other job is doing a large read. The job then
+        holds the turn until it ends. Raises BusyError.
         """
         until = time.monotonic() + TURN_S
         while size_bytes >= LARGE_BYTES and not self._has_turn:
@@ -97,7 +97,7 @@ class Job:
             _return_freed()
 
     def end(self) -> None:
-        """Let the next job have the turn."""
+        """Give up the turn, if the job holds it."""
         if self._has_turn:
             self._has_turn = False
             self._turn.release()
@@ -125,7 +125,9 @@ class Jobs:
         *,
         source: str = "",
     ) -> T:
-        """Return the result of `work`, which reads the source. If `closed` returns first, stop the job and raise Stopped."""
+        """Run `work`, which reads the source, on a thread of `lane`, and return its result. If `closed` returns first, stop the
+        job and raise Stopped.
+        """
         job = Job(limit_s, self.turn)
         self._running.add(job)
         if (lane, source) not in self._pools:
@@ -156,7 +158,9 @@ class Jobs:
 
 
 def _return_freed() -> None:
-    """Return to the system what was freed so far, and glibc keeps in pieces. Other C libraries have no such call."""
+    """Make glibc return freed memory, which it keeps in pieces, to the system. Do nothing with other C libraries, which have no
+    such call.
+    """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -1,4 +1,6 @@
-"""The files of the page, in the package's folder `page`. A path is looked up in their list, so it can name no other file."""
+"""The files of the page, in the package's folder `page`. A path is looked up in the list of these files, so it cannot name any
+other file.
+"""
 
 from __future__ import annotations
 

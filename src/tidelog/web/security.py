@@ -3,7 +3,7 @@
 | checked | refuses |
 |---|---|
 | method | all but GET and HEAD: the server is read-only |
-| `Host` | names of other sites that resolve to this address (DNS rebinding). IP addresses cannot be rebound |
+| `Host` | names of other sites that resolve to this address (DNS rebinding). an IP address cannot be rebound |
 | `Origin`, `Sec-Fetch-Site` | requests from pages of other sites, including other ports of this host |
 | the cookie, or `Authorization: Bearer TOKEN` | other users of this machine |
 
@@ -74,14 +74,14 @@ class Guard:
         elif scope["path"] == "/" and self._has_token(scope):
             await self._exchange(scope, send_guarded)
         elif not self._is_known(fields):
-            text = "Open the address that tidelog ui has printed, with its token. Each start of tidelog ui prints a new one.\n"
+            text = "Open the address that tidelog ui printed, with its token. Each start of tidelog ui prints a new address.\n"
             await _answer(send_guarded, 403, text)
         else:
             await self._app(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope, fields: list[tuple[str, str]]) -> tuple[int, str] | None:
         if scope["method"] not in ("GET", "HEAD"):
-            return 405, "Only GET: this server is read-only.\n"
+            return 405, "This server is read-only: only GET and HEAD are allowed.\n"
         hosts = [value for name, value in fields if name == "host"]
         if len(hosts) != 1 or not self._is_own(hosts[0]):
             return 403, "This server does not have that name. Open the address that tidelog ui has printed.\n"

@@ -33,7 +33,7 @@ def read_limit(query: Query) -> int:
 
 
 class Counting:
-    """Counts records into a grid. `finish` reads what the maps do not count, if it is at most `limit_bytes`."""
+    """Counts records into a grid. `finish` reads the parts that the maps cannot count if they have at most `limit_bytes`."""
 
     def __init__(self, maps: KnownMaps, grid: Grid, job: Job, limit_bytes: int) -> None:
         self.read_bytes = 0
@@ -42,14 +42,14 @@ class Counting:
         self._job = job
         self._left = limit_bytes
         self._mapped: list[tuple[Segment, Mapped, list[int], list[int], int, int]] = []
-        """Per segment: the blocks at an edge of the range, other blocks with records in several intervals, and the offset
+        """For each segment: the blocks at an edge of the range, other blocks with records in several intervals, and the offset
         bounds.
         """
         self._unmapped: list[tuple[Segment, int, int, int]] = []
 
     def add(self, segment: Segment, start_offset: int, end_offset: int) -> None:
-        """Count a segment's records in `[start_offset, end_offset)` from its map, and note the blocks that the map does
-        not count.
+        """Count a segment's records in `[start_offset, end_offset)` from its map. Remember the blocks that the map alone cannot
+        count.
         """
         found = self._maps.map_of(segment, self._job)
         position = 0
@@ -82,7 +82,9 @@ class Counting:
         return edges, doubtful
 
     def finish(self) -> None:
-        """Count the rest: read it if it is small, otherwise estimate it from the maps and time indexes."""
+        """Count the remaining blocks: read them if they are small, otherwise estimate their counts from the maps and time
+        indexes.
+        """
         is_read = self._left >= 0
         for segment, found, edges, blocks, start_offset, end_offset in self._mapped:
             read = sorted((*edges, *blocks)) if is_read else edges
@@ -95,7 +97,7 @@ class Counting:
             if is_read:
                 self._read(segment, [(position, segment.end_position)], start_offset, end_offset)
             else:
-                self._grid.why.add("segments without a time map are counted by their time index: late records count as on time")
+                self._grid.why.add("segments without a time map are counted by their time index, as if no record were late")
                 _count_indexed(segment, position, start_offset, self._grid)
             segment.close()
 
@@ -155,7 +157,7 @@ def _read(segment: Segment, position: int, end: int, start_offset: int, end_offs
         if not used:
             large = next(segment.headers(position), None)
             if large is None:
-                raise SegmentChangedError("a segment became shorter while it was read", path=segment.log_path)
+                raise SegmentChangedError("a segment was truncated while it was being read", path=segment.log_path)
             job.take_turn(large.size)
             columns.add(large, segment.read_batch(large), 0, segment.log_path)
             used = large.size

@@ -1,4 +1,4 @@
-"""Runs the server on a socket until it is interrupted, and leaves nothing behind."""
+"""Runs the server on a socket until the process is interrupted, and ends its threads and responses."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class PageServer:
 
 
 def _return_memory() -> None:
-    """Make glibc return large buffers to the system when they are freed, which it would otherwise keep. Do nothing with other C
+    """Make glibc return large buffers to the system when they are freed. Otherwise glibc would keep them. Do nothing with other C
     libraries.
     """
     import pyarrow as pa
@@ -120,9 +120,11 @@ def _bound(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         if isinstance(error, socket.gaierror):
-            raise InvalidArgumentError(f"no such host: {error.strerror}", found=repr(host)) from None
+            raise InvalidArgumentError(f"--host cannot be resolved: {error.strerror}", found=repr(host)) from None
         if error.errno == errno.EADDRINUSE:
-            raise StorageError(f"port {port} of {host} is in use: choose another --port, or none for a free one") from None
+            raise StorageError(
+                f"port {port} of {host} is in use: choose another --port, or leave --port out to use any free port"
+            ) from None
         raise StorageError(f"cannot listen on {host}:{port}: {error.strerror}") from None
     bound.set_inheritable(False)
     return bound

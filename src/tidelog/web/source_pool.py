@@ -1,8 +1,8 @@
-"""The sources of the page. Only one thread at a time may use a source, so each has a few open instances, which requests borrow.
+"""The sources of the page. A source is not thread-safe, so each source has a few open instances, which requests borrow.
 
 A borrowed source shows the current state of the log. After an error it is closed, and the next request opens a new one. So the
 page recovers when a broker is back or a folder exists again. Brokers have a few seconds for each call: a person waits for them.
-After brokers could not be reached, requests fail at once for a moment, so that they do not wait one after the other.
+After a failure to reach brokers, further requests fail at once for a moment, so that they do not wait one after the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BROKERS_MS = 5_000
 """How long brokers may take for a call, with retries. Kafka's clients take 30 to 60 s, which is right for programs."""
 
 AWAY_S = 2.0
-"""How long brokers that could not be reached are not asked again."""
+"""Seconds for which brokers are not asked again after they could not be reached."""
 
 KEPT_LOGS = 5000
 """How many open partitions an idle instance keeps."""
@@ -47,7 +47,7 @@ class SourcePool:
 
     @contextmanager
     def borrowed(self) -> Iterator[Source]:
-        """Lend an open source for the block. Raises the same errors as opening it."""
+        """Lend an open source for the block. Raises the same errors as `open_source`."""
         with self._lock:
             if self._away is not None and time.monotonic() < self.unreachable_until_s:
                 raise BrokerUnreachableError(self._away.message, path=self._away.path)
@@ -77,7 +77,7 @@ class SourcePool:
         source.close()
 
     def close(self) -> None:
-        """Close the idle instances. Borrowed ones are closed when they are returned."""
+        """Close the idle instances. Borrowed instances are closed when they are returned."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -96,7 +96,7 @@ class SourcePools:
         for pool in self.pools:
             if name in (None, pool.name):
                 return pool
-        raise NotFoundError("no such source", found=repr(name), expected=" or ".join(pool.name for pool in self.pools))
+        raise NotFoundError("unknown source", found=repr(name), expected=" or ".join(pool.name for pool in self.pools))
 
     def close(self) -> None:
         """Close all sources."""

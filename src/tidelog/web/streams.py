@@ -1,7 +1,8 @@
 """Streamed responses: exports and the live tail.
 
-An export runs on a thread that waits for a slow client, so only a few pieces are in memory. A tail reads the records that have
-arrived since its last read. If there are too many, it skips the oldest, and an event has their number.
+An export runs on a thread that waits for the client if it is slow, so only a few pieces are in memory. A tail reads the records
+that have arrived since its last read. If there are too many, the tail skips the oldest, and an event has the number of skipped
+offsets.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class _Pipe(io.RawIOBase):
         return len(data)
 
     def send(self) -> None:
-        """Pass what was written to the coroutine. Wait for a slow client. Raises Stopped if the client is gone."""
+        """Pass what has been written to the coroutine. Wait if the client is slow. Raises Stopped if the client is gone."""
         held, self._held = bytes(self._held), bytearray()
         if held:
             self.put(held)
@@ -69,7 +70,7 @@ class _Pipe(io.RawIOBase):
 
 
 async def exported(jobs: Jobs, write: Callable[[Job, Any], None], source: str) -> AsyncGenerator[bytes, None]:
-    """Yield what `write` writes to its file. Raises its TidelogError if that occurs before the first piece."""
+    """Yield what `write` writes to its file. A TidelogError that `write` raises before the first piece is raised here."""
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes | TidelogError | None] = asyncio.Queue(PIECES)
 

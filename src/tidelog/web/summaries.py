@@ -35,7 +35,7 @@ class Summary(NamedTuple):
     last_ms: int
     """The last batch's largest timestamp, -1 without one."""
     error: str | None = None
-    """Why the partition cannot be read; all numbers are 0 then."""
+    """The reason why the partition cannot be read; all numbers are then 0."""
 
 
 class Summaries:

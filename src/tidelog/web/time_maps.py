@@ -1,8 +1,8 @@
 """A cache of the segments' time maps, until the files change. Only maps that agree with the log are returned.
 
-A map that is not bound to its log (in a copy of a folder) is compared with the log once, which reads the headers of all its
-batches. `Bounds` are a segment's smallest and largest times; without a map they come from its first and last batches and its time
-index.
+A map that is not bound to its log (in a copy of a folder) is compared with the log once, which requires reading the headers of
+all batches. `Bounds` are a segment's smallest and largest times; without a map they come from its first and last batches and its
+time index.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEPT_MAPS = 50_000
 KEPT_BOUNDS = 50_000
 
 BUILT_BYTES = 8 << 20
-"""If a segment has at most this many bytes that no map covers, they are mapped in memory."""
+"""If a segment has at most this many bytes that no map covers, a map of them is built in memory."""
 
 CHECKED_BLOCKS = 512
 """How many blocks are compared with the log between two checks of the job's time."""

@@ -1,9 +1,9 @@
 """Pages of records sorted by time across partitions.
 
-A page has the records after a cursor, sorted by timestamp, partition and offset. It reads a window of time exactly, like
-`tidelog.scan`, and keeps the first records. Time maps determine the width of the window: it contains the main spans of blocks
-with enough records. So a page costs a few blocks, wherever it is. Without maps the window is the rest of the range, because a
-late record may be anywhere.
+A page has the records after a cursor, sorted by timestamp, partition and offset. To make a page, a window of time is read
+exactly, as by `tidelog.scan`, and the first records are kept. Time maps determine the width of the window: it contains the main
+spans of blocks with enough records. So a page costs the reading of a few blocks, wherever in the log it is. Without maps the
+window is the rest of the range, because a late record may be anywhere.
 
 Records without a timestamp are left out, and the response has their number.
 """
@@ -102,7 +102,7 @@ def _window(
             job.check()
             if time.monotonic() - started > MOST_S:
                 raise InvalidArgumentError(
-                    f"sorting by time needs the whole range, which was not read within {MOST_S:.0f} s",
+                    f"sorting by time requires reading the whole range, which takes more than {MOST_S:.0f} s",
                     expected="a shorter range, sorting by offset, or time maps (tidelog index rebuild)",
                 )
 
@@ -110,8 +110,8 @@ def _window(
 def _is_outside(
     context: Context, log_dir: LogDir, wanted: Wanted, number: int, window: TimeRange, report: ScanReport, job: Job
 ) -> bool:
-    """Return whether the maps show that a partition has no record in a window, so that it need not be read. Report missing
-    offsets as a scan would.
+    """Return whether the maps show that a partition has no record in a window, so that the partition need not be read. Report
+    missing offsets as a scan would.
     """
     if wanted.request.isolation == READ_COMMITTED:
         return False
@@ -132,8 +132,8 @@ def _is_outside(
 
 
 def _window_end(context: Context, source: Source, wanted: Wanted, start_ms: int, records: int, job: Job) -> int | None:
-    """Return a time such that about `records` records lie between `start_ms` and it, from the time maps. None if it is
-    unknown.
+    """Return, from the time maps, a time such that about `records` records lie between `start_ms` and that time. None if the maps
+    do not tell.
     """
     if source.log_dir is None:
         return None
@@ -165,7 +165,9 @@ def _of_main_spans(ends: list[tuple[int, int]], records: int) -> int | None:
 
 
 def _of_starts(starts: list[pa.Array], start_ms: int, records: int) -> int | None:
-    """Return the time by which `records` spans have begun. If a range has only late records, most spans have one record."""
+    """Return the time by which `records` of the spans have begun. If all records of a range are late, most spans have one
+    record.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

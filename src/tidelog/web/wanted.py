@@ -67,8 +67,8 @@ class Wanted:
 
 
 def pieces(source: Source, request: ScanRequest, report: ScanReport, job: Job) -> Iterator[Split]:
-    """Yield the splits of a request. They are small, so that a job can end between two of them. A large one is a large batch, and
-    waits for the job's turn.
+    """Yield the splits of a request. Splits are small, so that a job can end between two splits. A large split is a large batch:
+    before such a split is yielded, the job waits for its turn.
     """
     plan = source.planned(lambda: source.plan(replace(request, split_bytes=PIECE_BYTES)))
     report += plan.known

@@ -170,7 +170,7 @@ def test_a_value_of_100_mb_does_nothing(browser: Browser, large: str) -> None:
     visitor = Visitor(browser, large)
     visitor.open("topic?topic=huge&record=0:0")
     expect(visitor.page.locator(".record-detail h3").filter(has_text="95.4 MiB")).to_be_visible()
-    expect(visitor.page.get_by_text("The first part; the download has all of it.")).to_be_visible()
+    expect(visitor.page.get_by_text("Only the first part is shown; the download has all of it.")).to_be_visible()
     assert visitor.page.locator("main b").count() == 0
     assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 1280
     visitor.close()

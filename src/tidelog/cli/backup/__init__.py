@@ -1,8 +1,9 @@
-"""`tidelog backup SOURCE TARGET` takes a backup; `backup list`, `show`, `verify`, `expire` and `diff` are about one.
+"""`tidelog backup SOURCE TARGET` takes a backup; `backup list`, `show`, `verify`, `expire` and `diff` work on
+an existing backup.
 
 | module | owns |
 |---|---|
-| take | one point, or one after the other |
+| take | takes one point, or points repeatedly |
 | points | list, show, diff |
 | verify, expire | the commands of the same name |
 | reports | check-report, and the options of those that write a report |
@@ -25,15 +26,15 @@ COMMANDS = {
     TAKE: Entry(f"{__name__}.take", "Take a backup: the same as backup SOURCE TARGET."),
     "list": Entry(f"{__name__}.list_", "List the points of a backup."),
     "show": Entry(f"{__name__}.show", "Show the topics and partitions of a point."),
-    "verify": Entry(f"{__name__}.verify", "Check that a backup is whole."),
-    "expire": Entry(f"{__name__}.expire", "Remove old points, and what only they needed."),
+    "verify": Entry(f"{__name__}.verify", "Check that a backup is complete and undamaged."),
+    "expire": Entry(f"{__name__}.expire", "Remove old points, and objects that only they need."),
     "check-report": Entry(f"{__name__}.reports", "Check who signed a report."),
     "diff": Entry(f"{__name__}.diff", "Show what has changed between two points."),
 }
 
 
 class BackupGroup(LazyGroup):
-    """The group `tidelog backup`. What is none of its commands is the source of a backup."""
+    """The group `tidelog backup`. A first argument that is not one of its commands is the source of a backup."""
 
     entries = COMMANDS
 
@@ -50,6 +51,6 @@ class BackupGroup(LazyGroup):
 def command() -> None:
     """Back up brokers or a data folder into a folder or a bucket: tidelog backup HOST:PORT|DIR TARGET.
 
-    A backup is made of Kafka's own segment files. All commands that read a data folder read a backup, at its newest point or at
-    --point; docs/backup.md describes the format.
+    A backup is made of Kafka's own segment files. Every command that reads a data folder can also read a backup, at its newest
+    point or at --point. docs/backup.md describes the format.
     """

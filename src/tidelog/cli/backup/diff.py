@@ -21,7 +21,7 @@ _HEADER = ("topic", "partition", "what", "appended", "removed", "before", "after
 @click.argument("new", metavar="[NEW]", required=False)
 @json_option
 def command(backup: Backup, old: str, new: str | None, as_json: bool) -> None:
-    """Show what has changed from the point OLD to the point NEW, by default the newest; each a number, or a time.
+    """Show what has changed from the point OLD to the point NEW. Each is a number or a time; NEW is the newest by default.
 
     `appended` and `removed` count offsets: records at the end, and records that the source no longer had.
     """

@@ -22,14 +22,14 @@ from tidelog.clock import SystemClock
     metavar="TIME",
     default="24h",
     show_default=True,
-    help="Keep objects that belong to no point for this long: a backup may be writing them.",
+    help="How long to keep objects that belong to no point: a running backup may be writing them.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @json_option
 def command(backup: Backup, keep: str, grace: str, dry_run: bool, as_json: bool) -> None:
-    """Remove points older than --keep, and the objects that only they need. The newest point always stays.
+    """Remove points older than --keep, and the objects that only those points need. The newest point always stays.
 
-    It may be interrupted at any time; the next run continues. A backup may run at the same time.
+    The command may be interrupted at any time; the next run continues. A backup may run at the same time.
     """
     now_ms = SystemClock().now_ms()
     keep_ms, grace_ms = parse_span("--keep", keep), parse_span("--grace", grace)

@@ -27,8 +27,8 @@ _HEADER = ("point", "time", "topics", "partitions", "size", "written", "newest r
 def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
     """List the points of a backup, the newest last.
 
-    Each point can be read and restored: the cluster as it was at that time. `written` is what the point added to the backup. Exit
-    code 3: a point cannot be read; the others are listed.
+    Each point holds the cluster as it was at that time, and can be read and restored. `written` is the size of what the point
+    added to the backup. Exit code 3: a point cannot be read; the other points are listed.
     """
     known = backup.points()
     shown = known if shows_all or as_json else known[-_SHOWN:]
@@ -44,7 +44,10 @@ def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
     else:
         print_lines(_table(points))
         if len(shown) < len(known):
-            notices.note(f"{len(known) - len(shown):,} older points, from {show_time(known[0].time_ms)} on: --all lists them")
+            notices.note(
+                f"{len(known) - len(shown):,} older points, from {show_time(known[0].time_ms)} on, are not shown: to list them, "
+                "add --all"
+            )
     for one in damaged:
         notices.complain(f"a point cannot be read: {one}")
     if damaged:

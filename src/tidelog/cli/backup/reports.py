@@ -26,7 +26,10 @@ def report_options(function: Decorated) -> Decorated:
 
 
 def report_of(report_file: str | None, sign_key: str | None) -> Report | None:
-    """Return the report that is asked for. Call it before the work. Raises click.UsageError, and what `Report` raises."""
+    """Return the report that --report asks for, None without the option. Call this function before the work that is reported.
+
+    Raises click.UsageError, and what `Report` raises.
+    """
     if report_file is None:
         if sign_key is not None:
             raise click.UsageError("--sign-key needs --report.")
@@ -38,11 +41,13 @@ def report_of(report_file: str | None, sign_key: str | None) -> Report | None:
 
 @click.command("check-report")
 @click.argument("file", metavar="FILE", type=LocalPath())
-@click.option("--public-key", metavar="PEM", type=LocalPath(), required=True, help="The public part of the key that signed it.")
+@click.option(
+    "--public-key", metavar="PEM", type=LocalPath(), required=True, help="The public part of the key that signed the report."
+)
 def command(file: str, public_key: str) -> None:
     """Check the signature of a report of `backup verify` or `restore`.
 
-    The signature is in FILE.sig. Exit code 1 if the report was changed, or signed with another key.
+    The signature is in FILE.sig. Exit code 1 if the report was changed, or signed with a different key.
     """
     from tidelog.backup.signed_report import check_report
 

@@ -26,9 +26,10 @@ _RIGHTS = {"acls": "ACLs", "scram_users": "SCRAM users"}
 @json_option
 def command(backup: Backup, point: str | None, as_json: bool) -> None:
     """Show the contents of a point: each partition's offsets, the ACLs, quotas and SCRAM users, and the records that were
-    removed before they were read.
+    removed before they could be backed up.
 
-    Records from `cut` to `end` are in the backup, but their transactions may still be open, or ended in some partitions only.
+    Records from `cut` to `end` are in the backup, but their transactions may still be open, or may have ended in only some of
+    their partitions.
     """
     found = backup.point_named(point, SystemClock())
     catalog = backup.catalog(found)
@@ -57,7 +58,7 @@ def command(backup: Backup, point: str | None, as_json: bool) -> None:
     for text in found.incomplete:
         notices.note(f"not backed up: {text}")
     if not found.is_cut_consistent:
-        notices.note("transactions may have ended in some of their partitions only at the cut")
+        notices.note("at the cut, some transactions may have ended in only some of their partitions")
     for what, reason in (rights.get("not_described") or {}).items():
         notices.note(f"{_RIGHTS.get(what, what)} are not in the backup: {reason}")
     for entry in catalog.values():

@@ -1,4 +1,4 @@
-"""`tidelog backup HOST:PORT|DIR TARGET`: takes a point, or with `--follow` one after the other."""
+"""`tidelog backup HOST:PORT|DIR TARGET`: takes a point, or with `--follow` points repeatedly."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _SELECTION = (
     click.option(
         "--topics", "patterns", multiple=True, metavar="NAME", help="Only these topics: names, or patterns; may be repeated."
     ),
-    click.option("--internal", is_flag=True, help="Also Kafka's other internal topics, such as __transaction_state."),
-    click.option("--no-groups", is_flag=True, help="Leave out __consumer_offsets, which has the groups' positions."),
+    click.option("--internal", is_flag=True, help="Also back up Kafka's other internal topics, such as __transaction_state."),
+    click.option("--no-groups", is_flag=True, help="Leave out __consumer_offsets, which holds the groups' committed offsets."),
     click.option(
         "--target-config", metavar="FILE", type=LocalPath(), help="A properties file with the options of TARGET's bucket."
     ),
@@ -44,7 +44,7 @@ _SELECTION = (
 
 
 def selection_options(function: Decorated) -> Decorated:
-    """Add the options that say what is backed up, and how the target is reached."""
+    """Add the options that say what to back up, and how to reach the target."""
     for option in reversed(_SELECTION):
         function = option(function)
     return function
@@ -53,7 +53,7 @@ def selection_options(function: Decorated) -> Decorated:
 def selection_of(
     source: str, target: str, patterns: tuple[str, ...], internal: bool, no_groups: bool, target_config: str | None
 ) -> tuple[Target, Selection]:
-    """Return the target, and what is backed up. Raises UsageError for a target within the source."""
+    """Return the target, and the selection of what to back up. Raises UsageError for a target within the source."""
     place = open_target(_with_options(target, target_config))
     _refuse_inside(source, place)
     return place, Selection([name for one in patterns for name in one.split(",") if name], internal, not no_groups)
@@ -65,7 +65,7 @@ def selection_of(
 @selection_options
 @click.option("--follow", "follows", is_flag=True, help="Keep taking points until interrupted.")
 @click.option("--every", metavar="TIME", default="60s", show_default=True, help="With --follow: the time between points.")
-@click.option("--metrics-file", metavar="FILE", type=LocalPath(), help="Write figures for Prometheus to FILE after each point.")
+@click.option("--metrics-file", metavar="FILE", type=LocalPath(), help="Write Prometheus metrics to FILE after each point.")
 @json_option
 def command(
     source: str,
@@ -83,13 +83,13 @@ def command(
 
     TARGET is a folder or a bucket; the first point creates the backup. After an interruption the next run continues.
     Exit code 3: a point was taken, but some partitions are missing or could not be read, or records had been removed before they
-    were read; notes say which.
+    could be read. Notes name them.
     """
     every_ms = parse_span("--every", every)
     if every_ms < 1:
-        raise click.UsageError(f"--every {every} is not positive: 30s, 5m.")
+        raise click.UsageError(f"--every {every} is not positive: expected a time such as 30s or 5m.")
     if metrics_file is not None and not Path(metrics_file).absolute().parent.is_dir():
-        raise click.UsageError(f"--metrics-file {metrics_file}: there is no such folder.")
+        raise click.UsageError(f"--metrics-file {metrics_file}: its folder does not exist.")
     place, selection = selection_of(source, target, patterns, internal, no_groups, target_config)
     figures = Figures(None if metrics_file is None else Path(metrics_file))
     clock = SystemClock()
@@ -131,14 +131,14 @@ def _with_options(target: str, file: str | None) -> str:
 
 
 def _refuse_inside(source: str, target: Target) -> None:
-    """Raise a UsageError if a backup would be written into the folder that it is made of."""
+    """Raise a UsageError if the target is inside the data folder that is to be backed up."""
     kind = kind_of(source)
     if kind.is_local and Path(str(target)).resolve().is_relative_to(Path(source).resolve()):
-        raise click.UsageError(f"the backup's folder {target} is in the data folder {source}: choose one outside of it.")
+        raise click.UsageError(f"the backup folder {target} is inside the data folder {source}: choose a target outside it.")
 
 
 def _progress(source: str, target: Target, follows: bool) -> ProgressBar:
-    """Return a bar for the first point, which reads everything."""
+    """Return a progress bar for the first point, which reads everything. In all other cases, return a bar that shows nothing."""
     total = 0
     if stderr_is_terminal() and not follows and next(iter(target.list("points")), None) is None:
         with open_source(source) as opened:
@@ -148,7 +148,7 @@ def _progress(source: str, target: Target, follows: bool) -> ProgressBar:
 
 
 class _NoBar(ProgressBar):
-    """Shows nothing, because the total is unknown."""
+    """A progress bar that shows nothing, because the total is unknown."""
 
     def advance(self, done_bytes: int, records: int = 0) -> None:
         self.done_bytes += done_bytes
@@ -160,7 +160,10 @@ def report_point(point: Point, as_json: bool) -> None:
         notices.note(f"not backed up in point {point.sequence}: {text}")
     if point.gaps:
         what = "1 gap" if point.gaps == 1 else f"{point.gaps} gaps"
-        notices.note(f"point {point.sequence}: {what}: records were removed before they were read; backup show lists them")
+        notices.note(
+            f"point {point.sequence}: {what}: records were removed before they could be backed up; to list them, run "
+            "`tidelog backup show`"
+        )
     if as_json:
         print_lines([json_line(point_fields(point))])
     else:

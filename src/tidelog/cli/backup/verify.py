@@ -1,4 +1,4 @@
-"""`tidelog backup verify BACKUP`: every byte of it."""
+"""`tidelog backup verify BACKUP`: checks every byte of a backup."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from tidelog.times import format_time
 def command(address: str, report_file: str | None, sign_key: str | None, as_json: bool) -> None:
     """Check every point of a backup: that no object is missing, truncated, changed or swapped.
 
-    It lists what is damaged: the topic, the offsets and times of the records, and the points that need them. The exit code is
-    then 3. Records that the source removed before the backup could read them are notes. `tidelog verify BACKUP` checks the
+    Damage is listed with the topic, the offsets and times of the records, and the points that need them. The exit code is then 3.
+    Records that the source removed before the backup could read them are reported as notes. `tidelog verify BACKUP` checks the
     batches, indexes and producer snapshots of a point, as in any data folder.
     """
     target = open_target(address)
@@ -56,7 +56,7 @@ def command(address: str, report_file: str | None, sign_key: str | None, as_json
 
 
 def print_findings(report: BackupReport, as_json: bool) -> None:
-    """Print what is damaged, and notes of the records that were never read."""
+    """Print what is damaged, and a note for each range of records that the source removed before the backup could read them."""
     if as_json:
         print_lines(json_line({"type": "finding", **dataclasses.asdict(one)}) for one in report.findings)
         sums = {"points": report.points, "files": report.files, "bytes": report.size_bytes, "is_sound": not report.findings}
@@ -70,9 +70,10 @@ def print_findings(report: BackupReport, as_json: bool) -> None:
 
 
 def _describe(backup: Backup, facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Add which backup it is and its newest point to the facts, and return the point's partitions.
+    """Add the backup's id and its newest point to `facts`, and return the point's partitions.
 
-    A partition's SHA-256 is its manifest's, which names every object of it by its own. Raises NotFoundError, CorruptDataError.
+    A partition's SHA-256 is that of its manifest, which lists each of the partition's objects with the object's own SHA-256.
+    Raises NotFoundError, CorruptDataError.
     """
     facts["backup_id"] = str(backup.head.backup_id)
     point = backup.point()
@@ -86,7 +87,7 @@ def _describe(backup: Backup, facts: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _size(address: str) -> int:
-    """Return about how much will be read, for the progress bar."""
+    """Return about how many bytes will be read, for the progress bar; 0 if it will not be shown, or the size is unknown."""
     if not stderr_is_terminal():
         return 0
     try:

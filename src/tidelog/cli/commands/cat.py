@@ -1,7 +1,7 @@
 """`tidelog cat DIR|HOST:PORT TOPIC...`: the records of an exact range of time, as text, JSON lines, CSV, Arrow or Parquet.
 
-The range is `[from, to)` by the records' own timestamps: a record that was appended late is in it, one that was appended
-early is too. Records come in offset order, partition by partition, and stream: memory does not grow with the range, unless
+The range is `[from, to)` by the records' own timestamps: records that were appended late or
+early are included. Records come in offset order, partition by partition, and stream: memory does not grow with the range, unless
 `--sort` or `--tail` hold records back. `cli/records` implements the options.
 """
 
@@ -46,7 +46,7 @@ EXIT_INTERRUPTED = 130
 @decode_options
 @cat_options
 def command(options: CatOptions) -> None:
-    """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they came.
+    """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they were appended.
 
     TOPIC may be a pattern: 'order*', or '^orders[0-9]' for a regular expression. Records come in offset order, partition by
     partition. Control records are left out. Exit code 3: offsets are missing from the folder; the notes say which.
@@ -121,10 +121,10 @@ def command(options: CatOptions) -> None:
     for text in (*reading.report.notices(), *(() if decoder is None else decoder.notices()), *filter_notices(filters)):
         notices.note(text)
     if not written and options.count != 0 and (filters or (on_stdout and stdout_is_terminal())):
-        hint = "; --key compares the whole key, --grep finds a part of it" if options.keys and bar.records else ""
+        hint = "; --key compares whole keys: to find a part of a key, use --grep" if options.keys and bar.records else ""
         if not filters and (options.start or options.end):
-            hint = "; tidelog ls shows the times of topics"
-        notices.note(f"no record matches, of {bar.records:,} that were read{hint}")
+            hint = "; to see the time range of each topic, run tidelog ls"
+        notices.note(f"no record matches ({bar.records:,} were read){hint}")
     if not on_stdout:
         notices.print_line(f"{options.output}: {written:,} record{'' if written == 1 else 's'}")
     if not reading.report.is_complete:
@@ -132,7 +132,7 @@ def command(options: CatOptions) -> None:
 
 
 def _of_internal_topics(options: CatOptions, format_name: str) -> Decodings | None:
-    """Return what decodes internal topics, if one is named and its records are shown as text."""
+    """Return decoders for Kafka's internal topics if the command names one and shows its records as text; otherwise None."""
     if (
         KAFKAS_TOPICS.isdisjoint(options.topics)
         or format_name in BINARY_FORMATS

@@ -92,7 +92,7 @@ def command(file: str, with_records: bool, as_json: bool) -> None:
     )
     kind = kind_of(path)
     if with_records and kind != "log":
-        raise click.UsageError("--records is for .log files: the others hold no records.")
+        raise click.UsageError("--records is for .log and .checkpoint files: other files hold no records.")
     check_file(path)
     if kind == "log":
         from tidelog.cli.commands.dump_log import dump_log
@@ -111,14 +111,14 @@ def kind_of(path: FilePath) -> str:
         if name.endswith(ending):
             return kind
     endings = ", ".join(ending for ending, _ in KINDS)
-    raise InvalidArgumentError(f"not a kind of file that can be dumped; known names end in {endings}", path=path)
+    raise InvalidArgumentError(f"this kind of file cannot be dumped: expected a name that ends in {endings}", path=path)
 
 
 def check_file(path: FilePath) -> None:
-    """Raise NotFoundError or InvalidArgumentError unless `path` is a file. Denied access is reported when it is opened."""
+    """Raise NotFoundError or InvalidArgumentError unless `path` is a file. Denied access is reported when the file is opened."""
     try:
         if path.is_dir():
-            raise InvalidArgumentError("a folder, not a file; `tidelog stat` shows folders", path=path)
+            raise InvalidArgumentError("this is a folder, not a file: for folders, run `tidelog stat`", path=path)
         if not path.exists():
             raise NotFoundError("no such file", path=path)
     except OSError as error:
@@ -229,7 +229,9 @@ def _leader_epochs(path: FilePath) -> Dump:
     rows: list[Row] = []
     for number, fields in enumerate(read_lines(path), start=3):
         if len(fields) != 2:
-            raise CorruptCheckpointError(f"line {number} of a checkpoint", path=path, found=len(fields), expected="2 fields")
+            raise CorruptCheckpointError(
+                f"line {number} has the wrong number of fields", path=path, found=len(fields), expected="2 fields"
+            )
         epoch, start_offset = (parse_number(text, path, number) for text in fields)
         rows.append({"epoch": epoch, "start_offset": start_offset})
     return Dump({"entries": len(rows)}, "leader_epoch", rows)
@@ -244,7 +246,7 @@ def _properties(path: FilePath) -> Dump:
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError as error:
-        raise CorruptCheckpointError("a text file is not UTF-8", path=path, position=error.start) from None
+        raise CorruptCheckpointError("the file is not UTF-8 text", path=path, position=error.start) from None
     rows: list[Row] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith(("#", "!")):

@@ -1,9 +1,9 @@
 """`tidelog dump FILE.log`: the batches of a segment, and with --records their records.
 
 Every checksum is verified. A batch with a wrong checksum is shown and marked, and the walk continues after it by its length; the
-run then ends with an error that counts such batches. An invalid header ends the walk. A batch that is cut off at the end of the
-file, or zeros after the last one, may be left by a crash or a running broker: they are noted, not errors. A snapshot of KRaft's
-metadata is written as a whole: an incomplete one is an error.
+run then ends with an error that counts such batches. An invalid header ends the walk. A truncated batch at the end of the file,
+or zeros after the last batch, may be left by a crash or a running broker: they are reported as notes, not as errors. A snapshot
+of KRaft's metadata is written as a whole: an incomplete snapshot is an error.
 
 The file is read in chunks of `CHUNK_BYTES`; only --records reads more, for a larger batch with a valid checksum.
 """
@@ -97,7 +97,7 @@ class Walk:
         if self._is_zero():
             text = "zeros: preallocated, not yet written"
         else:
-            text = "an incomplete batch: cut off by a crash, or still being written"
+            text = "an incomplete batch: truncated by a crash, or still being written"
         notices.note(f"{self.path}: the last {rest_bytes} bytes, from byte {self.position}, are {text}")
 
     def _is_zero(self) -> bool:
@@ -116,7 +116,7 @@ class Walk:
         wanted = min(max(length, CHUNK_BYTES), self.size_bytes - self.position)
         data = self.file.read(self.position, wanted)
         if len(data) < wanted:
-            raise SegmentChangedError("the file became shorter while it was read", path=self.path, position=self.position)
+            raise SegmentChangedError("the file was truncated while it was being read", path=self.path, position=self.position)
         self._chunk, self._start = memoryview(data), self.position
 
 
@@ -141,9 +141,9 @@ def dump_log(path: FilePath, *, with_records: bool, as_json: bool) -> None:
         for text in internal.notices():
             notices.note(text)
     if walk.damaged:
-        plural = "es do" if walk.damaged > 1 else " does"
+        plural = "es do not match their checksums" if walk.damaged > 1 else " does not match its checksum"
         raise CorruptBatchError(
-            f"the checksum of {walk.damaged} batch{plural} not match, the first one", path=path, position=walk.first_damaged
+            f"{walk.damaged} batch{plural}; the position is that of the first", path=path, position=walk.first_damaged
         )
     if is_snapshot:
         read_snapshot(path)  # Raises an error if it is incomplete: a snapshot gets its name when it is complete.

@@ -84,7 +84,7 @@ def command(
     """
     kind = kind_of(source)
     if not kind.reads_files and (explained or message_format is not None):
-        raise click.UsageError(f"--explain and --message-format are for folders: the search of {kind.name} is not visible.")
+        raise click.UsageError(f"--explain and --message-format need a folder, not {kind.name}.")
     if isinstance(target, Moment):
         echo_moment(target)
         timestamp = target.time_ms
@@ -110,7 +110,7 @@ def command(
 def _ask(
     source: Source, topic: str, wanted: list[int] | None, timestamp: int, isolation: Isolation, as_json: bool
 ) -> tuple[list[tuple[int, FoundOffset]], bool]:
-    """Return the answer of a source without files; and True unless missing records could change it."""
+    """Return the answer of a source without files, and whether it is certain: True unless missing records could change it."""
     keys = [TopicPartition(topic, number) for number in wanted or source.partitions(topic)]
     found = source.find(dict.fromkeys(keys, timestamp), isolation)
     missing = source.missing_in({key: (0, None if one is None else one.offset) for key, one in found.items()})
@@ -132,7 +132,7 @@ def _search_folder(
     explained: bool,
     as_json: bool,
 ) -> tuple[list[tuple[int, FoundOffset]], bool]:
-    """Return the answer from the files; and True unless missing records could change it.
+    """Return the answer from the files, and whether it is certain: True unless missing records could change the answer.
 
     Explanations and JSON lines are printed during the search, partition by partition.
     """

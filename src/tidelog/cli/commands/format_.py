@@ -21,7 +21,7 @@ from tidelog.storage.folder.folder_format import format_folder
 @click.argument("directory", metavar="[DIR]", type=LocalPath(), required=False)
 @click.option("--cluster-id", required=True, metavar="ID", help="The cluster id that the controllers were formatted with.")
 @click.option("--node-id", type=click.IntRange(0, INT32_MAX), metavar="N", help="The broker's id. [default: node.id of --config]")
-@click.option("--config", "config_file", metavar="FILE", type=LocalPath(), help="Kafka's server.properties of the broker.")
+@click.option("--config", "config_file", metavar="FILE", type=LocalPath(), help="The broker's server.properties.")
 @click.option("--ignore-formatted", is_flag=True, help="Ignore a folder that is already formatted for the same node and cluster.")
 @json_option
 def command(
@@ -29,8 +29,8 @@ def command(
 ) -> None:
     """Format a data folder for a broker of a cluster, before its first start.
 
-    The folder then belongs to that broker: no other node or cluster starts on it. A folder formatted by kafka-storage needs no
-    formatting.
+    The folder then belongs to that broker: any other node, or a node of a different cluster, refuses to start on the folder. A
+    folder formatted by kafka-storage needs no formatting.
     """
     if config_file is not None:
         wanted = sort_properties(read_properties_file(config_file))
@@ -38,9 +38,9 @@ def command(
         configured = wanted.manager.get("node.id")
         node_id = int(configured) if node_id is None and configured is not None else node_id
     if directory is None:
-        raise click.UsageError("DIR is missing, and no configuration names a folder (log.dirs).")
+        raise click.UsageError("there is no data folder: give DIR, or a --config with log.dirs.")
     if node_id is None:
-        raise click.UsageError("--node-id is missing, and no configuration has a node.id.")
+        raise click.UsageError("there is no node id: give --node-id, or a --config with node.id.")
     done = format_folder(Path(directory), cluster_id, node_id, ignore_formatted=ignore_formatted)
     owner = done.owner
     state = "formatted" if done.is_new else "was already formatted"
@@ -49,4 +49,4 @@ def command(
     print_lines([json_line({**facts, "directory_id": owner.directory_id}) if as_json else one_line(text)])
     if done.is_new and done.partitions:
         count = f"{done.partitions} partition{'s are' if done.partitions > 1 else ' is'}"
-        notices.note(f"{count} in {directory}: a broker sets aside those missing from the cluster's metadata")
+        notices.note(f"{count} in {directory}: a broker sets aside partitions that are missing from the cluster's metadata")

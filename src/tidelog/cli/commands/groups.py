@@ -52,7 +52,7 @@ def command() -> None:
 
 
 def topic_option(function: Decorated) -> Decorated:
-    """The option --topic T[:p,...], which may be repeated."""
+    """Add the option --topic T[:p,...], which may be repeated."""
     return click.option(
         "--topic",
         "topics",
@@ -67,13 +67,13 @@ command.add_command(lag_command)
 
 
 def at_option(function: Decorated) -> Decorated:
-    """The option --at, for folders and backups."""
-    text = "The groups' offsets at this time, from the commits up to then. In a backup, the first point after it is read."
+    """Add the option --at, for folders and backups."""
+    text = "Show the offsets committed up to this time. In a backup, the first point after this time is read."
     return time_zone_option(click.option("--at", "moment", type=TimeType(), help=text)(function))
 
 
 def _at(source: str, moment: Moment | None) -> str:
-    """Return the address at which commits until a time are."""
+    """Return the address from which to read the commits up to a time: for a backup, its first point after that time."""
     return source if moment is None or kind_of(source).is_cluster else point_after(source, moment.time_ms)
 
 
@@ -108,7 +108,11 @@ def list_command(source: str, moment: Moment | None, as_json: bool) -> None:
 @topic_option
 @group_isolation_option
 @click.option(
-    "--window", default="10m", show_default=True, metavar="TIME", help="Measure the rates over this long before now: 90s, 1h."
+    "--window",
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="Measure the rates over this much time before now: 90s, 1h.",
 )
 @at_option
 @json_option
@@ -164,9 +168,9 @@ def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
     for one in partitions:
         place = f"{one.topic}-{one.partition}"
         if one.lost:
-            notices.note(f"{place}: {one.lost} offsets after the committed one, {one.committed_offset}, were deleted unread")
+            notices.note(f"{place}: {one.lost} offsets from the committed offset {one.committed_offset} on were deleted unread")
         elif one.is_beyond_end:
-            notices.note(f"{place}: the committed offset, {one.committed_offset}, lies after the log's end, {one.high_watermark}")
+            notices.note(f"{place}: the committed offset {one.committed_offset} is beyond the log's end {one.high_watermark}")
         if one.end_offset < one.high_watermark:
             notices.note(
                 f"{place}: an open transaction stops readers at {one.end_offset}, before the log's end {one.high_watermark}"
@@ -294,10 +298,10 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
     "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log if there is none."
 )
 @click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="This offset, or the nearest in the log.")
-@click.option("--by", "duration", metavar="TIME", help="This long before now: 90m, 3d. The same as --to -90m.")
+@click.option("--by", "duration", metavar="TIME", help="This much time before now: 90m, 3d. --by 90m is the same as --to -90m.")
 @topic_option
 @group_isolation_option
-@click.option("--execute", is_flag=True, help="Set the offsets. Without it, only show what would change.")
+@click.option("--execute", is_flag=True, help="Set the offsets. Without this option, only show what would change.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change, which is the default.")
 @json_option
 @click.pass_context
@@ -316,13 +320,13 @@ def reset_command(
 ) -> None:
     """Set the offsets of GROUP, or show what that would change. GROUP must have no members.
 
-    It shows each partition's old and new offset, the time at each, and how many records would be read again or skipped.
+    The command shows each partition's old and new offset, the time at each, and how many records would be read again or skipped.
     Offsets change only with --execute.
     """
     if execute and dry_run:
         raise click.UsageError("--execute and --dry-run cannot be combined.")
     if sum(given is not None for given in (target, to_offset, duration)) != 1:
-        raise click.UsageError("one of --to, --to-offset and --by is needed.")
+        raise click.UsageError("give exactly one of --to, --to-offset and --by.")
     wanted = _parse_topics(topics)
     goal = _goal(ctx, target, to_offset, duration)
     from tidelog.client.client import connect
@@ -337,7 +341,7 @@ def reset_command(
         print_lines(json_line(_json_reset(group, one, not execute)) for one in planned)
     else:
         print_lines(table(_RESET_HEADER, map(_reset_cells, planned), spare=("note", "skipped")))
-    done = f"offsets set: {len(planned)}" if execute else "nothing was changed, this is a dry run; --execute sets the offsets"
+    done = f"offsets set: {len(planned)}" if execute else "dry run: nothing was changed; to set the offsets, add --execute"
     notices.print_line(f"{group}: {done}")
 
 
@@ -352,7 +356,7 @@ def _goal(ctx: click.Context, target: Moment | str | None, to_offset: int | None
         assert duration is not None
         time_ms = run_clock(ctx).now_ms() - parse_duration(duration)
         if time_ms < 0:
-            raise InvalidArgumentError("a span of time reaches back before 1970", found=duration)
+            raise InvalidArgumentError("--by goes back to a time before 1970", found=duration)
         target = Moment(f"-{duration.strip()}", time_ms)
     echo_moment(target)
     return ToTime(target.time_ms)
@@ -402,11 +406,13 @@ def _parse_topics(texts: Iterable[str]) -> dict[str, list[TopicPartition]] | Non
     for text in texts:
         match = _TOPIC.fullmatch(text)
         if match is None:
-            raise click.UsageError(f"not a topic and its partitions: {text!r}; accepted: orders, orders:0,3.")
+            raise click.UsageError(
+                f"{text!r} is not a topic with optional partitions: expected a value such as orders or orders:0,3."
+            )
         topic = match["topic"]
         numbers = [] if match["partitions"] is None else [int(number) for number in match["partitions"].split(",")]
         if any(number >= 2**31 for number in numbers):
-            raise click.UsageError(f"not a partition number: {text!r}.")
+            raise click.UsageError(f"{text!r} is not a partition number.")
         known = found.get(topic)
         # A topic without partitions means all its partitions, even if another --topic option names some of them.
         found[topic] = [] if not numbers or known == [] else [*(known or ()), *(TopicPartition(topic, n) for n in numbers)]

@@ -85,4 +85,4 @@ def note_missing_commits(missing: Sequence[MissingOffsets]) -> None:
     lost = sorted({one.partition for one in missing if one.topic == OFFSETS_TOPIC})
     if lost:
         names = ", ".join(f"{OFFSETS_TOPIC}-{one}" for one in lost[:_SHOWN_NAMES]) + (", ..." if len(lost) > _SHOWN_NAMES else "")
-        notices.note(f"records are missing from {names}: groups stored there may be shown wrong, or not at all")
+        notices.note(f"records are missing from {names}: groups stored there may be shown incorrectly, or not at all")

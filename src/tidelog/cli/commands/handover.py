@@ -1,7 +1,7 @@
 """`tidelog handover DIR --to KAFKA_DATA_DIR --bootstrap-server HOST:PORT`: hands topics over to Apache Kafka.
 
-The topics are created while Kafka runs; after Kafka was stopped, the partitions are put in place (`storage.handover`).
-Intermediate results are stored in the source folder, in ``tidelog-handover.json``, so that the command may be run again at any
+The topics are created while Kafka runs; after Kafka has been stopped, the partitions are put in place (`storage.handover`).
+Intermediate results are stored in the source folder, in ``tidelog-handover.json``, so that the command can be run again at any
 time.
 """
 
@@ -46,8 +46,12 @@ _SHOWN_NAMES = 5
 
 @click.command()
 @directory_argument
-@click.option("--to", "target", metavar="KAFKA_DATA_DIR", required=True, type=LocalPath(), help="The log.dir of that Kafka.")
-@click.option("--bootstrap-server", metavar="HOST:PORT", required=True, help="The Kafka that takes over; it must be running.")
+@click.option(
+    "--to", "target", metavar="KAFKA_DATA_DIR", required=True, type=LocalPath(), help="The log.dir of the Kafka broker."
+)
+@click.option(
+    "--bootstrap-server", metavar="HOST:PORT", required=True, help="The Kafka broker that takes over; it must be running."
+)
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated. [default: all]")
 @click.option("--with-groups", is_flag=True, help="Also hand over consumer groups and transactions (internal topics).")
 @broker_config_option
@@ -57,7 +61,7 @@ _SHOWN_NAMES = 5
     help="Change the settings of topics already in Kafka if they would delete more than DIR's settings.",
 )
 @click.option("--allow-deletion", is_flag=True, help="Continue even if Kafka will delete records that DIR keeps.")
-@click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait until Kafka has stopped.")
+@click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait for Kafka to stop.")
 @json_option
 def command(
     directory: str,
@@ -73,9 +77,9 @@ def command(
 ) -> None:
     """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become Kafka's own.
 
-    While Kafka runs, its admin API creates the topics. Then stop it: the command waits for that, copies the partitions, and Kafka
-    can be started again. DIR is not changed. Records missing from DIR are listed first; the exit code is then 3. If the command
-    is interrupted, run it again: it continues.
+    While Kafka runs, its admin API creates the topics. Then stop Kafka: the command waits for that, copies the partitions, and
+    Kafka can be started again. DIR is not changed. Records missing from DIR are listed first; the exit code is then 3. If the
+    command is interrupted, run it again: it continues.
 
     Kafka gets the retention settings of DIR: the topics' own, and the broker's from --config, by default those that DIR
     was served with. Records that Kafka would delete although DIR keeps them are listed; then nothing is handed over without
@@ -84,7 +88,7 @@ def command(
     source, data_dir = Path(directory), Path(target)
     timeout_ms = parse_duration(timeout)
     if read_meta_properties(data_dir) is None:
-        raise DataDirNotFoundError("not the data folder of a Kafka broker, or the broker has never run", path=data_dir)
+        raise DataDirNotFoundError("this is not the data folder of a Kafka broker, or the broker has never run", path=data_dir)
     if source.resolve() == data_dir.resolve():
         raise InvalidArgumentError("a folder cannot be handed over to itself", path=source)
     if recover(source, SystemClock()):
@@ -97,15 +101,15 @@ def command(
     for one in wanted:
         for partition, offset in one.open_transactions if not has_coordinator else ():
             notices.note(
-                f"{one.name}-{partition} has an open transaction, from offset {offset} on: no coordinator of Kafka will end it, "
-                "and read_committed consumers stop there until it is aborted (kafka-transactions.sh)"
+                f"{one.name}-{partition} has an open transaction that begins at offset {offset}: no coordinator of Kafka will "
+                "end it, and read_committed consumers stop there until it is aborted (kafka-transactions.sh)"
             )
         if one.oldest_format < 2:
             notices.note(
                 f"{one.name} has batches of message format v{one.oldest_format}: Kafka 4 reads them, but does not convert them"
             )
         if not one.is_configuration_known:
-            notices.note(f"the configuration of {one.name} is unknown: Kafka will keep it forever (retention.ms=-1)")
+            notices.note(f"the configuration of {one.name} is unknown: Kafka will keep its records forever (retention.ms=-1)")
     missing = [gap for one in wanted for gap in LogDir(source).missing(one.name)]
     report_missing(missing, as_json=as_json)
     keeping = Keeping(source, carry_settings, allow_deletion)
@@ -113,8 +117,8 @@ def command(
     if guessed:
         more = f" and {len(guessed) - _SHOWN_NAMES} more" if len(guessed) > _SHOWN_NAMES else ""
         notices.note(
-            f"{', '.join(guessed[:_SHOWN_NAMES])}{more}: no retention.ms of their own, so Kafka gets 7 days, its default; if "
-            "the folder was served with another, give that configuration (--config)"
+            f"{', '.join(guessed[:_SHOWN_NAMES])}{more}: no retention.ms of their own: Kafka will use its default, 7 days; if "
+            "the folder was served with a different default, pass the broker's configuration with --config"
         )
     ids = _ids(source, data_dir, bootstrap_server, wanted, keeping)
     _wait_for_stop(data_dir, timeout_ms)
@@ -142,7 +146,9 @@ def _summary(count: int, data_dir: Path) -> str:
 
 
 def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand], keeping: Keeping) -> dict[str, uuid.UUID]:
-    """Return Kafka's ids of the topics: those that an earlier run stored, or Kafka's after missing topics were created."""
+    """Return Kafka's ids of the topics: the ids stored by an earlier run, or else Kafka's answer after creating missing
+    topics.
+    """
     noted = _read_notes(source, data_dir)
     is_noted = all(one.name in noted for one in wanted)
     if is_noted and not _is_in_use(data_dir):
@@ -214,7 +220,7 @@ class Keeping:
         return Findings(words, deletions(self._source, one.name, theirs, self._now_ms))
 
     def there_unchanged(self, admin: KafkaAdmin, one: TopicToHand) -> Findings:
-        """Return the effect of the settings that are valid after a change."""
+        """Return the effect of the settings that are in force after a change."""
         return Keeping(self._source, False, self._allows).there(admin, one)
 
     def check(self, found: Iterable[Findings]) -> None:
@@ -232,22 +238,29 @@ class Keeping:
                 )
         if not is_kept and not self._allows:
             raise InvalidArgumentError(
-                "Kafka would delete what the folder keeps, so nothing was handed over: give the broker's configuration "
-                "(--config FILE) if it was served with one, --carry-settings for topics there already, or --allow-deletion"
+                "Kafka would delete records that the folder keeps, so nothing was handed over: pass the broker's configuration "
+                "with --config if the folder was served with one, add --carry-settings for topics that Kafka already has, "
+                "or add --allow-deletion"
             )
 
 
 def _check_fits(admin: KafkaAdmin, one: TopicToHand, replicas: list[int], *, is_ours: bool) -> None:
-    """Raise InvalidArgumentError unless an existing topic in Kafka may get the partitions; `is_ours`: an earlier run made it."""
+    """Raise InvalidArgumentError unless an existing topic in Kafka can take the partitions. `is_ours` means that an
+    earlier run created the topic.
+    """
     if len(replicas) != one.partitions:
         raise InvalidArgumentError(
-            f"Kafka has a topic {one.name!r} with another number of partitions", found=len(replicas), expected=one.partitions
+            f"topic {one.name!r} already exists in Kafka with a different number of partitions",
+            found=len(replicas),
+            expected=one.partitions,
         )
     if max(replicas) > 1:
         # The other replicas are empty. If one of them became the leader, all others would truncate their logs to its empty log.
-        raise InvalidArgumentError(f"Kafka has a topic {one.name!r} with more than one replica", found=max(replicas), expected=1)
+        raise InvalidArgumentError(
+            f"topic {one.name!r} already exists in Kafka with more than one replica", found=max(replicas), expected=1
+        )
     if not is_ours and any(admin.end_offsets(one.name, one.partitions)):
-        raise InvalidArgumentError(f"Kafka has a topic {one.name!r} that already has records")
+        raise InvalidArgumentError(f"topic {one.name!r} already has records in Kafka")
 
 
 def _is_in_use(data_dir: Path) -> bool:
@@ -275,7 +288,9 @@ def _wait_for_folders(data_dir: Path, wanted: list[TopicToHand], timeout_s: floa
     end = time.monotonic() + timeout_s
     while missing := [folder for folder in folders if not (folder / names.PARTITION_METADATA).exists()]:
         if time.monotonic() > end:
-            raise InvalidArgumentError("Kafka created the topic, but not here: is this its log.dir?", path=missing[0])
+            raise InvalidArgumentError(
+                "Kafka created the topic, but not in this folder: check that --to is Kafka's log.dir", path=missing[0]
+            )
         time.sleep(POLL_S)
 
 
@@ -290,7 +305,7 @@ def _wait_for_stop(data_dir: Path, timeout_ms: int) -> None:
         except StorageError as error:
             if time.monotonic() > end:
                 raise StorageError(
-                    "Kafka still runs; stop it, and run this again: it continues from here", path=data_dir
+                    "Kafka is still running: stop it, and run this command again to continue", path=data_dir
                 ) from error
             if not in_kafka:
                 in_kafka = True

@@ -1,7 +1,7 @@
 """`tidelog import DIR TOPIC FILE --timestamp COL`: a file of rows becomes a topic, as Kafka itself would have written it.
 
-It takes the folder's lock, which a running broker holds, writes beside the existing topics, and publishes the new topic when all
-of it is on disk; a failed run leaves nothing behind.
+The command takes the folder's lock, which a running broker holds. It writes beside the existing topics, and publishes the new
+topic when all of it is on disk. A failed run leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DEFAULTS = LogConfig()
 @click.option(
     "--timestamp-unit",
     type=click.Choice(UNITS),
-    help="Unit of numbers in that column. [default: ms, and an error if they look like another unit]",
+    help="Unit of the numbers in that column. [default: ms, and an error if they look like another unit]",
 )
 @click.option("--key", "key_column", metavar="COL", help="The column with each record's key. [default: no keys]")
 @click.option(
@@ -48,7 +48,7 @@ _DEFAULTS = LogConfig()
     metavar="COL",
     help="The column with each record's value. [default: the whole row as a JSON object]",
 )
-@click.option("--partitions", type=click.IntRange(1, INT32_MAX), default=1, show_default=True, help="How many partitions.")
+@click.option("--partitions", type=click.IntRange(1, INT32_MAX), default=1, show_default=True, help="Number of partitions.")
 @click.option("--codec", type=click.Choice(CODECS), default="none", show_default=True, help="How batches are compressed.")
 @click.option(
     "--batch-bytes",
@@ -65,7 +65,7 @@ _DEFAULTS = LogConfig()
 @click.option(
     "--segment-ms",
     type=click.IntRange(1, INT64_MAX),
-    help=f"A segment's longest event time, from its first batch on. [default: {_DEFAULTS.segment_ms}]",
+    help=f"The longest span of event time in a segment, from its first batch. [default: {_DEFAULTS.segment_ms}]",
 )
 @click.option(
     "--index-interval-bytes",
@@ -109,8 +109,8 @@ def command(
     FILE is Parquet, CSV with a header line, or JSON Lines (CSV and JSON Lines may be compressed). Records are in the order of
     the file. Keys choose partitions as Kafka's producers do; rows without a key take the partitions in turn.
 
-    Timestamps may be a timestamp or date column (without a zone it is UTC), epoch milliseconds, or ISO 8601 text; finer
-    than a millisecond is floored. A row without one, or with one before 1970, is an error; so are numbers that look like seconds,
+    Timestamps may be a timestamp or date column (without a zone it is UTC), epoch milliseconds, or ISO 8601 text; fractions of
+    a millisecond are dropped. A row without one, or with one before 1970, is an error; so are numbers that look like seconds,
     microseconds or nanoseconds, unless --timestamp-unit is given.
 
     The topic's properties are stored in the metadata log of DIR. Its records are never deleted because of their age, unless

@@ -1,8 +1,8 @@
 """`tidelog index verify DIR [TOPIC]` and `tidelog index rebuild DIR [TOPIC]`: check indexes against the logs, or rebuild them.
 
 Tidelog uses indexes only as hints: its answers are right even if indexes are wrong. Kafka trusts its indexes. `verify` compares
-every entry with the log and looks for missing ones; `rebuild` writes them, and time maps, from the logs, which are only read. In
-place it needs the folder's lock, which a running broker holds.
+every entry with the log and looks for missing entries. `rebuild` writes indexes and time maps from the logs, which are only read.
+Without --out, `rebuild` needs the folder's lock, which a running broker holds.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def verify(
 ) -> None:
     """Check that the offset, time and transaction indexes and the time maps are correct and complete.
 
-    Every entry is compared with the log, and none may be missing. Entries that older releases of Kafka wrote by other rules are
-    correct, and are noted. A broker may be running: its last segments may be preallocated, and lack their last entry. Exit code
+    Every entry is compared with the log, and a missing entry is a fault. Entries that older releases of Kafka wrote by different
+    rules are correct, and are reported as notes. A broker may be running: the indexes of its last segments may be preallocated,
+    and may lack their last entry. Exit code
     1 if there is a fault; 3 if there is none, but something is missing from the folder, which `tidelog verify` checks in detail.
     """
     time_maps = checked_time_map_dir(time_map_dir)
@@ -157,7 +158,7 @@ class _Walk:
         self._bar.advance(done_bytes)
 
     def print(self, lines: Iterable[str]) -> None:
-        """Print lines without the bar among them."""
+        """Print lines. The progress bar is hidden meanwhile."""
         found = list(lines)
         if found:
             self._bar.hide()
@@ -246,7 +247,7 @@ def _file_lines(one: RebuiltPartition, as_json: bool) -> Iterable[str]:
 
 def _changed(file: RebuiltFile) -> str:
     if file.new_bytes is None:
-        return f"{file.path}: removed, nothing belongs there"
+        return f"{file.path}: removed, because there should be no such file"
     if file.new_bytes == file.old_bytes:
         return f"{file.path}: changed, {file.new_bytes} bytes"
     return f"{file.path}: changed, had {file.old_bytes} bytes, has {file.new_bytes}"

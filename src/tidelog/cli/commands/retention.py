@@ -1,7 +1,7 @@
 """`tidelog retention DIR [TOPIC]`: when each segment is deleted, and which record keeps it until then.
 
-It answers "why is this still there?": retention checks each segment's largest timestamp, from the oldest segment on, and stops at
-the first that stays. The deciding record is named with its offset, and marked if its timestamp is in the future.
+It answers "why is this still there?": retention checks each segment's largest timestamp, from the oldest segment, and stops at
+the first segment that stays. The record that decides is shown with its offset, and marked if its timestamp is in the future.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def command(
 ) -> None:
     """Show for each segment when retention deletes it, and which record (offset, timestamp) keeps it until then.
 
-    It uses the topic's own settings if the folder has them (Tidelog's folders do, and Kafka's that contain the metadata log),
-    then the broker's (--config, or those of the last `tidelog serve` on the folder), then Kafka's defaults (7 days, any size).
-    The source of each setting is shown. Nothing is deleted.
+    The command uses the topic's own settings if the folder has them (Tidelog's folders do, and Kafka's that contain the metadata
+    log), then the broker's (--config, or those of the last `tidelog serve` on the folder), then Kafka's defaults (7 days, any
+    size). The source of each setting is shown. Nothing is deleted.
     """
     given = given_limits(retention, retention_bytes)
     now_ms = run_clock(ctx).now_ms()
@@ -143,7 +143,7 @@ def _bytes(text: str) -> int:
         return -1
     match = _BYTES.fullmatch(text.strip())
     if match is None:
-        raise InvalidArgumentError("not a size", found=repr(text), expected="bytes, 500MB, 10GiB, or -1")
+        raise InvalidArgumentError("--retention-bytes is not a size", found=repr(text), expected="bytes, 500MB, 10GiB, or -1")
     return int(match[1]) * _FACTORS[match[2][:1].lower()]
 
 
@@ -152,7 +152,7 @@ _LOCAL_NAMES = ("remote.storage.enable", "local.retention.ms", "local.retention.
 
 
 def _leaves_folder(log: Log, config: LogConfig, now_ms: int) -> dict[int, Forecast]:
-    """Return when each segment in the local folder is deleted there, by base offset, if it is in remote storage by then.
+    """Return, by base offset, when each segment is deleted from the local folder, provided it is in remote storage by then.
 
     A local limit of -2 is that of the whole log (KIP-405).
     """

@@ -7,7 +7,7 @@
 | stderr | log lines with the time; with `--log-format json` an object on each line, errors that end it included |
 | `--check` | the configuration and the folder are checked, nothing is written; exit code 0, or 1 if the broker would not start |
 | TERM or INT | pending requests are answered, logs are flushed and closed, the clean-shutdown file is written; exit code 0 |
-| ... a second time | ends at once; exit code 128 plus the signal; the next start recovers |
+| ... a second time | ends at once; exit code 128 plus the signal; the next start runs recovery |
 """
 
 from __future__ import annotations
@@ -43,18 +43,20 @@ logger = logging.getLogger("tidelog.serve")
     "--data", "data_dir", metavar="DIR", type=LocalPath(), help="The data folder; created if missing. [default: log.dirs]"
 )
 @click.option("--config", "config_file", metavar="FILE", type=LocalPath(), help="Kafka's server.properties, unchanged.")
-@click.option("--listen", metavar="[HOST:]PORT", help="Where to listen; ':PORT' for every interface. [default: 127.0.0.1:9092]")
-@click.option("--advertise", metavar="HOST:PORT", help="The address given to clients. [default: where it listens]")
+@click.option(
+    "--listen", metavar="[HOST:]PORT", help="The address to listen on; ':PORT' for every interface. [default: 127.0.0.1:9092]"
+)
+@click.option("--advertise", metavar="HOST:PORT", help="The address advertised to clients. [default: the address of --listen]")
 @click.option(
     "--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of a broker or a topic; may be repeated."
 )
-@click.option("--read-only", is_flag=True, help="Never write to the folder, which may be read-only; refuse requests that would.")
+@click.option("--read-only", is_flag=True, help="Never write to the folder, which may be read-only; refuse write requests.")
 @click.option(
     "--processes",
     metavar="N|auto",
-    help="Serve with N broker processes, on this port and the next ones; auto: one for each core.",
+    help="Serve with N broker processes, on the port of --listen and those after it; auto: one for each core.",
 )
-@click.option("--metrics", "metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")
+@click.option("--metrics", "metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -67,10 +69,10 @@ logger = logging.getLogger("tidelog.serve")
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Form of the log lines on stderr.",
+    help="Format of the log lines on stderr.",
 )
 @click.option(
-    "--check", is_flag=True, help="Write and serve nothing: show everything that is wrong, and what the broker would do."
+    "--check", is_flag=True, help="Only show everything that is wrong, and what the broker would do: serve and write nothing."
 )
 @click.pass_context
 def command(
@@ -118,13 +120,13 @@ def command(
         config = with_addresses(wanted.config, listen, advertise)
         folder = data_dir or config.log_dir
         if folder is None:
-            raise click.UsageError("--data is missing, and no configuration names a folder (log.dirs).")
+            raise click.UsageError("there is no data folder: give --data, or a --config with log.dirs.")
         if processes is None:
             one_folder(folder, config, read_only=read_only)
         clock: Clock = ctx.find_root().obj or SystemClock()
         if processes is not None:
             if read_only:
-                raise click.UsageError("--processes and --read-only cannot be combined: one process can read for all.")
+                raise click.UsageError("--processes and --read-only cannot be combined: one process serves a read-only folder.")
             from tidelog.cli.serving.processes import serve_processes
 
             log = ["--log-level", log_level, "--log-format", log_format]
@@ -139,7 +141,7 @@ def command(
 
 @contextmanager
 def _errors_logged(*, is_json: bool) -> Iterator[None]:
-    """With JSON, log an error that ends the broker, so that it is an object like the other lines; exit code 1."""
+    """For JSON output: log a fatal error as a JSON object, like every other line, and exit with code 1."""
     try:
         yield
     except (click.ClickException, click.exceptions.Exit):

@@ -97,8 +97,8 @@ class PartitionStat:
 def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: bool, as_json: bool) -> None:
     """Show offsets, records, bytes and largest timestamps: of each partition, and of each segment of TOPIC.
 
-    It counts only records that a consumer can read: no control records, and none below the log start.
-    For brokers it shows what they report, without reading records: --quick makes no difference.
+    Only records that a consumer can read are counted: no control records, and none below the log start.
+    For brokers, the figures are those that the brokers report, without reading records: --quick has no effect.
     """
     wanted = wanted_partitions(partitions)
     if kind_of(source).is_cluster:
@@ -114,7 +114,7 @@ def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: 
 
 
 def _ends(source: Source, topic: str | None, wanted: list[int] | None, as_json: bool) -> Iterator[str]:
-    """Yield where partitions begin and end, for a source that has neither files nor brokers."""
+    """Yield the start and end offsets of partitions, for a source that has neither files nor brokers."""
     numbers = source.topics() if topic is None else {topic: wanted or source.partitions(topic)}
     ends = source.ends([TopicPartition(name, number) for name in sorted(numbers) for number in numbers[name]])
     rows = [(*key, held.log_start_offset, held.log_end_offset) for key, held in ends.items()]

@@ -37,8 +37,8 @@ def _all_reached(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_remote: bool, opens: bool) -> None:
     """Show topics by time on a page: segments, exact ranges, look-ups, lag, retention. Read-only.
 
-    It prints the page's address, which has a token: only people with the address can see the page. Without a source it shows the
-    current folder. Ctrl-C ends it.
+    The command prints the page's address, which contains a token: only people with the address can see the page. Without a
+    source, the page shows the current folder. Ctrl-C ends it.
     """
     with imported_from("ui", "starlette or uvicorn"):
         import starlette  # noqa: F401

@@ -62,12 +62,12 @@ def command(
 ) -> None:
     """Check that a data folder is complete and undamaged: all of it, or some topics.
 
-    It checks every batch, index entry and time map, gaps between segments, missing ends and partitions, checkpoints, leader
-    epochs, producer snapshots, and the partitions in the cluster's metadata. A broker may be running. Exit code 3 if something
-    is missing or damaged.
+    The command checks every batch, index entry and time map, gaps between segments, missing ends and partitions, checkpoints,
+    leader epochs, producer snapshots, and the partitions in the cluster's metadata. A broker may be running. Exit code 3 if
+    something is missing or damaged.
 
-    With --replicas the arguments are the data folders of several brokers: each partition that two of them have is compared, byte
-    for byte up to the smallest high watermark. Exit code 3 if replicas differ.
+    With --replicas the arguments are the data folders of several brokers: each partition that at least two of them have is
+    compared, byte for byte, up to the smallest high watermark. Exit code 3 if replicas differ.
     """
     if replicas:
         from tidelog.cli.commands.verify_replicas import compare_folders
@@ -75,7 +75,7 @@ def command(
         if interval_bytes is not None or time_map_dir is not None:
             raise click.UsageError("--replicas compares batches: --interval and --time-map-dir do not apply.")
         if not rest:
-            raise click.UsageError("--replicas compares two data folders or more: verify --replicas DIR DIR...")
+            raise click.UsageError("--replicas needs at least two data folders: verify --replicas DIR DIR...")
         if not compare_folders((directory, *rest), topics, jobs or processors(), as_json=as_json):
             raise click.exceptions.Exit(notices.INCOMPLETE)
         return
@@ -103,7 +103,7 @@ def command(
 def _with_remote(
     address: str, topics: tuple[str, ...], reports: list[tuple[FilePath, FolderReport]]
 ) -> list[tuple[FilePath, FolderReport]]:
-    """Return the reports with that of the remote segments, which decides what is missing at the start of tiered partitions."""
+    """Return the reports, and that of the remote segments, which decides what is missing at the start of tiered partitions."""
     log_dir = open_log_dir(address)
     assert isinstance(log_dir, TieredLogDir)
     for _, report in reports:
@@ -120,7 +120,7 @@ def _with_remote(
 def _reports(
     folders: Sequence[FilePath], topics: tuple[str, ...], options: VerifyOptions
 ) -> Iterator[tuple[FilePath, FolderReport]]:
-    """Yield the report of each folder. Of several, one may have no partition, or none of the topics."""
+    """Yield the report of each folder. If there are several folders, some may have no partition, or none of the topics."""
     if len(folders) == 1:
         yield folders[0], verify_folder(folders[0], topics, options)
         return
@@ -133,7 +133,7 @@ def _reports(
         if here and (mine or not topics):
             yield folder.path, verify_folder(folder.path, mine, options)
         elif not here:
-            notices.note(f"{folder.path}: it has no partition")
+            notices.note(f"{folder.path}: the folder has no partition")
 
 
 def _finding_lines(findings: Iterable[Finding], as_json: bool) -> Iterator[str]:

@@ -18,8 +18,8 @@ from tidelog.objects.opening import folder_at
 
 
 def compare_folders(directories: Sequence[str], topics: Sequence[str], threads: int, *, as_json: bool) -> bool:
-    """Compare data folders, print the findings, and return whether there is no difference or damage. The first one's options are
-    those of all that are in object storage.
+    """Compare data folders, print the findings, and return whether there is no difference or damage. The options in
+    the first folder's address apply to all folders in object storage.
     """
     options = options_of(directories[0])
     addresses = [with_options(one, options) if is_object_address(one) else one for one in directories]

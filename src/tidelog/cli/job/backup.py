@@ -35,10 +35,10 @@ def command(
 ) -> None:
     """Take a point of a backup of a cluster, as `tidelog backup` does, with a task for each partition that has new records.
 
-    Format and manifests are the same; each can continue the other's backup. TARGET is a bucket, or a folder that all workers
-    see. Exit code 3 as of `tidelog backup`.
+    The format and the manifests are the same: this job and `tidelog backup` can continue each other's backups. TARGET is a
+    bucket, or a folder that all workers can access. Exit code 3 as for `tidelog backup`.
     """
-    check_brokers(source, "a folder is backed up by one process: tidelog backup.")
+    check_brokers(source, "this job backs up brokers only: to back up a folder, run tidelog backup.")
     place, selection = selection_of(source, target, patterns, internal, no_groups, target_config)
     taken: list[Point] = []
 

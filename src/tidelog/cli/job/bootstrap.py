@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "--history-source",
     callback=reached_by("history-source"),
     metavar="DIR|HOST:PORT",
-    help="Read the history from here: a copy of the same log, with the same offsets.",
+    help="Read the history from this copy of the same log, with the same offsets.",
 )
 @job_options
 def command(
@@ -53,7 +53,7 @@ def command(
         echo_moment(start)
     else:
         since = "the log's start" if cut.start_ms is None else format_time(cut.start_ms)
-        notices.note(f"{cut_path} was taken {format_time(cut.taken_ms)}, from {since}: it is reused")
+        notices.note(f"the existing cut in {cut_path} is used: it was taken {format_time(cut.taken_ms)}, from {since}")
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs.bootstrap import bootstrap

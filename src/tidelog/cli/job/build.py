@@ -15,8 +15,9 @@ from tidelog.cli.job.running import JobOptions
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
     """Build missing indexes and time maps from the logs; existing ones stay unchanged.
 
-    Files that differ from their logs are counted as `left`: older releases used other rules (`tidelog job verify` lists them).
-    Without --out no broker may be running; with it, files missing below that folder are written there, as TOPIC-PARTITION/FILE.
+    Files that differ from their logs are counted as `left`: older releases used different rules (`tidelog job verify` lists
+    such files). Without --out, no broker may be running. With --out, files missing below that folder are written there, as
+    TOPIC-PARTITION/FILE.
     Exit code 1 if a log is damaged.
     """
     run_rebuild(options, directory, missing_only=True, **wanted)

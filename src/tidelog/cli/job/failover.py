@@ -35,14 +35,18 @@ if TYPE_CHECKING:
     help="The source, if it can still be read. [default: its last state in the mirror]",
 )
 @click.option(
-    "--max-latency", metavar="TIME", help="The longest delay of a record into the source's log, clock skew included: 5m."
+    "--max-latency",
+    metavar="TIME",
+    help="The longest time from a record's timestamp to its append to the source's log, with clock skew: 5m.",
 )
 @time_zone_option
-@click.option("--read-until", type=TimeType(), help="The time of the last record read, if no offsets are known.")
+@click.option(
+    "--read-until", type=TimeType(), help="The time of the last record that the group has read, if no offsets are known."
+)
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic of the source; may be repeated.")
 @click.option("--by", type=click.Choice(["map", "time"]), help="Which position to use. [default: map if there is one]")
 @click.option("--prefix", default="", metavar="TEXT", help="Prefix of topic names in the mirror, without --map.")
-@click.option("--apply", "is_applied", is_flag=True, help="Commit the positions. Without it nothing is changed.")
+@click.option("--apply", "is_applied", is_flag=True, help="Commit the positions. Without this option, nothing is changed.")
 @job_options
 def command(
     target: str,
@@ -85,7 +89,7 @@ def command(
     def report(result: JobResult) -> None:
         count = sum(row[result.summary.columns.index("position")] is not None for row in result.summary.rows)
         notices.print_line(
-            f"{group}: {f'offsets set: {count}' if is_applied else 'nothing was changed; --apply sets the offsets'}"
+            f"{group}: {f'offsets set: {count}' if is_applied else 'nothing was changed; to set the offsets, add --apply'}"
         )
 
     run_job(options, "failover", work, places=[target], report=report)

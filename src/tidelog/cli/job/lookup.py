@@ -26,8 +26,8 @@ def command(directory: str, questions: str, options: JobOptions) -> None:
     """Find the first record at or after a time, for each row of QUESTIONS.
 
     QUESTIONS is a file or a folder of CSV, JSON (one object per line) or Parquet files with the columns topic, partition and
-    timestamp: epoch milliseconds, or a time such as 2013-07-10T09:30:00Z (UTC without a zone). --rows writes them with all their
-    columns, and with offset and found_timestamp.
+    timestamp: epoch milliseconds, or a time such as 2013-07-10T09:30:00Z (UTC without a zone). --rows writes these rows with all
+    their columns, and with offset and found_timestamp.
     """
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:

@@ -27,9 +27,9 @@ def command(directory: str, out_dir: str, topic: str | None, options: JobOptions
     """Rewrite the data folder DIR, whose segments are in message formats v0 and v1 or mixed, in v2, as the new folder OUT.
 
     Offsets, keys, values, timestamps and their type, codecs, and the times of the files are kept; v2 batches are copied
-    unchanged. All indexes and time maps are built. DIR is only read. OUT must not exist, or be empty; until everything is done
-    it is named OUT.unfinished. Damage ends the job, except an append torn by a crash at a log's end, which is left out and
-    reported.
+    unchanged. All indexes and time maps are built. DIR is only read. OUT must be missing or empty; until everything is
+    done, it is named OUT.unfinished. Damage ends the job, except an append that a crash has truncated at a log's end: it is
+    left out and reported.
     """
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:

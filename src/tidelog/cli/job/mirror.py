@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 @click.option("--target", callback=reached_by("target"), required=True, metavar="HOST:PORT", help="The cluster to copy to.")
 @click.option("--map", "map_dir", required=True, metavar="DIR", type=LocalPath(), help="The folder of the offset maps.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated.")
-@click.option("--pattern", metavar="REGEX", help="Only topics whose whole name matches.")
+@click.option("--pattern", metavar="REGEX", help="Only topics whose whole name matches this regular expression.")
 @click.option("--prefix", default="", metavar="TEXT", help="Prefix of topic names in the target.")
 @click.option("--follow", is_flag=True, help="Keep copying new records until the process is stopped.")
 @click.option("--pause", default="1s", show_default=True, metavar="TIME", help="With --follow: how long to wait between polls.")
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Also keep this group's offsets in the target.")
-@click.option("--all-groups", is_flag=True, help="Also keep the offsets of all groups.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Also keep this group's committed offsets in the target.")
+@click.option("--all-groups", is_flag=True, help="Also keep the committed offsets of all groups in the target.")
 @click.option(
     "--job-id", metavar="NAME", help="Name under which positions are stored. [default: mirror-<the source's cluster id>]"
 )
@@ -60,7 +60,7 @@ def command(
 ) -> None:
     """Copy the topics of a cluster, or of a data folder, to another cluster: whole batches, each record once.
 
-    Missing topics are created in the target like the source's. The maps have the target offset of each record, for a failover.
+    Missing topics are created in the target like the source's. The maps contain the target offset of each record, for a failover.
     The next run continues where the last one ended, even if it was killed.
     """
     check_brokers(target, "--target needs HOST:PORT: a mirror is kept in a cluster.")

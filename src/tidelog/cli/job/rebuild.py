@@ -1,4 +1,4 @@
-"""`tidelog job rebuild DIR [TOPIC]`: `tidelog index rebuild` on Spark. `tidelog job build` is the same for missing files only."""
+"""`tidelog job rebuild DIR [TOPIC]`: `tidelog index rebuild` on Spark. `tidelog job build` does so for missing files only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wa
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
     """Build the offset, time and transaction indexes and the time maps from the logs, which are not changed.
 
-    The files are those of `tidelog index rebuild`. Without --out no broker may be running; with it, all files are written below
-    that folder, as TOPIC-PARTITION/FILE, and DIR is only read. Exit code 1 if a log is damaged.
+    The files are the same as those of `tidelog index rebuild`. Without --out, no broker may be running. With --out, all files are
+    written below that folder, as TOPIC-PARTITION/FILE, and DIR is only read. Exit code 1 if a log is damaged.
     """
     run_rebuild(options, directory, missing_only=False, **wanted)

@@ -37,13 +37,13 @@ def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 @partition_option
 @time_range_options(
     "Start of the window. [default: the log's start]",
-    "End of the window, exclusive; +15m: after --from. [default: the log's end]",
+    "End of the window, exclusive; +15m is relative to --from. [default: the log's end]",
 )
 @config_option("target")
 @click.option(
     "--target", callback=reached_by("target"), metavar="HOST:PORT", help="The cluster to copy to. [default: the source's]"
 )
-@click.option("--target-topic", metavar="TOPIC", help="The topic to copy to. [default: of the same name]")
+@click.option("--target-topic", metavar="TOPIC", help="The topic to copy to. [default: the same name]")
 @click.option(
     "--map", "map_dir", metavar="DIR", required=True, type=LocalPath(), help="Folder for the offset map and the progress."
 )
@@ -81,7 +81,7 @@ def command(
     from tidelog.copying.replay import ReplayRequest, read_replay, remembered
 
     if target is None:
-        target = check_brokers(source, "--target is missing: a folder cannot be the target.")
+        target = check_brokers(source, "give --target: the source is a folder, which cannot be the target.")
     echo_moment(start)
     echo_moment(end)
     request = ReplayRequest(

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def command(options: JobOptions, **wanted: Any) -> None:
     """Restore a backup into a running cluster, as `tidelog restore` does, with a task for each partition.
 
-    The offset maps are in --work, which all workers must see. Exit code 3 as of `tidelog restore`.
+    The offset maps are in --work, which all workers must be able to access. Exit code 3 as for `tidelog restore`.
     """
-    check_brokers(wanted["target"], "a folder is restored by one process: tidelog restore.")
+    check_brokers(wanted["target"], "this job restores into a cluster only: to restore into a folder, run tidelog restore.")
     plan = planned(**wanted)
     done: list[RestoreReport] = []
 

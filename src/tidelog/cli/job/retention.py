@@ -1,4 +1,4 @@
-"""`tidelog job retention DIR [TOPIC]`: when segments are deleted, and what pins them, under each rule."""
+"""`tidelog job retention DIR [TOPIC]`: when segments are deleted, and which records keep them, under each rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(
     config: Path | None,
     options: JobOptions,
 ) -> None:
-    """Show when segments are deleted, and how much a single record pins, under each retention rule discussed in KIP-32 and
+    """Show when segments are deleted, and how much a single record keeps, under each retention rule discussed in KIP-32 and
     KIP-33.
 
     \b
@@ -46,7 +46,7 @@ def command(
     LogAppendTime      when the segment's last batch was appended, if the log has that
     CreateTime         the largest of the segment's records, even if the timestamp is the broker's
 
-    With --rows there is a row for each segment and rule. It uses the topic's own settings if the folder has them (Tidelog's
+    With --rows there is a row for each segment and rule. The job uses the topic's own settings if the folder has them (Tidelog's
     folders do, and Kafka's that contain the metadata log), then those of --config, then Kafka's defaults. Nothing is deleted.
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
     limits = given_limits(retention, retention_bytes)

@@ -35,7 +35,7 @@ def check_target(target: str, data_dir: str | None) -> None:
         return
     path = Path(target)
     if data_dir is not None and path.resolve().is_relative_to(Path(data_dir).resolve()):
-        raise InvalidArgumentError("the rows would lie inside the data folder", path=target)
+        raise InvalidArgumentError("the rows would be written inside the data folder", path=target)
     if _format_of(target) is None and path.exists():
         raise InvalidArgumentError("the folder for the rows already exists", path=target)
     if not path.absolute().parent.is_dir():

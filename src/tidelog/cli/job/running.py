@@ -84,10 +84,11 @@ def run_job(
 ) -> None:
     """Start Spark, let `work` do the job, and print the result. Exit code 1 for faults, 3 if records are missing from the folder.
 
-    `places` are the data folders (a Path, or a text that is not an address) and the brokers that the job needs. Before Spark
-    starts, a missing one is reported, and so are an unknown topic or partition of the first folder, if `selected` has those that
-    the command names, and every error that `check` raises. Rows are not written below `data_dir`, because only a data folder's
-    owner writes there; by default it is the first of those folders. `report` prints the output before the summary.
+    `places` are the data folders (a Path, or a text that is not an address) and the brokers that the job needs. Three kinds of
+    errors are reported before Spark starts: a missing place; an unknown topic or partition of the first folder, if the command
+    passes its topics and partitions as `selected`; and every error that `check` raises. Rows are not written below `data_dir`,
+    because only a data folder's owner writes there. By default, `data_dir` is the first folder of `places`. `report` prints the
+    output before the summary.
     """
     if data_dir is None:
         data_dir = next((str(place) for place in places if kind_of(place).is_local), None)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @bucket_options
 @job_options
 def command(address: str, options: JobOptions) -> None:
-    """Check that a backup is whole, as `tidelog backup verify` does. Exit code 3 if it is not."""
+    """Check that a backup is complete and undamaged, as `tidelog backup verify` does. Exit code 3 if it is not."""
     done: list[BackupReport] = []
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:

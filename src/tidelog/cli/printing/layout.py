@@ -79,7 +79,7 @@ def show_time(time_ms: int) -> str:
 
 
 def some(number: int) -> int | None:
-    """Return a number for a table; -1, which means that there is none, becomes None."""
+    """Return a number for a table. Kafka's -1, for "none", becomes None."""
     return None if number == -1 else number
 
 
@@ -132,10 +132,10 @@ def table(
 ) -> Iterator[str]:
     """Yield the lines of a table: columns as wide as their widest cell, whole numbers aligned to the right, others to the left.
 
-    Rows are laid out a thousand at a time, so that any number of them streams in bounded memory; a column may get wider from one
-    thousand to the next, but never narrower. A column is numeric if each of its first cells is an int, an Amount, or None, which
-    is shown as `-`. Cells are made harmless by `one_line`; a cell with more than `WIDE` characters does not widen its column. A
-    row may be shorter than the others. No line ends in blanks.
+    Rows are laid out a thousand at a time, so that any number of rows can be printed in bounded memory; a column may get wider
+    from one thousand to the next, but never narrower. A column is numeric if each of its first cells is an int, an Amount, or
+    None, which is shown as `-`. Cells are made harmless by `one_line`; a cell with more than `WIDE` characters does not widen its
+    column. A row may be shorter than the others. No line ends in blanks.
 
     If standard output is a terminal and the table is wider, long headings get several lines; if it is still wider, the columns in
     `spare` are left out, the first ones first, and the last line says which. `styles` are the colours of the columns.
@@ -168,14 +168,14 @@ def table(
             yield indent + _line(cells, widths, right, kept, styles if has_colours else ())
     left_out = [] if header is None else [name for n, name in enumerate(header) if n not in kept]
     if left_out and limit is not None:
-        for line in textwrap.wrap(f"{indent}(not shown: {', '.join(left_out)}; a wider terminal shows more)", limit):
+        for line in textwrap.wrap(f"{indent}(not shown: {', '.join(left_out)}; to see more, use a wider terminal)", limit):
             yield terminal.styled(line, terminal.DIM) if has_colours else line
 
 
 def _fitted(
     header: Sequence[str], texts: Sequence[Sequence[str]], limit: int, spare: Sequence[str]
 ) -> tuple[list[list[str]], list[int], list[int]]:
-    """Return the lines of the heading, the least widths, and the columns that are shown, so that a table fits `limit` columns."""
+    """Return the lines of the heading, the minimum widths, and the columns that are shown, so that the table fits `limit`."""
     cells = [0] * max([len(header), *map(len, texts)])
     _widen(cells, texts)
     shown = list(range(len(cells)))

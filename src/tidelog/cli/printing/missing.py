@@ -22,7 +22,7 @@ def report_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
 
 
 def print_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
-    """Print only the JSON lines, if notes were logged before."""
+    """Print only the JSON lines of `report_missing`, for a command that has already printed the notes."""
     if as_json:
         print_lines(json_line({"type": "missing", **one.fields()}) for one in missing)
 

@@ -16,7 +16,7 @@ INCOMPLETE = 3
 """The exit code for an incomplete answer: offsets are missing from the folder, or damage was skipped."""
 
 
-WITHOUT_COMPILER = "no C compiler was found during installation; reinstall with one, and it is many times faster"
+WITHOUT_COMPILER = "no C compiler was found during installation; reinstall Tidelog with a C compiler to make it many times faster"
 """The reason why a kernel is not compiled."""
 
 
@@ -41,7 +41,7 @@ _handlers: list[_NoteHandler] = []
 
 
 def install() -> None:
-    """Print the notices of `tidelog.*` to stderr from now on; each call is undone by one of `uninstall`."""
+    """Print the notices of `tidelog.*` to stderr from now on; each call is undone by one call of `uninstall`."""
     handler = _NoteHandler()
     _handlers.append(handler)
     logging.getLogger("tidelog").addHandler(handler)
@@ -58,7 +58,7 @@ def note(message: str) -> None:
 
 
 def note_interpreted() -> None:
-    """Print a note about the slow run if records were read or written by a kernel that is not compiled."""
+    """Print a note that the run is slow if records were read or written by a kernel that is not compiled."""
     kernel = sys.modules.get("tidelog.records.kernel")
     if kernel is not None and not kernel.COMPILED:
         note(f"the kernel that reads and writes records runs interpreted: {WITHOUT_COMPILER}")

@@ -56,7 +56,7 @@ def open_output(target: str | None, *, format_name: str, binary: bool, data_dir:
         return
     path = Path(os.path.realpath(target))
     if data_dir is not None and path.is_relative_to(os.path.realpath(data_dir)):
-        raise InvalidArgumentError("the output would lie inside the data folder, which is only read", path=target)
+        raise InvalidArgumentError("the output would be written inside the data folder, which is only read", path=target)
     yield from _new_file(path, target, mode)
 
 
@@ -139,7 +139,7 @@ class _Sink(io.RawIOBase):
         return _or_refused(self._name, lambda: self._write(data))
 
     def push(self) -> None:
-        """Flush the stream to which the function writes."""
+        """Flush the stream that the function passed to the constructor writes to."""
         if self._push is not None:
             _or_refused(self._name, self._push)
 

@@ -65,7 +65,7 @@ class ProgressBar:
 
 
 def size_of(files: Iterable[FilePath]) -> int:
-    """Return the total size of files, without those that are gone meanwhile."""
+    """Return the total size of files. Files that no longer exist are left out."""
     total = 0
     for file in files:
         with suppress(FileNotFoundError):

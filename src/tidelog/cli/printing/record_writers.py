@@ -47,7 +47,9 @@ def write_text(
 def write_csv(
     batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, also: Mapping[str, object] | None = None
 ) -> None:
-    """Write a header and a line for each record; headers as JSON, nulls as empty cells. `also` are more cells for all of them."""
+    """Write a CSV header line, then a line for each record. Record headers are written as JSON, nulls as empty cells. The cells
+    in `also` are added to every line.
+    """
     also = also or {}
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

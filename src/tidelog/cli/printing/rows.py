@@ -35,7 +35,7 @@ _LAST_LOCAL_MS = 253_402_214_400_000
 
 
 class Counted:
-    """Batches, and the number of their rows that were read."""
+    """Iterates over batches, and counts the rows that have been read."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.rows = 0
@@ -69,7 +69,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return Python objects; times as text, because Python's end with the year 9999."""
+    """Return the column's values as Python objects. Timestamps become text, because `datetime` ends with the year 9999."""
     kind = column.type
     if pa.types.is_map(kind):
         return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]

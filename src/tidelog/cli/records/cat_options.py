@@ -41,11 +41,13 @@ SUFFIXES = {
 
 
 def format_of(output: str | None) -> str:
-    """Return the format of an output file. Raises UsageError if its extension names none, such as .xlsx or .gz."""
+    """Return the format of an output file. Raises UsageError if its extension is not that of a format, such as .xlsx or .gz."""
     suffix = Path(output or "").suffix.lower()
     if suffix not in SUFFIXES:
         known = ", ".join(filter(None, SUFFIXES))
-        raise click.UsageError(f"--output: {suffix} is the extension of no format: name one by --format, or use {known}.")
+        raise click.UsageError(
+            f"--output: {suffix} is not the extension of a known format: choose one with --format, or use {known}."
+        )
     return SUFFIXES[suffix]
 
 
@@ -113,7 +115,7 @@ class CatOptions:
             ),
             (
                 (self.format_string or "").startswith("--"),
-                f"-f takes a format in kcat's letters, not {self.format_string}; --follow waits for new records.",
+                f"-f takes a format string as in kcat, not {self.format_string}: to wait for new records, use --follow.",
             ),
             (self.tail is not None and self.count is not None, "--tail and -n cannot be combined."),
             (
@@ -124,7 +126,7 @@ class CatOptions:
                 self.counts and format_name not in ("text", "jsonl", "csv"),
                 f"--count writes text, jsonl or csv, not {format_name}.",
             ),
-            (self.every is not None and not self.counts, "--every is for --count."),
+            (self.every is not None and not self.counts, "--every needs --count."),
             (self.follows and self.counts, "--follow and --count cannot be combined: a count needs an end."),
             (self.follows and self.order is not None, "--follow and --sort cannot be combined: sorting needs an end."),
             (self.follows and self.end is not None, "--follow and --to cannot be combined."),
@@ -136,17 +138,17 @@ class CatOptions:
                 self.follows and self.output not in (None, "-"),
                 "--follow writes to standard output: a file appears once it is complete.",
             ),
-            (self.max_lateness is not None and self.end is None, "--max-lateness is for ranges with --to."),
+            (self.max_lateness is not None and self.end is None, "--max-lateness needs --to."),
         ):
             if is_wrong:
                 raise click.UsageError(refusal)
 
 
 def _output(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse what kcat's -o takes, an offset, instead of writing to a file of that name."""
+    """Refuse an offset, which kcat's -o takes, instead of writing to a file of that name."""
     if value is not None and _KCATS_OFFSET.fullmatch(value):
         raise click.BadParameter(
-            f"{value!r} looks like an offset, which is --offset; for a file of that name: ./{value}", ctx, param
+            f"{value!r} looks like an offset: use --offset; for a file of that name, use ./{value}", ctx, param
         )
     return value
 
@@ -166,7 +168,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
             source_argument,
             topics_argument(required=True),
             time_range_options(
-                "Records with this timestamp or a later one.", "Records with an earlier timestamp than this; +15m: after --from."
+                "Records with a timestamp at or after this.", "Records with a timestamp before this; +15m is relative to --from."
             ),
             partition_option,
             click.option(
@@ -181,7 +183,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
                 metavar="REGEX",
                 help="Only records whose key or value matches (RE2 syntax); may be repeated.",
             ),
-            click.option("--ignore-case", "-i", "ignores_case", is_flag=True, help="--grep ignores case."),
+            click.option("--ignore-case", "-i", "ignores_case", is_flag=True, help="Make --grep ignore case."),
             click.option(
                 *("--header", "headers"),
                 multiple=True,
@@ -195,7 +197,7 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
             ),
             click.option("-n", "count", type=click.IntRange(0), metavar="N", help="Stop after N records."),
             click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N records."),
-            click.option("--follow", "follows", is_flag=True, help="Continue with records that arrive. Ctrl-C ends it."),
+            click.option("--follow", "follows", is_flag=True, help="Keep reading records as they arrive, until Ctrl-C."),
             click.option(
                 "--sort",
                 "order",
@@ -203,11 +205,13 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
                 help="Sort the records of all partitions by time. [default: by offset]",
             ),
             click.option("--count", "counts", is_flag=True, help="Count the records instead of writing them."),
-            click.option("--every", metavar="SPAN", help="With --count: in each interval of this length, 1m or 1h or 1d."),
+            click.option(
+                "--every", metavar="SPAN", help="With --count: count per interval of this length, such as 1m, 1h or 1d."
+            ),
             click.option(
                 "--max-lateness",
                 metavar="SPAN",
-                help="Assume that no record is later than this: read only that far past --to, and say so.",
+                help="Assume that no record is later than this: read only that far past --to, and print a note.",
             ),
             isolation_option,
             click.option(
@@ -219,17 +223,17 @@ def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
                 "--time-map-dir",
                 metavar="DIR",
                 type=LocalPath(),
-                help="A folder of time maps, used before those beside the segments.",
+                help="A folder of time maps, used in preference to those beside the segments.",
             ),
             click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3."),
             click.option(
-                "--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]"
+                "--format", "format_name", type=click.Choice(FORMATS), help="[default: by the extension of --output, else text]"
             ),
             click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
             click.option(
                 *("-f", "format_string"),
                 metavar="FORMAT",
-                help=r"A format in kcat's letters: '%t %p %o %T %k %s %h\n'.",
+                help=r"A format string as in kcat: '%t %p %o %T %k %s %h\n'.",
             ),
             click.option(
                 "--encoding",

@@ -47,7 +47,7 @@ def count_records(batches: Iterable[pa.RecordBatch], every_ms: int | None, zone:
 
 
 def count_rows(counts: Counts, topics: Iterable[str], every_ms: int | None) -> Iterator[tuple[str, int | None, int]]:
-    """Yield (topic, start of the interval, records), in the order of topics and times."""
+    """Yield (topic, start of the interval, number of records), sorted by topic and time."""
     for topic in topics:
         own = {start: count for (name, start), count in counts.items() if name == topic}
         if every_ms is None:

@@ -75,7 +75,7 @@ def parse_format(text: str) -> list[Part]:
         else:
             unknown = f"%{letter}" if letter else f"\\{escape}" if escape else stray
             expected = f"%{', %'.join(_LETTERS)}, %%, \\n, \\t, \\xNN"
-            raise InvalidArgumentError("-f: unknown placeholder", found=unknown, expected=expected)
+            raise InvalidArgumentError("-f has an unknown placeholder", found=unknown, expected=expected)
     return parts
 
 

@@ -53,10 +53,10 @@ def parse_offset(text: str) -> OffsetOption:
         return OffsetOption() if _WORDS[word] == 0 else OffsetOption(last=0)
     match = _RANGE.fullmatch(word)
     if match is None:
-        raise InvalidArgumentError("not an offset", found=repr(text), expected=ACCEPTED)
+        raise InvalidArgumentError("--offset is not an offset or a range of offsets", found=repr(text), expected=ACCEPTED)
     numbers = {name: int(number) for name, number in match.groupdict().items() if number is not None}
     if any(abs(number) > MAX_OFFSET for number in numbers.values()):
-        raise InvalidArgumentError("an offset is too large", found=repr(text), expected=f"at most {MAX_OFFSET}")
+        raise InvalidArgumentError("--offset is too large", found=repr(text), expected=f"at most {MAX_OFFSET}")
     if "last" in numbers:
         return OffsetOption(last=-numbers["last"])
     if "from" in numbers:

@@ -63,7 +63,7 @@ class Reading:
         if self.max_lateness_ms is not None:
             span = show_span(self.max_lateness_ms)
             notices.note(
-                f"assuming that no record is later than {span} (--max-lateness): records that are later may be missing here"
+                f"assuming that no record is later than {span} (--max-lateness): later records may be missing from the result"
             )
         for topic in self.topics:
             scan_plan = self.source.planned(lambda topic=topic: self.source.plan(self._request_for(topic)))  # type: ignore[misc]
@@ -90,8 +90,8 @@ class Reading:
         return found if len(parts) == 1 else _last_rows(by_time(found), count)
 
     def following(self, plans: Iterable[ScanPlan[Split]], bar: ProgressBar) -> Iterator[pa.RecordBatch | None]:
-        """Yield records that arrive after the plans were made, without end. Yields None when there are no more records at
-        the moment.
+        """Yield records that arrive after the plans were made, without end. Yields None whenever no record is
+        available.
         """
         reached = {TopicPartition(one.topic, part.partition): part.end_offset for one in plans for part in one.partitions}
         while True:
@@ -134,7 +134,7 @@ class Reading:
             until = end if late is None or end is None else max(first or 0, min(end, late.offset))
             if end is not None and until is not None and until < end:
                 self.not_read[f"{topic}-{number}"] = until, end
-                notices.note(f"{topic}-{number}: offsets [{until}, {end}) were not read, by --max-lateness")
+                notices.note(f"{topic}-{number}: offsets [{until}, {end}) were not read because of --max-lateness")
             cut[number] = (first, until)
         return cut
 
@@ -171,7 +171,9 @@ def announce(plans: Sequence[ScanPlan[Split]], *, has_lateness: bool, writes_tex
     about = show_span(max(1, size_bytes // (40_000_000 if writes_text else 300_000_000)) * 1000)
     reason = ""
     if any(one.time.end_ms is not None for one in plans) and not has_lateness:
-        reason = "; late records may lie anywhere after the start: --max-lateness 10m limits how far is read, as an assumption"
+        reason = (
+            "; late records may be anywhere after the start: to read less, assume that none is later, e.g. --max-lateness 10m"
+        )
     notices.print_line(f"reading {show_bytes_size(size_bytes)}, {about} or more{reason}")
 
 

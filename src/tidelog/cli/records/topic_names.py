@@ -44,4 +44,4 @@ def _compiled(name: str) -> re.Pattern[str]:
     try:
         return re.compile(name if name.startswith("^") else fnmatch.translate(name))
     except re.error as error:
-        raise InvalidArgumentError(f"not a regular expression: {error}", found=repr(name)) from None
+        raise InvalidArgumentError(f"the topic pattern is not a regular expression: {error}", found=repr(name)) from None

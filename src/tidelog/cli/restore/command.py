@@ -68,13 +68,22 @@ _REQUEST = (
         default="append",
         show_default=True,
         help="append: end each partition before its first record at or after --until. "
-        "time: keep every older record, also late ones.",
+        "time: keep every older record, including late records.",
     ),
-    click.option("--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: the one that fits]"),
+    click.option(
+        "--point", type=click.IntRange(1), metavar="N", help="Restore from this point. [default: chosen by --until and --by]"
+    ),
     click.option(
         "--topics", multiple=True, metavar="TOPIC", help="Names, or patterns such as order*; may be repeated. [default: all]"
     ),
-    click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", callback=_pairs, help="May be repeated."),
+    click.option(
+        "--rename",
+        "renames",
+        multiple=True,
+        metavar="OLD=NEW",
+        callback=_pairs,
+        help="A different name for a topic in the target; may be repeated.",
+    ),
     click.option(
         "--set",
         "settings",
@@ -88,7 +97,7 @@ _REQUEST = (
         multiple=True,
         metavar="TOPIC=N",
         callback=_counts,
-        help="Another number of partitions, chosen by the records' keys; may be repeated. Clusters only.",
+        help="A different number of partitions, chosen by the records' keys; may be repeated. Clusters only.",
     ),
     click.option(
         "--partitioner",
@@ -97,10 +106,12 @@ _REQUEST = (
         show_default=True,
         help="With --partitions: murmur2, as in Kafka's Java producers, or crc32, as in librdkafka.",
     ),
-    click.option("--groups", multiple=True, metavar="GROUP", help="Restore the positions of these groups only. [default: all]"),
-    click.option("--no-groups", is_flag=True, help="Do not restore the positions of groups."),
+    click.option(
+        "--groups", multiple=True, metavar="GROUP", help="Restore the committed offsets of these groups only. [default: all]"
+    ),
+    click.option("--no-groups", is_flag=True, help="Do not restore the committed offsets of groups."),
     click.option("--into-existing", is_flag=True, help="With a cluster: append to topics that already have records."),
-    click.option("--no-verify", is_flag=True, help="Do not read back what was written."),
+    click.option("--no-verify", is_flag=True, help="Do not verify the target by reading back what was written."),
     click.option(
         "--work",
         metavar="DIR",
@@ -111,7 +122,7 @@ _REQUEST = (
 
 
 def request_options(function: Decorated) -> Decorated:
-    """Add what says what is restored, where to, and how."""
+    """Add the options that say what to restore, where to, and how."""
     for option in reversed(_REQUEST):
         function = option(function)
     return function
@@ -119,7 +130,7 @@ def request_options(function: Decorated) -> Decorated:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A planned restore, and the options of carrying it out."""
+    """A planned restore, and the options for carrying it out."""
 
     plan: RestorePlan
     work: Path
@@ -145,7 +156,9 @@ def planned(
     no_verify: bool,
     work: str | None,
 ) -> Wanted:
-    """Plan what the options of `request_options` say, and print the plan's notes. Raises UsageError, and as `plan_restore`."""
+    """Plan the restore that the options of `request_options` describe, print the plan's notes, and return the plan. Raises
+    UsageError and the errors of `plan_restore`.
+    """
     if no_groups and groups:
         raise click.UsageError("--groups and --no-groups cannot be combined.")
     echo_moment(start)
@@ -179,7 +192,7 @@ def planned(
 @click.command()
 @request_options
 @report_options
-@click.option("--dry-run", is_flag=True, help="Show what would be restored, and whether the target would take it.")
+@click.option("--dry-run", is_flag=True, help="Show what would be restored, and whether the target would accept it.")
 @json_option
 def command(report_file: str | None, sign_key: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Restore a backup to a moment: into a data folder that Kafka can open, or into a running cluster.
@@ -209,7 +222,7 @@ def command(report_file: str | None, sign_key: str | None, dry_run: bool, as_jso
 
 
 def print_restored(report: RestoreReport, as_json: bool) -> None:
-    """Print what was restored. Exit code 3 if what was read back differs."""
+    """Print what was restored. Exit with code 3 if what was read back differs from the backup."""
     for group, why in report.left_alone.items():
         notices.note(f"group {group}: {why}")
     for text in report.notes:
@@ -274,7 +287,7 @@ def _report_lines(report: RestoreReport) -> Iterator[str]:
     yield from table(("topic", "partition", "records", "end offset", "late records", "read back"), rows)
     if report.groups:
         yield ""
-        yield f"groups set: {', '.join(sorted(report.groups))}"
+        yield f"offsets set for the groups {', '.join(sorted(report.groups))}"
 
 
 def _facts(plan: RestorePlan, report: RestoreReport) -> dict[str, Any]:
@@ -297,7 +310,7 @@ def _facts(plan: RestorePlan, report: RestoreReport) -> dict[str, Any]:
 
 
 def _records(report: RestoreReport, one: RestoredPartition) -> int | None:
-    """Return the number of records, without those of aborted transactions if they were read back."""
+    """Return the number of restored records. Records of aborted transactions are excluded if the records were read back."""
     digest = report.digests.get(one.target)
     return one.records if digest is None else digest.records
 

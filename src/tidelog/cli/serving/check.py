@@ -63,24 +63,24 @@ def check_serving(
     ignored = {name: file[name] for name in file.keys() & LogConfig().to_properties().keys() - given.keys() - set(BROKER_NAMES)}
     left = _without_errors(found, {**{name: file[name] for name in file if name not in ignored}, **given})
     if left is None:
-        found.error("the rest is not checked until this is fixed")
+        found.error("the rest of the configuration is not checked until this error is fixed")
         return found.finish()
     properties = sort_properties(left, topic_names=True)
     without = effectless({name: value for name, value in file.items() if name not in given}, sort_properties({**left, **ignored}))
     if without.unknown:
-        found.warning(f"{config_file}: unknown, and ignored: {described(without.unknown)}")
+        found.warning(f"{config_file}: ignoring unknown properties: {described(without.unknown)}")
     if without.guards:
         found.warning(f"{config_file}: {', '.join(without.guards)} have no effect: this broker does not support them")
     if without.unused:
-        found.note(f"{config_file}: not used here: {', '.join(without.unused)}")
+        found.note(f"{config_file}: ignoring properties that Tidelog does not use: {', '.join(without.unused)}")
     unknown = [name for name in properties.unknown if name in given]
     if unknown:
-        found.error(f"--property: a broker has no {described(unknown, topic_names=True)}")
+        found.error(f"--property: unknown property {described(unknown, topic_names=True)}")
     config = found.tried(with_addresses, properties.config, listen, advertise) or properties.config
     metrics_at = None if metrics is None else found.tried(parse_address, metrics)
     folder = data_dir or config.log_dir
     if folder is None:
-        found.error("no data folder: neither --data nor log.dirs names one")
+        found.error("there is no data folder: give --data, or a --config with log.dirs")
         return found.finish()
     if config.cluster is not None and read_only:
         found.error("a member of a cluster cannot be read-only")
@@ -93,7 +93,7 @@ def check_serving(
         path = folder_path(folder)
         listeners = found.tried(all_listeners, config.listeners, count) or []
         if read_only:
-            found.error("--processes and --read-only cannot be combined: one process can read for all")
+            found.error("--processes and --read-only cannot be combined: one process serves a read-only folder")
         elif config.cluster is None:
             is_served = _check_divided(found, path, count)
         else:
@@ -116,7 +116,7 @@ def check_serving(
         found.line(text if at == advertised else f"{text}, and send clients to {joined(*advertised)}")
         if listener.protocol == PLAINTEXT and not config.authorizer_class_name and listener.host not in _LOOPBACK:
             found.warning(
-                f"any client that reaches {joined(at[0] or '*', at[1])} has full access: neither TLS, users nor an authorizer"
+                f"any client that reaches {joined(at[0] or '*', at[1])} has full access: set up TLS, users or an authorizer"
             )
     if metrics_at is not None:
         found.line(f"would serve metrics and health at http://{joined(metrics_at[0] or '*', metrics_at[1])}/metrics and /healthz")
@@ -183,9 +183,9 @@ class _Findings:
 
 
 def _without_errors(found: _Findings, properties: Mapping[str, str]) -> dict[str, str] | None:
-    """Report each error of the properties, and return them without those that cause one.
+    """Report every error in the properties, and return the properties that caused none.
 
-    Return None if an error has no single cause, such as a missing property.
+    Return None if an error cannot be blamed on one property: a property is missing, for example.
     """
     left, removed = dict(properties), set[str]()
     while (error := _error_of(left)) is not None:
@@ -216,7 +216,7 @@ def _cause(properties: Mapping[str, str], error: str) -> str | None:
 
 
 def _check_new(found: _Findings, folder: Path) -> bool:
-    """Report whether the folder can be created; return False: nothing runs on it."""
+    """Report whether the folder can be created. Return False, because no broker runs on a missing folder."""
     parent = next((one for one in folder.absolute().parents if one.exists()), Path("/"))
     if not os.access(parent, os.W_OK | os.X_OK):
         found.error(f"the data folder does not exist, and this user may not create it ({folder})")
@@ -255,5 +255,5 @@ def _check_folder(
         text += " and recover them first: the last shutdown was not clean"
     found.line(f"{text} ({folder}{', read-only' if is_read_only else ''})")
     if config.cluster is not None:
-        found.note("it would join a cluster: its controllers are not contacted")
+        found.note("the broker would join a cluster; --check does not contact the controllers")
     return is_served

@@ -26,11 +26,11 @@ MOST_PROCESSES = 64
 
 
 def single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Return the properties of `--property`. Raise UsageError for an unknown one, or one without a value."""
+    """Return the properties of `--property`. Raise UsageError for an unknown one, or a property without a value."""
     found = dict(map(single_property, pairs))
     unknown = sort_properties({name: found[name] for name in found if name != "process.roles"}, topic_names=True).unknown
     if unknown:
-        raise click.UsageError(f"--property: a broker has no {described(unknown, topic_names=True)}.")
+        raise click.UsageError(f"--property: unknown property {described(unknown, topic_names=True)}.")
     return found
 
 
@@ -45,18 +45,18 @@ def single_property(pair: str) -> tuple[str, str]:
 def file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
     """Read the configuration file. Unknown properties and properties without effect are dropped, each kind with one warning.
 
-    `given` properties override the file's. Some of them, such as the roles, decide which other properties apply.
+    `given` properties override the file's. Some given properties, such as the roles, decide which other properties apply.
     """
     if path is None:
         return {}
     found = read_properties_file(path)
     without = effectless(found, sort_properties({**found, **given}))
     if without.unknown:
-        logger.warning("%s: unknown, and ignored: %s", path, described(without.unknown))
+        logger.warning("%s: ignoring unknown properties: %s", path, described(without.unknown))
     if without.guards:
         logger.warning("%s: %s have no effect: this broker does not support them", path, ", ".join(without.guards))
     if without.unused:
-        logger.info("%s: not used here: %s", path, ", ".join(without.unused))
+        logger.info("%s: ignoring properties that Tidelog does not use: %s", path, ", ".join(without.unused))
     return {name: value for name, value in found.items() if not any(name in names for names in without)}
 
 
@@ -76,7 +76,9 @@ def effectless(found: Mapping[str, str], wanted: ServerProperties) -> Effectless
 
 
 def with_addresses(config: BrokerConfig, listen: str | None, advertise: str | None) -> BrokerConfig:
-    """Return the configuration with the addresses of `--listen` and `--advertise`. Raise InvalidArgumentError for a bad one."""
+    """Return the configuration with the addresses of `--listen` and `--advertise`. Raise InvalidArgumentError if one is
+    invalid.
+    """
     if listen is None and advertise is None:
         return config
     advertised = None if advertise is None else parse_address(advertise)
@@ -103,7 +105,7 @@ def process_count(processes: str) -> int:
 
 
 def one_folder(folder: str | Path, config: BrokerConfig, *, read_only: bool) -> Path:
-    """Return the data folder. Raises UsageError for one that one broker cannot serve, because several do."""
+    """Return the data folder. Raises UsageError if several brokers serve the folder, so that one broker cannot."""
     from tidelog.storage.folder.process_folders import divided_folder  # Not to list the commands: it imports the storage engine.
 
     if are_several(folder):

@@ -1,4 +1,4 @@
-"""A process of `tidelog serve --processes`: `tidelog serve`, which ends when its standard input does."""
+"""A process of `tidelog serve --processes`: `tidelog serve`, ended by the end of its standard input."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ PROGRESS_S = 2.0
 """Seconds between two progress lines of a slow start."""
 
 STALLED_S = 120.0
-"""Seconds without progress after which a shutdown counts as stalled. Only a wait for the disk takes longer."""
+"""Seconds without progress after which a shutdown counts as stalled. Only waiting for the disk can take longer."""
 
 EXIT_STALLED = 1
 
@@ -65,11 +65,11 @@ YOUNG_LOOKS = 10
 """After this many collections of the youngest objects, `Collector` collects the next older generation."""
 
 MANY_OBJECTS = 10_000
-"""Once there are so many old objects, `Collector` collects and freezes them. It takes some milliseconds."""
+"""When there are this many old objects, `Collector` collects and freezes them, which takes some milliseconds."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""Seconds that the loop waits for another thread's Python code (`broker.server.wide_requests`). Python's default is ten times
-as long."""
+"""Seconds that the event loop waits for another thread's Python code (`broker.server.wide_requests`). Python's default is ten
+times as long."""
 
 
 def serve(
@@ -121,7 +121,7 @@ def _serve_folder(
         raise
     began = time.monotonic()
     is_clean = manager.shutdown(progress=watchdog.moved)
-    text = "cleanly" if is_clean else "with errors: the next start recovers"
+    text = "cleanly" if is_clean else "with errors (the next start runs recovery)"
     logger.info("ended %s, logs closed in %.2f s", text, time.monotonic() - began)
     _leave_stuck_threads(is_clean=is_clean)
     watchdog.stop()
@@ -182,8 +182,8 @@ async def _until_asked_to_end(
 
 
 def freeze_new_objects() -> None:
-    """Freeze what exists if a wide request, during which nothing was collected, has left many objects: the next collection would
-    traverse all of them.
+    """Freeze all objects if a wide request has left many: nothing is collected during such a request, so the next collection
+    would traverse all of them.
     """
     if gc.get_count()[0] >= MANY_OBJECTS:
         gc.freeze()
@@ -197,9 +197,9 @@ class Collector:
     collection covers a million objects. It takes a sixth of a second, during which no client is served. Use only on the event
     loop's thread.
 
-    Objects that stay, such as those of logs, are collected once and then frozen, like those of the start: a full collection with
-    5,000 new logs takes 60 ms. Frozen objects are still freed by reference counting. Only reference cycles that become
-    unreachable later stay in memory, and the broker makes none (`tests/broker/test_widest.py`).
+    Objects that stay, such as those of logs, are collected once and then frozen, like the objects that exist after the start: a
+    full collection with 5,000 new logs takes 60 ms. Frozen objects are still freed by reference counting. Only reference cycles
+    that become unreachable later stay in memory, and the broker makes none (`tests/broker/test_widest.py`).
     """
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ class Collector:
         gc.set_threshold(first, second, third + self._own_looks)
 
     def _freeze(self, before: int) -> int:
-        """Freeze the old objects if there are many; return how many collections of younger ones the next full one counts."""
+        """Freeze the old objects if there are many; return how many collections of younger objects the next full one counts."""
         old = len(gc.get_objects(2))
         if old >= MANY_OBJECTS:
             if old < 2 * MANY_OBJECTS:  # With more, one request has made nearly all of them, and a collection would take long.
@@ -284,12 +284,12 @@ def _described(listener: Listener) -> str:
 
 
 def _end_at_once(number: int) -> None:
-    logger.warning("%s again: ended at once, the next start recovers", signal.Signals(number).name)
+    logger.warning("%s again: stopping at once; the next start runs recovery", signal.Signals(number).name)
     os._exit(128 + number)
 
 
 class _Watchdog:
-    """Ends the process if its shutdown makes no progress for `STALLED_S`, whatever it waits for."""
+    """Ends the process if its shutdown makes no progress for `STALLED_S`, regardless of what it is waiting for."""
 
     def __init__(self) -> None:
         self._moved_at = time.monotonic()
@@ -308,7 +308,9 @@ class _Watchdog:
     def _watch(self) -> None:
         while not self._is_over.wait(1.0):
             if time.monotonic() - self._moved_at >= STALLED_S:
-                logger.error("the shutdown has not progressed for %.0f s: ended at once, the next start recovers", STALLED_S)
+                logger.error(
+                    "the shutdown has made no progress for %.0f s: stopping at once; the next start runs recovery", STALLED_S
+                )
                 os._exit(EXIT_STALLED)
 
 
@@ -327,7 +329,7 @@ def _leave_stuck_threads(*, is_clean: bool) -> None:
         thread.join(WIND_UP_S)
     stuck = [thread.name for thread in others if thread.is_alive()]
     if stuck:
-        logger.error("ended while threads still waited: %s", ", ".join(stuck))
+        logger.error("ended while threads were still waiting: %s", ", ".join(stuck))
         os._exit(0 if is_clean else 1)
 
 

@@ -1,4 +1,6 @@
-"""The metrics of all processes of `tidelog serve --processes` as one page: the samples of theirs, with the broker as a label."""
+"""The metrics of all processes of `tidelog serve --processes` as one page: the samples of every process, labelled with the
+broker.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class ProcessMetrics(Collector):
         self._addresses = addresses
 
     def describe(self) -> list[Metric]:
-        """Return nothing: the names are known only with the pages."""
+        """Return nothing: the names are known only when the pages are read."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -35,7 +37,7 @@ class ProcessMetrics(Collector):
                 with urlopen(f"http://{address}/metrics", timeout=ANSWER_S) as page:
                     text = page.read().decode()
             except (URLError, OSError) as error:
-                logger.warning("metrics of broker %d cannot be read: %s", number, error)
+                logger.warning("broker %d: its metrics cannot be read: %s", number, error)
                 continue
             for family in text_string_to_metric_families(text):
                 metric = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))

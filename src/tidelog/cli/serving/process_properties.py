@@ -25,7 +25,7 @@ _OF_SOCKETS = ("listener", "advertised.", "sasl.", "ssl.", "control.plane.")
 
 
 def controllers(properties: Mapping[str, str], password: str) -> dict[str, str]:
-    """Return the properties of the controller: limits, the authorizer and defaults of topics are the brokers'."""
+    """Return the properties of the controller: the limits, the authorizer and the topic defaults are the same as the brokers'."""
     given = {name: value for name, value in properties.items() if name not in _OF_ONE and not name.startswith(_OF_SOCKETS)}
     return {
         **given,
@@ -76,7 +76,7 @@ def brokers(
 def members(
     properties: Mapping[str, str], listeners: Iterable[Listener], number: int, node_id: int, folder: Path
 ) -> dict[str, str]:
-    """Return the properties of the cluster's member with this number; `node_id` is that of the first."""
+    """Return the properties of the cluster member `number`; `node_id` is the first member's."""
     name = "broker.id" if "broker.id" in properties and "node.id" not in properties else "node.id"
     return {**properties, **_addresses(listeners), name: str(node_id + number - 1), "log.dirs": str(folder)}
 
@@ -88,8 +88,8 @@ def as_text(properties: Mapping[str, str]) -> str:
 
 
 def shifted(listeners: Iterable[Listener], number: int, ports: Sequence[int] = ()) -> list[Listener]:
-    """Return the listeners of broker `number`: the given ports plus its number less one. Instead of port 0, which is any free
-    one, it gets the port of its last run, from `ports`.
+    """Return the listeners of broker `number`: the given ports plus `number` - 1. Port 0, which means any free
+    port, is replaced by the port of the broker's last run, from `ports`.
     """
 
     def of(port: int, last: int) -> int:
@@ -103,8 +103,8 @@ def shifted(listeners: Iterable[Listener], number: int, ports: Sequence[int] = (
 
 
 def all_listeners(listeners: Iterable[Listener], count: int) -> list[Listener]:
-    """Return the listeners of brokers 1 to `count`. Raises InvalidArgumentError for a port above 65535, and for one of two
-    listeners.
+    """Return the listeners of brokers 1 to `count`. Raises InvalidArgumentError for a port above 65535, and for a port that
+    two listeners share.
     """
     result: list[Listener] = []
     at: dict[int, tuple[str, int]] = {}
@@ -112,7 +112,7 @@ def all_listeners(listeners: Iterable[Listener], count: int) -> list[Listener]:
         for one in shifted(listeners, number):
             port = max(one.port, one.advertised_port)
             if port > MAX_PORT:
-                raise InvalidArgumentError(f"broker {number} has no port: found {port}, expected at most {MAX_PORT}")
+                raise InvalidArgumentError(f"port {port} of broker {number} is out of range: the highest port is {MAX_PORT}")
             name, other = at.setdefault(one.port, (one.name, number)) if one.port else (one.name, number)
             if (name, other) != (one.name, number):
                 raise InvalidArgumentError(

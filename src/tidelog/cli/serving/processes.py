@@ -5,7 +5,7 @@
 | ``DIR/process1`` … ``processN`` | the brokers' data folders (`storage.folder.process_folders`); they are members of a cluster |
 | ports | the configured one for the first broker, the next ones for the others |
 | their controller | this process (`broker.controller`), or the cluster's, if the configuration names one |
-| a broker does not start at first | all are stopped; exit code 1 |
+| a broker's first start fails | all brokers are stopped; exit code 1 |
 | a broker's process ends later | its partitions have no leader; it is started again, after a wait that grows |
 | this process ends | the others end, too: each watches its standard input, a pipe from here |
 """
@@ -52,7 +52,7 @@ STOP_S = 150.0
 """How long the processes may take to end: longer than a broker's own watch over its shutdown."""
 
 PropertiesOf = Callable[[int, Sequence[int]], dict[str, str]]
-"""Returns the properties of a broker; the second argument are the ports of its last run, if there was one."""
+"""Returns the properties of a broker, from its number and the ports of its last run (empty if there was none)."""
 
 _LOOK_S = 0.02
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -67,8 +67,8 @@ def serve_processes(
     log: list[str],
     metrics_at: tuple[str, int] | None,
 ) -> bool:
-    """Serve `folder` with `count` processes until a signal; return whether the shutdown was clean. `log` are the options of log
-    lines.
+    """Serve `folder` with `count` processes until a signal; return whether the shutdown was clean. `log` has the options for
+    log lines.
 
     Raises InvalidArgumentError for a folder that cannot be divided and for ports that are taken, before anything is written; what
     `LogManager.startup` raises.
@@ -169,8 +169,8 @@ class Processes:
 
     @asynccontextmanager
     async def running(self, properties: PropertiesOf, ended: Callable[[int], None]) -> AsyncIterator[None]:
-        """Keep all processes running inside the `with` block. `properties` returns those of a broker; `ended` is called when
-        its process has ended although it should not.
+        """Keep all processes running inside the `with` block. `properties` returns the properties of a broker; `ended` is
+        called when a broker's process has ended unexpectedly.
         """
         loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -183,7 +183,7 @@ class Processes:
             yield
 
     async def until_asked_to_end(self, is_ready: Callable[[], bool]) -> None:
-        """Wait for a signal; meanwhile, print where clients connect once all brokers serve and `is_ready`."""
+        """Wait for a signal. Meanwhile, once all brokers serve and `is_ready` is true, print the address for clients."""
         stopped = asyncio.create_task(self._stop.wait())
         while not stopped.done() and not (len(self._addresses) == len(self.numbers) and is_ready()):
             await asyncio.wait([stopped], timeout=_LOOK_S)
@@ -195,7 +195,7 @@ class Processes:
 
     def _asked(self, number: int) -> None:
         if self._stop.is_set():
-            logger.warning("%s again: the brokers are killed, and the next start recovers", signal.Signals(number).name)
+            logger.warning("%s again: killing the brokers; the next start runs recovery", signal.Signals(number).name)
             self._signal_all(signal.SIGKILL)
             return
         logger.info("%s: shutting down; repeat it to stop at once", signal.Signals(number).name)
@@ -217,14 +217,14 @@ class Processes:
                 return
             ended(number)
             if number not in self._ports and code:  # It cannot start: its own log lines say why.
-                logger.error("broker %d does not start (exit code %d): all of them are stopped", number, code)
+                logger.error("broker %d did not start (exit code %d): stopping all brokers", number, code)
                 self.is_clean = False
                 self._stop.set()
                 return
             if loop.time() - began > STEADY_S:
                 wait_s = FIRST_WAIT_S
             what = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            logger.error("broker %d: its process has ended (%s), and is started again in %g s", number, what, wait_s)
+            logger.error("broker %d: its process ended (%s); restarting it in %g s", number, what, wait_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), wait_s)
                 return
@@ -237,7 +237,7 @@ class Processes:
             config.touch(0o600)  # It has a password.
             config.write_text(as_text(properties), encoding="utf-8")
         except OSError as error:
-            raise StorageError(f"cannot write a broker's configuration: {error.strerror}", path=config) from error
+            raise StorageError(f"cannot write the configuration of broker {number}: {error.strerror}", path=config) from error
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "tidelog.cli.serving.one_of_many", "--config", str(config), *self._options),
@@ -267,7 +267,7 @@ class Processes:
         self._signal_all(signal.SIGTERM)
         _, left = await asyncio.wait(keeping, timeout=STOP_S)
         if left:
-            logger.error("brokers did not end within %g s: they are killed, and the next start recovers", STOP_S)
+            logger.error("brokers did not end within %g s: killing them; the next start runs recovery", STOP_S)
             self._signal_all(signal.SIGKILL)
             await asyncio.wait(left)
         for task in keeping:

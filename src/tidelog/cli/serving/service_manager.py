@@ -18,7 +18,7 @@ from contextlib import suppress
 
 
 def notify_ready(status: str, loop: asyncio.AbstractEventLoop) -> None:
-    """Report that clients are served. From now on, also report that the loop runs."""
+    """Report that clients are served. From now on, also report that the event loop runs."""
     _send(f"READY=1\nSTATUS={status}")
     period = os.environ.get("WATCHDOG_USEC", "")
     if period.isdecimal() and os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):

@@ -39,11 +39,14 @@ if TYPE_CHECKING:
     help="Stop at the high-watermark checkpoint: later records may not have reached every replica.",
 )
 @click.option(
-    "--time-map-dir", metavar="DIR", type=LocalPath(), help="A folder of time maps, used before those beside the segments."
+    "--time-map-dir",
+    metavar="DIR",
+    type=LocalPath(),
+    help="A folder of time maps, used in preference to those beside the segments.",
 )
 @decode_options
 @click.option("--skip-damaged", is_flag=True, help="Skip damaged batches and report them; the exit code is then 3.")
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the extension of --output, else text]")
 @click.option("--output", "-o", metavar="FILE", type=LocalPath(), help="Write to FILE, which appears once it is complete.")
 @json_option
 def command(
@@ -73,7 +76,7 @@ def command(
     if not kind_of(source).reads_files and (time_map_dir is not None or until_high_watermark or skip_damaged):
         raise click.UsageError("--time-map-dir, --until-high-watermark and --skip-damaged are for folders.")
     if query is None and " " in source.strip() and not Path(source).exists():
-        raise click.UsageError("a folder or brokers come before the query: tidelog sql DIR|HOST:PORT QUERY.")
+        raise click.UsageError("give a folder or brokers before the query: tidelog sql DIR|HOST:PORT QUERY.")
     is_shell = query is None and sys.stdin is not None and sys.stdin.isatty() and output is None
     with lean_imports():
         from tidelog.queries.results import Results
@@ -118,10 +121,10 @@ def run_statement(
     result = results.execute(statement)
     if result is None:
         if is_last and output is not None:
-            raise click.UsageError("the last statement has no result to write.")
+            raise click.UsageError("--output needs a result, but the last statement returns none.")
         return
     if output is not None and not is_last:
-        raise click.UsageError("--output takes one result: only the last statement may have one.")
+        raise click.UsageError("--output takes one result: only the last statement may return rows.")
     with open_output(output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=data_dir) as out:
         written = _write(result, out, format_name, output, is_explain=statement.explained is not None)
     if output not in (None, STDOUT):

@@ -1,7 +1,8 @@
 """What is typed while the shell executes a statement.
 
-The terminal stays in raw mode between prompts, so Ctrl-C is always a key and never a signal: however soon after Enter it comes,
-it is read either by the prompt, which hands it on, or here. What else is typed is kept, in order, for the next prompt.
+The terminal stays in raw mode between prompts, so Ctrl-C is always a key and never a signal: however soon after Enter
+Ctrl-C is typed, either the prompt reads it and passes it on, or this module reads it. Other keys are kept, in order, for the next
+prompt.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _SIGNALS = {Keys.ControlZ: signal.SIGTSTP, Keys.ControlBackslash: signal.SIGQUIT
 class Keyboard:
     """The keys of the terminal that a prompt reads. Use it as a context manager, around prompts and statements.
 
-    A SIGINT is a key, too: it waits with the keys that were typed ahead until the prompt or `wait` takes it. The prompt must not
-    handle the signal itself, because it would forget one that comes while it ends.
+    A SIGINT counts as a key, too: it is kept with the keys that were typed ahead until the prompt or `wait` takes it. The prompt
+    must not handle the signal itself, because it would lose a signal that arrives while the prompt ends.
     """
 
     def __init__(self, prompt: Application[str]) -> None:
@@ -52,7 +53,7 @@ class Keyboard:
         self._stack.close()
 
     def wait(self, future: Future[Any], timeout_s: float | None = None) -> None:
-        """Wait for a future, at most `timeout_s`. Raises KeyboardInterrupt when Ctrl-C is typed, or already was."""
+        """Wait for a future, at most `timeout_s`. Raises KeyboardInterrupt when Ctrl-C is typed, or has been typed before."""
         woken = self._woken
         future.add_done_callback(lambda _: os.write(woken, b"."))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

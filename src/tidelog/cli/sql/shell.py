@@ -61,7 +61,7 @@ class Shell:
         self._session.list_topics()
 
     def run(self) -> None:
-        """Read and execute until the end of input."""
+        """Read and execute statements and dot commands until the end of input."""
         from tidelog.cli.sql.keyboard import Keyboard
 
         prompt = self._prompt()
@@ -116,7 +116,7 @@ class Shell:
                 shown, is_cut = cut.rows, cut.is_cut
             out.flush()
         if is_cut:
-            notices.note(f"only the first {shown:,} rows are shown: .rows N shows more, --output FILE writes all")
+            notices.note(f"only the first {shown:,} rows are shown: to see more, use .rows N; to write all, use --output FILE")
         if self._shows_timing:
             rows = f"{shown:,} row{'' if shown == 1 else 's'}, " if result is not None and statement.explained is None else ""
             notices.print_line(f"{rows}{time.monotonic() - began:.2f} s")

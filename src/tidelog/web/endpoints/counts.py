@@ -8,7 +8,7 @@
 | segments, if there is more to read | from the time index: offsets between two entries count as records of that time | no |
 | a small range of a broker | its records are read | yes |
 | a large range of a broker | from the offsets that the broker finds for the ends of the intervals | no |
-| any, with filters or read_committed | the range is read until the job's time is over | if it was read whole |
+| any, with filters or read_committed | the range is read until the job's time is over | if all of the range was read |
 
 `why` gives the reasons for inexact counts; without `in_time`, records may be missing from them. With `exact=1`, everything that
 an exact count needs is read, until the job's time is over.
@@ -96,7 +96,7 @@ def _extent(context: Context, source: Source, wanted: Wanted, job: Job) -> tuple
                 continue
             except TidelogError as error:
                 raise InvalidArgumentError(
-                    f"the brokers do not report the latest time: {error}", expected="start and end"
+                    f"the brokers do not report the topic's time range: {error}", expected="the parameters start and end"
                 ) from None
             found += [one.timestamp for one in answers.values() if one is not None]
     return max(0, min(least, default=0)), max(most, default=-1)
@@ -148,7 +148,10 @@ def _by_brokers(source: Source, wanted: Wanted, grid: Grid, job: Job) -> int:
     first = _offsets_at(source, keys, grid.start_ms, ends)
     if sum(ends[key].end_offset - first[key] for key in keys if key in ends) <= READ_OFFSETS:
         return _by_reading(source, wanted, grid, job)
-    grid.why.add("brokers give no counts: offsets at the intervals' ends are compared, so late records count where they arrived")
+    grid.why.add(
+        "brokers do not count records: counts are differences of the offsets at the intervals' ends, so late records "
+        "count where they arrived"
+    )
     share = max(1, -(-grid.buckets // MAX_ASKED))
     before = first
     for bucket in range(0, grid.buckets, share):

@@ -1,4 +1,5 @@
-"""`/api/cut`: which records of a time range a read from offset to offset returns, and which it misses.
+"""`/api/cut`: how many records of a time range a consumer gets that reads from offset to offset, and how many it
+misses.
 
 A consumer that wants the range [start, end) looks up the offsets of both times (offsetsForTimes) and reads between them. It
 misses records of the range that were appended after the first record at or after the end, and it reads records outside the range.
@@ -8,7 +9,7 @@ misses records of the range that were appended after the first record at or afte
 | exact | in the range, by their timestamps: those that `tidelog.scan` reads |
 | cut | between the two offsets |
 | lost | in the range, but not between the offsets |
-| superfluous | between the offsets, but not in the range |
+| superfluous | not in the range, but between the offsets |
 
 In a folder, time maps give most of the counts. The rest is read if it is small or if `exact=1` is given. Otherwise it is
 estimated, and `exact_counts` is false.
@@ -120,7 +121,9 @@ def _offset(log: Log, time_ms: int) -> int:
 def _count(
     context: Context, log: Log, span: TimeRange, start_offset: int, end_offset: int, limit_bytes: int, job: Job
 ) -> tuple[int, bool] | None:
-    """Return the number of records within the times and offsets, and whether it is exact. None if the job's time ends first."""
+    """Return the number of records within the times and offsets, and whether that number is exact. None if the job's time
+    ends first.
+    """
     assert span.start_ms is not None and span.end_ms is not None
     grid = Grid(span.start_ms, span.end_ms, max(1, span.end_ms - span.start_ms), 1)
     counting = Counting(context.maps, grid, job, limit_bytes)
@@ -136,7 +139,7 @@ def _count(
 
 
 def _by_reading(source: Source, wanted: Wanted, key: TopicPartition, span: TimeRange, job: Job) -> Cut | None:
-    """Count by reading from the range's first record to the end of the log: a broker offers no other way."""
+    """Count by reading from the range's first record to the end of the log, because a broker offers no other way."""
     import pyarrow.compute as pc
 
     assert span.start_ms is not None and span.end_ms is not None

@@ -38,11 +38,11 @@ def lines(context: Context, query: Query, job: Job) -> Answer:
 def _notes(wanted: Wanted, query: Query) -> Iterator[str]:
     if wanted.filters:
         is_whole = _where_of_python(query, wanted) is not None and not any(query.all(name) for name in ("key", "grep", "header"))
-        yield f"the {'Spark line reads' if is_whole else 'Python and Spark lines read'} more; filter the result"
+        yield f"the {'Spark line reads' if is_whole else 'Python and Spark lines read'} more records: filter the result"
     if query.all("grep") or query.all("header"):
-        yield "the SQL line has no search by regular expression or header; filter its result"
+        yield "the SQL line does not search by regular expression or header: filter its result"
     if wanted.offset is not None or wanted.end_offset is not None:
-        yield "the Spark line has no offset bounds; filter its result"
+        yield "the Spark line does not limit offsets: filter its result"
 
 
 def _times(wanted: Wanted) -> tuple[str | None, str | None]:
@@ -83,7 +83,9 @@ def _decode_words(query: Query, topic: str) -> list[str]:
 
 
 def _where_of_python(query: Query, wanted: Wanted) -> str | None:
-    """Return the expression for `scan`, None if it is about decoded values: the line decodes none."""
+    """Return the `where` expression for `scan`, None if the expression is about decoded values: the Python line decodes no
+    values.
+    """
     return None if _decode_words(query, wanted.request.topic) else query.text("where")
 
 
@@ -128,7 +130,7 @@ def _sql(address: str, wanted: Wanted, query: Query, is_by_time: bool) -> str:
 
 
 def _in_shell(sql: str) -> str:
-    """Quote SQL for a shell: in double quotes, since it has single ones itself, unless a shell would change what is in them."""
+    """Quote SQL for a shell. Use double quotes, as SQL has single quotes, unless a shell would expand part of the text."""
     if any(one in sql for one in "\\`$!"):
         return shlex.quote(sql)
     return '"' + sql.replace('"', '\\"') + '"'

@@ -74,9 +74,9 @@ def record_at(source: Source, key: TopicPartition, offset: int, job: Job) -> pa.
             if batch.num_rows:
                 return batch.slice(0, 1)
     part = plan.partitions[0]
-    reason = "it was removed by compaction, or is a transaction marker"
+    reason = "the record was removed by compaction, or the offset is a transaction marker's"
     if not part.log_start_offset <= offset < part.log_end_offset:
-        reason = f"the log has {part.log_start_offset} to {part.log_end_offset}"
+        reason = f"the log has the offsets [{part.log_start_offset}, {part.log_end_offset})"
     raise NotFoundError(f"no record at offset {offset} of {key.topic}-{key.partition}: {reason}", path=source.address)
 
 
@@ -108,7 +108,7 @@ def _shown_batch(path: str, header: BatchHeader) -> Answer:
 
 
 def lookup(context: Context, query: Query, job: Job) -> Answer:
-    """Return the steps of a search by time, and its result. A broker does not report its steps."""
+    """Return the steps of a search by time, and its result. Brokers do not report their steps."""
     key = query.key()
     time_ms = MAX_TIMESTAMP if query.text("timestamp") == "max" else query.time("timestamp")
     if time_ms is None:

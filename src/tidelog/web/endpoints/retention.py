@@ -38,7 +38,7 @@ def retention(context: Context, query: Query, job: Job) -> Answer:
     properties = known.config.to_properties()
     notes = [] if known.is_known else ["the topic's configuration is not in the folder's metadata"]
     if settings.is_kafkas_since:
-        notes.append("Kafka has served the folder since Tidelog last did: its configuration is not in the folder")
+        notes.append("Kafka has served the folder since Tidelog last did: Kafka's configuration is not in the folder")
     return {
         "now_ms": plain(now_ms),
         "settings": {name: {"value": plain_text(properties.get(name)), "from": known.source(name).value} for name in NAMES},

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 MAX_TOPICS = 1000
 
 DETAILS_S = 0.15
-"""Seconds that a request may take to find sizes, offsets and times. Topics without them are `pending`, and the page asks again.
+"""Seconds that a request may take to find sizes, offsets and times. Topics not done by then are `pending`, and the page asks
+again.
 """
 
 MAX_REPORTED = 2000
@@ -163,7 +164,7 @@ def _found(
 
 
 def _reported(source: Source, keys: list[TopicPartition]) -> dict[TopicPartition, Summary]:
-    """Return what brokers report about partitions. They report times only for records that they are asked to find."""
+    """Return what brokers report about partitions. Brokers report times only for records that they are asked to find."""
     ends = source.ends(keys)
     sizes: Mapping[TopicPartition, int] = {}
     with suppress(TidelogError):  # Sizes are unknown if the user may not ask for them.

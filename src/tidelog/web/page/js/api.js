@@ -21,8 +21,8 @@ async function problemOf(response) {
   try {
     return new Problem((await response.json()).error, response.status);
   } catch {
-    const what = response.status === 403 ? "this page's session has ended" : `the server answered ${response.status}`;
-    const expected = response.status === 403 ? "the address that `tidelog ui` printed, opened again" : undefined;
+    const what = response.status === 403 ? "the session of this page has ended" : `the server answered ${response.status}`;
+    const expected = response.status === 403 ? "open the address that `tidelog ui` printed again" : undefined;
     return new Problem({ what, expected }, response.status);
   }
 }
@@ -34,7 +34,7 @@ export async function ask(endpoint, params, signal) {
     response = await fetch(address(endpoint, params), { signal, headers: { Accept: "application/json" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem({ what: "the server does not answer", expected: "`tidelog ui` that still runs" });
+    throw new Problem({ what: "the server does not answer", expected: "check that `tidelog ui` is still running" });
   }
   if (!response.ok) throw await problemOf(response);
   return response.json();

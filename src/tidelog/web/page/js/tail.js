@@ -37,7 +37,7 @@ export function tailPart(root, topic) {
 
   function draw() {
     const words = [isOn ? counted(seenSoFar, "new record") : "Connecting …"];
-    if (dropped) words.push(`${count(dropped)} more came too fast to be shown`);
+    if (dropped) words.push(`${count(dropped)} more arrived too fast to be shown`);
     if (paused) words.push(`paused, ${fresh.length < KEPT ? count(fresh.length) : `${KEPT} and more`} wait`);
     if (problem) words.push(problem);
     const text = words.join(" · ");
@@ -75,7 +75,7 @@ export function tailPart(root, topic) {
       problem = JSON.parse(event.data).what;
     });
     events.addEventListener("error", () => {
-      if (!problem) problem = events.readyState === EventSource.CLOSED ? "the server ended the stream, or refused the search" : "the connection is lost; trying again";
+      if (!problem) problem = events.readyState === EventSource.CLOSED ? "the server ended the stream, or refused the search" : "the connection was lost; reconnecting";
     });
   }
 

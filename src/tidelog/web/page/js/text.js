@@ -114,6 +114,6 @@ export function whole(value, label, askHex) {
     el("div", { class: "switch", role: "group", "aria-label": `${label} as` }, buttons),
     pre,
     more,
-    value.cut && el("p", { class: "note" }, "The first part; the download has all of it."),
+    value.cut && el("p", { class: "note" }, "Only the first part is shown; the download has all of it."),
   );
 }

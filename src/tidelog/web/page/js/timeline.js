@@ -60,7 +60,7 @@ export class Timeline {
     this.beyond ??= this.whole;
     this.whole = { from: found.from, to: found.to };
     this.spare = found.spare;
-    put(this.strays, `A few records are outside of this time. All are from ${time(this.beyond.from, "minute")} to ${time(this.beyond.to - 1, "minute")}. `, el("button", { type: "button", onclick: () => change(this.beyond) }, "Show all times"));
+    put(this.strays, `A few records are outside this time range. All are from ${time(this.beyond.from, "minute")} to ${time(this.beyond.to - 1, "minute")}. `, el("button", { type: "button", onclick: () => change(this.beyond) }, "Show all times"));
     this.strays.hidden = false;
     this.update(this.params);
   }

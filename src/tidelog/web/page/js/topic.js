@@ -54,7 +54,7 @@ function facts(topic) {
 }
 
 function notes(topic) {
-  const missing = (topic.missing ?? []).map((one) => `${one} is missing: the folder once had it`);
+  const missing = (topic.missing ?? []).map((one) => `${one} is missing, although the folder once had it`);
   const all = topic.partitions.flatMap((one) => (one.notes ?? []).map((note) => `Partition ${one.partition}: ${note}`)).concat(missing);
   if (!all.length) return null;
   return el("details", { class: "note" }, el("summary", {}, counted(all.length, "note")), el("ul", {}, all.slice(0, 100).map((note) => el("li", {}, note))));
