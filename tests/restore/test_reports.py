@@ -78,7 +78,7 @@ def test_what_is_refused(made: History, keys: Path) -> None:
         ([*check, keys / "none"], "no such public key"),
         ([*verify, keys / "a.pub"], "not a private key"),
         ([*verify, keys / "other.pem"], "not an Ed25519 key"),
-        (["backup", "verify", made.backup, "--report", keys / "none" / "r"], "no such folder"),
+        (["backup", "verify", made.backup, "--report", keys / "none" / "r"], "the folder of the report does not exist"),
     ):
         ran = run(*command)
         assert (ran.exit_code, text in ran.stderr) == (1, True), ran.stderr

@@ -140,7 +140,7 @@ def test_what_is_no_question(spark: SparkSession) -> None:
         ask("long", (1, topic, partition, 5), (2, "nowhere", 0, 5))
     with pytest.raises(UnknownTopicOrPartitionError, match="no partition 77"):
         ask("long", (1, topic, 77, 5))
-    with pytest.raises(InvalidArgumentError, match=r"have no topic or partition.*1"):
+    with pytest.raises(InvalidArgumentError, match=r"have a null topic or partition.*1"):
         ask("long", (1, topic, None, 5))
     with pytest.raises(InvalidArgumentError, match=rf"have no time.*3, such as null for {topic}-{partition}"):
         ask("long", (1, topic, partition, None), (2, topic, partition, -7), (3, topic, partition, -1), (4, topic, partition, 3))

@@ -39,7 +39,7 @@ class Report:
 
     def __init__(self, path: Path, sign_key: Path | None = None) -> None:
         if not path.absolute().parent.is_dir():
-            raise NotFoundError("no such folder for the report", path=path.absolute().parent)
+            raise NotFoundError("the folder of the report does not exist", path=path.absolute().parent)
         self._path = path
         self._key = None if sign_key is None else _private_key(sign_key)
 

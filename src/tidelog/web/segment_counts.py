@@ -155,7 +155,7 @@ def _read(segment: Segment, position: int, end: int, start_offset: int, end_offs
         if not used:
             large = next(segment.headers(position), None)
             if large is None:
-                raise SegmentChangedError("a segment became shorter while it was read", path=segment.log_path)
+                raise SegmentChangedError("a segment was truncated while it was being read", path=segment.log_path)
             job.take_turn(large.size)
             columns.add(large, segment.read_batch(large), 0, segment.log_path)
             used = large.size

@@ -89,7 +89,7 @@ def command(
     if every_ms < 1:
         raise click.UsageError(f"--every {every} is not positive: 30s, 5m.")
     if metrics_file is not None and not Path(metrics_file).absolute().parent.is_dir():
-        raise click.UsageError(f"--metrics-file {metrics_file}: there is no such folder.")
+        raise click.UsageError(f"--metrics-file {metrics_file}: its folder does not exist.")
     place, selection = selection_of(source, target, patterns, internal, no_groups, target_config)
     figures = Figures(None if metrics_file is None else Path(metrics_file))
     clock = SystemClock()

@@ -116,7 +116,7 @@ class Walk:
         wanted = min(max(length, CHUNK_BYTES), self.size_bytes - self.position)
         data = self.file.read(self.position, wanted)
         if len(data) < wanted:
-            raise SegmentChangedError("the file became shorter while it was read", path=self.path, position=self.position)
+            raise SegmentChangedError("the file was truncated while it was being read", path=self.path, position=self.position)
         self._chunk, self._start = memoryview(data), self.position
 
 

@@ -99,7 +99,7 @@ def scan_log(
 ) -> ScannedLog:
     """Walk the first `size_bytes` of a segment's `.log`; `whole` gets the batches that are valid, as they are read.
 
-    Raises what `file` raises for a disk error or a file that became shorter.
+    Raises what `file` raises for a disk error, or for a file that was truncated while it was being read.
     """
     scan = kernel.SegmentScan(base_offset, index_interval_bytes)
     fault = _walk(scan, file, size_bytes, progress, whole)

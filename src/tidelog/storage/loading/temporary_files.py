@@ -97,7 +97,7 @@ def list_files(directory: Path) -> set[str]:
                 if entry.is_file():
                     found.add(entry.name)
                 elif entry.name.endswith(names.LOG_SUFFIX) and entry.is_symlink():
-                    raise StorageError("a link to a segment that is not there", path=directory / entry.name)
+                    raise StorageError("the target of a segment's symbolic link does not exist", path=directory / entry.name)
         is_going = directory.name.endswith(names.DELETE_DIR_SUFFIX)
         for name in found:
             if name.endswith(names.LOG_SUFFIX):

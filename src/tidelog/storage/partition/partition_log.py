@@ -307,7 +307,10 @@ class PartitionLog:
         return self._flusher.is_awaited
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Call `callback` once the log's present content is on disk, perhaps at once, with True if the flush has failed."""
+        """Call `callback(failed)` after the log's current content has been flushed to disk, or the flush has failed.
+
+        If everything is already flushed, the call is immediate.
+        """
         self._flusher.when_flushed(callback)
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
