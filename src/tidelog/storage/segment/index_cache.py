@@ -31,8 +31,8 @@ _kept = _Kept()
 
 
 def in_memory(at_rest: _Entries) -> _Entries:
-    """Return an index in memory with the same entries as `at_rest`, which reads a file. An index that is used too rarely, or is too
-    large, is returned as it is.
+    """Return an index in memory with the same entries as `at_rest`, which reads a file. An index that is used too rarely, or
+    is too large, is returned as it is.
 
     Raises what reading the file raises.
     """

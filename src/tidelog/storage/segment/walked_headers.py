@@ -138,15 +138,15 @@ class WalkedHeaders:
         return max(self._latest[slot], max((timestamp for _, _, timestamp in near), default=NO_TIMESTAMP))
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return a byte position at or shortly before the first batch with a timestamp at or after `timestamp` (ms), or None if there
-        is no such batch.
+        """Return a byte position at or shortly before the first batch with a timestamp at or after `timestamp` (ms), or None if
+        there is no such batch.
         """
         self.walk(Goal(self.log.size_bytes, timestamp=timestamp))
         slot = bisect_left(self._latest, timestamp, 1)
         return self._positions[slot - 1] if slot < len(self._latest) else None
 
     def floor(self, offset: int) -> int:
-        """Return a byte position at or shortly before the batch with `offset`: all batches before this position have lower offsets."""
+        """Return a byte position at or shortly before the batch with `offset`: all earlier batches have lower offsets."""
         self.walk(Goal(self.log.size_bytes, offset=offset))
         return self.known_floor(offset)
 
