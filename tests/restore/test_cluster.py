@@ -93,7 +93,7 @@ def test_topics_with_records_are_refused(made: History, broker: tidelog.Broker, 
         assert refused.exit_code == 1
         assert "topics with records already exist: full" in refused.stderr
     other = run(*first, "--work", tmp_path / "2", "--into-existing", "--partitions", f"{TOPIC}=7", "--dry-run")
-    assert "another number of partitions: found 1, expected 7" in other.error
+    assert "a different number of partitions: found 1, expected 7" in other.error
     run_ok(*first, "--work", tmp_path / "2", "--into-existing", "--dry-run")
     run_ok(*first, "--work", tmp_path / "3", "--into-existing")
     assert rows_of(broker.bootstrap_servers, "full") == 2 * of(made, made.points[-1][1])
