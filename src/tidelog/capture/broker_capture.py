@@ -175,7 +175,7 @@ class BrokerCapture:
         memory = bytearray()
 
         def allocate(size_bytes: int) -> memoryview:
-            # Each response is processed before the next one is received, so its memory is reused: a process gets new memory slowly.
+            # Each response is processed before the next one is received, so its memory is reused: new memory is slow.
             nonlocal memory
             if len(memory) < size_bytes:
                 memory = bytearray(size_bytes)

@@ -218,7 +218,7 @@ class Capture:
         known = self.source.topics()
         before = {topic.name for topic, _ in self._topics.values()}
         for name in self.selection.patterns:
-            # The name may be that of a deleted topic in the last point. Otherwise it is wrong, or this user may not see the topic.
+            # The last point may have a deleted topic of this name. Otherwise it is wrong, or this user may not see the topic.
             if name not in known and not any(fnmatchcase(one, name) for one in (*known, *before)):
                 what = "no topic matches" if has_magic(name) else "no topic"
                 near = near_topics(name, {one.name: list(one.partitions) for one in known.values()})
@@ -331,7 +331,7 @@ class Capture:
         try:
             self._refuse_others(
                 point
-            )  # If two processes take a point at the same time, at least one of them notices the other here.
+            )  # Of two processes that take a point at the same time, at least one notices the other here.
         except IllegalStateError:
             self.backup.target.delete([point.name.key])
             raise

@@ -177,7 +177,7 @@ class PartitionWriter:
                 if piece.end_offset > self.ended_from:
                     for header, _ in self._batches(piece):
                         if header.is_control and header.producer_id >= 0 and header.base_offset >= self.ended_from:
-                            # The transaction's first offset is unknown, so it is safest to report that nothing is known.
+                            # The transaction's first offset is unknown; 0 is on the safe side.
                             self._note_ended(Transaction(header.producer_id, 0, header.base_offset))
 
     def forget_ended(self, before: int) -> None:
