@@ -442,7 +442,7 @@ class TestAdopt:
         with managed(folder) as manager:
             manager.adopt_topic("t")
             assert manager.partitions() == [("t", 0), ("t", 1), ("t", 2)]
-        assert "t-0 is missing, and is created empty" in caplog.text
+        assert "t-0 is missing: creating it as an empty partition" in caplog.text
 
     def test_partitions_of_two_topics(self, folder: Path) -> None:
         write_topic_id(folder / "t-0" / "partition.metadata", uuid.UUID(int=5))
