@@ -182,4 +182,4 @@ def test_several_processes(tmp_path: Path) -> None:
     assert entries(folder) == before
     (folder / "process2").rename(tmp_path / "elsewhere")
     (error,) = errors(check("--data", folder, "--processes", 2, "--listen", "0"))
-    assert error.startswith("a broker's folder is missing")
+    assert error.startswith("a broker's log directory is missing")

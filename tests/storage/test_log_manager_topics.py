@@ -292,7 +292,7 @@ class TestDelete:
             fill(manager.log("t", 1), 4)
             with pytest.MonkeyPatch.context() as patch:
                 refuse_nth(patch, "rename", 1)
-                with pytest.raises(StorageError, match="'t' was not deleted: 1 partitions"):
+                with pytest.raises(StorageError, match="'t' was not deleted: 1 of its partitions"):
                     manager.delete_topic("t")
             assert manager.topics() == {}
             assert manager.partitions() == [("t", 1)]
@@ -447,7 +447,7 @@ class TestAdopt:
     def test_partitions_of_two_topics(self, folder: Path) -> None:
         write_topic_id(folder / "t-0" / "partition.metadata", uuid.UUID(int=5))
         with managed(folder) as manager:
-            with pytest.raises(InvalidArgumentError, match="different topics of that name"):
+            with pytest.raises(InvalidArgumentError, match="different topics with the same name"):
                 manager.adopt_topic("t")
             assert (manager.topics(), read_topics(folder)) == ({}, {})
 

@@ -128,7 +128,7 @@ def _check_columns(questions: DataFrame) -> DataType:
     for name in (_OFFSET, _FOUND, _MS, _SECONDS, _FAULT):
         if name in kinds:
             raise InvalidArgumentError(
-                f"the lookup rows have a column {name!r}, which is the name of a result column: rename the former"
+                f"the lookup rows already have a column {name!r}, which is the name of a result column: rename it"
             )
     return kinds["timestamp"]
 

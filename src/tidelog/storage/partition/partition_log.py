@@ -307,10 +307,7 @@ class PartitionLog:
         return self._flusher.is_awaited
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Call `callback(failed)` after the log's current content has been flushed to disk, or the flush has failed.
-
-        If everything is already flushed, the call is immediate.
-        """
+        """Call `callback(failed)` after the log's current content has been flushed: see `LogFlusher.when_flushed`."""
         self._flusher.when_flushed(callback)
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
