@@ -86,7 +86,8 @@ class ClusterRestore:
 def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
     """Create the topics and the work folder, or continue the restore in that folder.
 
-    Raises TopicExistsError for topics with records, InvalidArgumentError if the folder belongs to another restore, BrokerError.
+    Raises TopicExistsError for topics with records, InvalidArgumentError if the folder belongs to a different restore,
+    BrokerError.
     """
     wanted = {**plan.identity, "target": cluster.cluster_id}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)

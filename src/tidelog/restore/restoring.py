@@ -83,7 +83,7 @@ def restore(
     `run` copies and reads back the partitions of a cluster.
 
     Raises:
-        TopicExistsError: a topic already exists. InvalidArgumentError: the target holds another restore.
+        TopicExistsError: a topic already exists. InvalidArgumentError: the target holds a different restore.
         StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
     """
     with Points() as points:
@@ -168,7 +168,7 @@ def refuse_target(plan: RestorePlan, work: Path) -> None:
 def _there(plan: RestorePlan, folder: Path) -> tuple[dict[str, object], bool]:
     """Return the ids of the topics in the target folder, by name, and whether the restore into this folder has begun.
 
-    Raises TopicExistsError, InvalidArgumentError if the folder holds another restore.
+    Raises TopicExistsError, InvalidArgumentError if the folder holds a different restore.
     """
     there: dict[str, object] = {name: topic.topic_id for name, topic in read_topics(folder).items()}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)
