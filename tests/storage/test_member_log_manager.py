@@ -52,7 +52,7 @@ class TestOpening:
         [
             (None, "not formatted"),
             (MetaProperties(NODE, None, None), "not formatted"),
-            (MetaProperties(NODE + 1, CLUSTER_ID), "another node"),
+            (MetaProperties(NODE + 1, CLUSTER_ID), "a different node"),
             (MetaProperties(NODE, "another"), "a different cluster"),
         ],
     )
