@@ -265,7 +265,7 @@ def test_commands(broker: tidelog.Broker, tmp_path: Path) -> None:
     run_ok("verify", target, "--point", 2)
     # Another kind of place, and places that are none.
     assert "no backup here" in run("backup", "list", tmp_path / "nothing").stderr
-    assert "the target is not empty" in run("backup", source, tmp_path).stderr
+    assert "the target is neither empty nor a backup" in run("backup", source, tmp_path).stderr
     assert "did you mean verify?" in run("backup", "verfy", target).stderr
     assert run_ok("backup", "diff", target, 2, 2).stdout == "no difference\n"
     for wrong in (("expire", target, "--keep", "30"), (source, target, "--follow", "--every", "5")):

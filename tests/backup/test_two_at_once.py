@@ -66,7 +66,7 @@ def test_both_begin_the_backup(tmp_path: Path, where: str) -> None:
         return whole(*arguments)
 
     setattr(owner, where, raced)
-    with pytest.raises(IllegalStateError, match="another process has begun this backup"):
+    with pytest.raises(IllegalStateError, match="another process has created this backup"):
         here.take()
     assert Capture(source, target, clock).take().sequence == 1
     assert verify_backup(FolderTarget(tmp_path)).findings == []

@@ -33,7 +33,7 @@ ACCEPTED: list[dict[str, str]] = [
 ]
 
 REFUSED: list[tuple[dict[str, str], str]] = [
-    ({"process.roles": "controller"}, "this broker cannot be a controller"),
+    ({"process.roles": "controller"}, "the controller role is not supported without the broker role"),
     ({"process.roles": "broker,broker"}, "process.roles"),
     ({"process.roles": "brokers"}, "process.roles"),
     ({"node.id": "-1"}, "a broker of a cluster needs a node.id"),

@@ -447,7 +447,7 @@ def test_time_maps_of_a_folder_of_ones_own(tmp_path: Path, expected: Expected) -
         assert mapped.stderr == plain.stderr
     missing = run("cat", KAFKA_3, "v2-lz4-ct", "--time-map-dir", tmp_path / "nowhere")
     assert missing.exit_code == 1
-    assert "no such folder of time maps" in missing.stderr
+    assert "the time map directory does not exist" in missing.stderr
 
 
 def test_the_time_of_another_day_than_the_start_is_noted() -> None:

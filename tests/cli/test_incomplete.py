@@ -157,5 +157,5 @@ def test_a_handover_of_a_topic_without_all_its_partitions_is_refused(lacking: Pa
 
 def test_a_broker_logs_what_its_logs_lack(own: Path, caplog: pytest.LogCaptureFixture) -> None:
     with tidelog.Broker(own, read_only=True):
-        assert "end-0: ends at " in caplog.text
-        assert "part-1 is missing, and is created empty" in caplog.text
+        assert "end-0: the log ends at " in caplog.text
+        assert "part-1 is missing: creating it as an empty partition" in caplog.text

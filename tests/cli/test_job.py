@@ -129,9 +129,9 @@ def test_common_options_are_documented() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["lookup", KAFKA_3, "none.csv"], "the file of questions does not exist"),
-        (["lookup", KAFKA_3, "questions.txt"], "the questions are in an unknown file format"),
-        (["lookup", KAFKA_3, "questions.csv"], "the questions lack the column 'timestamp'"),
+        (["lookup", KAFKA_3, "none.csv"], "the file with the lookup rows does not exist"),
+        (["lookup", KAFKA_3, "questions.txt"], "the lookup rows are in an unknown file format"),
+        (["lookup", KAFKA_3, "questions.csv"], "the lookup rows lack the column 'timestamp'"),
         (["lookup", KAFKA_3, "questions.parquet"], "not a Parquet file"),
         (["migrate", KAFKA_3, "."], "the new folder already exists and is not empty"),
         *((["migrate", KAFKA_3, "new", "--topic", "nope"], "no topic 'nope'"),),

@@ -114,7 +114,7 @@ def test_folders_that_cannot_be_served(tmp_path: Path) -> None:
     assert errors(ran)[0].startswith("the folder holds other files")
     shutil.copytree(KAFKA_3, tmp_path / "log")
     options = ("--data", tmp_path / "log", "--listen", "0")
-    assert "belongs to another node" in errors(check(*options, "--property", "node.id=4711"))[0]
+    assert "belongs to a different node" in errors(check(*options, "--property", "node.id=4711"))[0]
     config = tmp_path / "server.properties"
     config.write_text("process.roles=broker\nnode.id=1\ncontroller.quorum.voters=9@localhost:9093\ncontroller.listener.names=C\n")
     ran = check("--config", config, "--data", tmp_path / "none", "--listen", "0")
@@ -182,4 +182,4 @@ def test_several_processes(tmp_path: Path) -> None:
     assert entries(folder) == before
     (folder / "process2").rename(tmp_path / "elsewhere")
     (error,) = errors(check("--data", folder, "--processes", 2, "--listen", "0"))
-    assert error.startswith("a broker's folder is missing")
+    assert error.startswith("a broker's log directory is missing")

@@ -228,7 +228,7 @@ def test_a_folder_of_another_broker(cluster: Cluster) -> None:
     other.properties["node.id"] = "43"
     other.begin()
     assert other.ended() == 1
-    assert "the folder belongs to another node: found 42, expected 43" in other.said()
+    assert "the folder belongs to a different node: found 42, expected 43" in other.said()
 
 
 def test_a_copy_of_another_brokers_folder(cluster: Cluster) -> None:

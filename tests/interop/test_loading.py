@@ -41,7 +41,7 @@ SEED = int(os.environ.get("LOADING_SEED", "16"))
 """Another one tries other folders."""
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 DELAY_MS = 2**40
-TAKEN = "all epochs are taken from the log"
+TAKEN = "rebuilding all epochs from the log"
 """Part of the warning about a leader-epoch-checkpoint that is lost, or that the batches contradict."""
 
 

@@ -72,7 +72,7 @@ def test_faults(tmp_path: Path) -> None:
         try:
             # Without a controller it says what it waits for, and does when there is one.
             member.begin()
-            member.wait_for("no broker is the controller; only a broker of Apache Kafka can be")
+            member.wait_for("the cluster has no active controller; only a broker of Apache Kafka can become the controller")
             assert "is RUNNING" not in member.said()
             for node_id in (1, 2):
                 cluster.broker(node_id)

@@ -93,7 +93,7 @@ def test_topics_with_records_are_refused(made: History, broker: tidelog.Broker, 
         assert refused.exit_code == 1
         assert "topics with records already exist: full" in refused.stderr
     other = run(*first, "--work", tmp_path / "2", "--into-existing", "--partitions", f"{TOPIC}=7", "--dry-run")
-    assert "another number of partitions: found 1, expected 7" in other.error
+    assert "a different number of partitions: found 1, expected 7" in other.error
     run_ok(*first, "--work", tmp_path / "2", "--into-existing", "--dry-run")
     run_ok(*first, "--work", tmp_path / "3", "--into-existing")
     assert rows_of(broker.bootstrap_servers, "full") == 2 * of(made, made.points[-1][1])
@@ -133,7 +133,8 @@ def test_what_retention_has_removed_since_is_named(made: History, broker: tidelo
     again = run(*first)
     assert again.exit_code == 3
     assert (
-        "retention or DeleteRecords has removed records: eaten-0 was written from offset 0, and starts at 10 now" in again.stderr
+        "retention or DeleteRecords has removed records: eaten-0 was written from offset 0, but its log start offset is now 10"
+        in again.stderr
     )
 
 
@@ -162,7 +163,7 @@ def test_groups_are_where_they_were(broker: tidelog.Broker, tmp_path: Path) -> N
         assert committed_offsets(cluster, "others") == {}
         commit_offsets(cluster, "readers", {TopicPartition("old", 0): 11})
     again = run_ok(*with_map, "--to", broker.bootstrap_servers, "--work", tmp_path / "work")
-    assert "this restore was finished before" in again.stderr
+    assert "this restore has already been completed" in again.stderr
     with Cluster.at(broker.bootstrap_servers, "test") as cluster:
         assert committed_offsets(cluster, "readers")[TopicPartition("old", 0)].offset == 11
     run_ok("restore", backup, "--until", moment, "--to", tmp_path / "folder")

@@ -83,7 +83,7 @@ def test_the_same_command_again_changes_nothing(made: History, tmp_path: Path) -
     assert {path: path.read_bytes() for path in folder.rglob("*.log")} == files
     other = run("restore", made.backup, "--to", folder, "--until", NOON + 5 * STEP_MS)
     assert other.exit_code == 1
-    assert "the folder belongs to another restore" in other.stderr
+    assert "the folder belongs to a different restore" in other.stderr
     assert "until_ms None" in other.stderr and "topics {" not in other.stderr
 
 

@@ -158,10 +158,10 @@ def test_careless_commands(made: History, tmp_path: Path, monkeypatch: pytest.Mo
         ([*to, "--until", "1970-01-02"], "no record of these topics was appended before this time"),
         ([*to, "--until", "9999-01-01"], "the backup ends before this time"),
         ([*to, "--rename", "unknown=new"], "no topic 'unknown' in the backup"),
-        ([*to, "--rename", f"{TOPIC}=a/b"], "cannot be renamed to this"),
-        ([*to, "--topics", "x*", "--rename", f"{TOPIC}=new"], "is renamed, but is not restored"),
+        ([*to, "--rename", f"{TOPIC}=a/b"], "cannot be renamed to an invalid topic name"),
+        ([*to, "--topics", "x*", "--rename", f"{TOPIC}=new"], "has a new name, but is not restored"),
         ([*to, "--point", "99"], "no point 99"),
-        (["--to", made.backup], "this folder is a backup"),
+        (["--to", made.backup], "the target folder is a backup"),
         (["--to", tmp_path / "photos"], "cat.jpg"),
         (["--to", tmp_path / "file"], "file"),
         (["--to", "s3://bucket/x"], "expected a folder, or host:port"),
@@ -235,7 +235,7 @@ def test_records_that_retention_would_remove_at_once(backed: Backed, broker: tid
     kept = ["restore", backed.backup, "--set", "retention.ms=-1", "--set", "min.insync.replicas=2"]
     ran = run_ok(*kept, "--to", broker.bootstrap_servers, "--work", tmp_path / "w")
     assert "aged: has" not in ran.stderr
-    assert "topic aged: min.insync.replicas=2 is not set: it has 1 replicas" in ran.stderr
+    assert "topic aged: min.insync.replicas=2 was not set: the topic has only 1 replicas" in ran.stderr
     with contextlib.closing(BrokerCapture(broker.bootstrap_servers, 60_000)) as source:
         found, _ = source.settings(["aged"])
     assert found["aged"] == {"retention.ms": "-1"}
@@ -263,7 +263,7 @@ def test_partitions_that_were_added_or_never_read(backed: Backed, tmp_path: Path
     backed.clock.advance(600)
     backed.take()
     ran = run_ok("restore", backed.backup, "--to", tmp_path / "f")
-    assert "gaps-1: not in the backup, will be empty" in ran.stderr
+    assert "gaps-1: not in the backup, the partition will be empty" in ran.stderr
     assert tidelog.scan(tmp_path / "f", "gaps").read_all().column("partition").to_pylist() == [0, 2]
     assert [row[3] for row in backed.rows(tmp_path / "g", "gaps", NOON + 100)] == [b"0"]
 

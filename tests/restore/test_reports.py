@@ -75,10 +75,10 @@ def test_what_is_refused(made: History, keys: Path) -> None:
     for command, text in (
         ([*check, keys / "b.pub"], "not signed with this key"),
         ([*check, keys / "a.pem"], "not a public key"),
-        ([*check, keys / "none"], "no such public key"),
+        ([*check, keys / "none"], "the public key does not exist"),
         ([*verify, keys / "a.pub"], "not a private key"),
         ([*verify, keys / "other.pem"], "not an Ed25519 key"),
-        (["backup", "verify", made.backup, "--report", keys / "none" / "r"], "no such folder"),
+        (["backup", "verify", made.backup, "--report", keys / "none" / "r"], "the folder of the report does not exist"),
     ):
         ran = run(*command)
         assert (ran.exit_code, text in ran.stderr) == (1, True), ran.stderr

@@ -157,4 +157,4 @@ def test_killed_between_any_two_chunks(
 def test_a_folder_keeps_its_partitions(made: tuple[Path, list[list[Row]]], tmp_path: Path) -> None:
     ran = run("restore", made[0], "--to", tmp_path / "folder", "--partitions", "orders=5")
     assert ran.exit_code == 1
-    assert "as many partitions as they had" in ran.error
+    assert "the number of partitions can be changed only in a cluster" in ran.error

@@ -112,7 +112,7 @@ def test_maps_in_a_folder_of_ones_own(builder: LogBuilder, tmp_path: Path) -> No
     assert found == plain(expected(builder, *bounds))
     assert report.blocks_read == holding(maps, found)
     assert scan(builder, *bounds)[1].blocks_read == 0
-    with pytest.raises(NotFoundError, match="no such folder of time maps"):
+    with pytest.raises(NotFoundError, match="the time map directory does not exist"):
         tidelog.scan(builder.data_dir, TOPIC, *bounds, time_map_dir=tmp_path / "nowhere")
 
 

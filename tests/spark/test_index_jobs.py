@@ -241,7 +241,7 @@ def test_errors_come_before_and_after_the_work(spark: SparkSession, tmp_path: Pa
         verify_indexes(spark, data, "nope")
     with pytest.raises(InvalidArgumentError):
         verify_indexes(spark, data, partitions=[0])
-    with pytest.raises(NotFoundError, match="no such folder of time maps"):
+    with pytest.raises(NotFoundError, match="the time map directory does not exist"):
         verify_indexes(spark, data, time_map_dir=tmp_path / "nowhere")
     with pytest.raises(InvalidArgumentError, match="inside the data folder"):
         rebuild_indexes(spark, data, out_dir=data / "out")

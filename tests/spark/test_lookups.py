@@ -140,13 +140,15 @@ def test_what_is_no_question(spark: SparkSession) -> None:
         ask("long", (1, topic, partition, 5), (2, "nowhere", 0, 5))
     with pytest.raises(UnknownTopicOrPartitionError, match="no partition 77"):
         ask("long", (1, topic, 77, 5))
-    with pytest.raises(InvalidArgumentError, match=r"have no topic or partition.*1"):
+    with pytest.raises(InvalidArgumentError, match=r"have a null topic or partition.*1"):
         ask("long", (1, topic, None, 5))
-    with pytest.raises(InvalidArgumentError, match=rf"have no time.*3, such as null for {topic}-{partition}"):
+    with pytest.raises(
+        InvalidArgumentError, match=rf"have a timestamp that is null or before 1970.*3, such as null for {topic}-{partition}"
+    ):
         ask("long", (1, topic, partition, None), (2, topic, partition, -7), (3, topic, partition, -1), (4, topic, partition, 3))
     with pytest.raises(InvalidArgumentError, match="such as yesterday"):
         ask("string", (1, topic, partition, "yesterday"), (2, topic, partition, "2013-01-01"))
-    with pytest.raises(InvalidArgumentError, match="no column 'topic'"):
+    with pytest.raises(InvalidArgumentError, match="lack the column 'topic'"):
         ask("long", (1, 5), columns="id long, timestamp long")
     with pytest.raises(InvalidArgumentError, match="has the wrong type"):
         ask("double", (1, topic, partition, 5.0))

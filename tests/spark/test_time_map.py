@@ -83,7 +83,7 @@ def test_the_option_is_a_folder(tmp_path: Path) -> None:
     assert parse(subscribe="empty", timeMapDir="maps").time_map_dir == os.fspath(Path("maps").absolute())
     assert refused(timeMapDir=" ") == "option timeMapDir is empty"
     assert refused(timeMapDir="hdfs://maps").startswith("option timeMapDir: hdfs:// addresses are not supported")
-    with pytest.raises(NotFoundError, match="no such folder of time maps"):
+    with pytest.raises(NotFoundError, match="the time map directory does not exist"):
         TidelogReader(parse(subscribe="v2-none-ct", timeMapDir=tmp_path / "nowhere"), 1).partitions()
 
 

@@ -188,7 +188,7 @@ def test_only_our_own_producers_go_along(source: Path, target: Path) -> None:
 
 def test_another_topics_folder_is_refused(source: Path, target: Path) -> None:
     write_topic_id(target / "t-0" / "partition.metadata", uuid.UUID(int=77))
-    with pytest.raises(InvalidArgumentError, match="another topic of that name"):
+    with pytest.raises(InvalidArgumentError, match="a different topic with the same name"):
         place(source, target, IDS)
 
 

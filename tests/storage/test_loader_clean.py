@@ -199,7 +199,7 @@ class TestMissingTimeIndex:
         log = reopened(tmp_path)
         assert path.read_bytes() == before
         assert open_descriptors(folder) == []
-        assert f"{path} was missing and is built from the log: 3 entries" in caplog.text
+        assert f"{path} was missing and has been rebuilt from the log: 3 entries" in caplog.text
         found = log.fetch_offset_by_timestamp(NOW_MS + 10 * (base + 7))
         assert found is not None and found.offset == base + 7
 

@@ -259,7 +259,7 @@ def test_a_name_without_an_offset(tmp_path: Path, name: str) -> None:
 def test_a_log_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = three_segments(tmp_path)
     monkeypatch.setattr("os.access", lambda path, _: not str(path).endswith("10.log"))
-    with pytest.raises(StorageError, match="may not read the log"):
+    with pytest.raises(StorageError, match="not allowed to read the log"):
         temporary_files.clear_temporary_files(builder.directory, no_swap)
 
 

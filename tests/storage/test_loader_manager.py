@@ -114,9 +114,10 @@ def test_an_end_that_is_lost_is_told_before_it_is_forgotten(
     os.truncate(tmp_path / "t-0" / names.file_name(0, names.LOG_SUFFIX), size // 10 * 7)
     with managed(tmp_path) as one:
         assert one.log("t", 0).log_end_offset == 7
-    told = [record.getMessage() for record in caplog.records if "are assigned again" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "will be assigned to new records" in record.getMessage()]
     assert told == [
-        f"{tmp_path / 't-0'}: ends at 7, and {told_by} says that it went on to 10: the offsets after its end are assigned again"
+        f"{tmp_path / 't-0'}: the log ends at offset 7, but according to {told_by} it reached 10: "
+        "the lost offsets will be assigned to new records"
     ]
     caplog.clear()
     with managed(tmp_path):

@@ -97,7 +97,7 @@ def test_recovery_of_a_segment_with_offset_overflow(tmp_path: Path, overflowed: 
         f"{file_name(INT32_MAX, suffix)}.deleted" for suffix in (".index", ".log", ".timeindex")
     ]
     for segment in log.segments:
-        with pytest.raises(InvalidArgumentError, match="no offset of the segment"):
+        with pytest.raises(InvalidArgumentError, match="no offset overflow"):
             split_overflowed_segment(segment, log.segments, log.directory, log.config, clock, log.scheduler)
         for path in overflowed.glob("*.cleaned"):
             path.unlink()

@@ -277,7 +277,7 @@ class TestTails:
         log = open_log(tmp_path, clock, segment_bytes=10 * SIZE, clean=False)
         assert bases(log) == [0, 10]
         assert offsets(log) == list(range(15))
-        assert "it ends at offset 15, and the 2 segments after it are removed" in caplog.text
+        assert "the segment ends at offset 15, and the 2 segments after it are removed" in caplog.text
         assert (log.directory / f"{file_name(20, '.log')}.deleted").exists()
         assert snapshots(log.directory) == [10, 15]
         clock.advance(log.config.file_delete_delay_ms)

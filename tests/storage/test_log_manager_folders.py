@@ -164,7 +164,7 @@ class TestOwner:
         with managed(tmp_path, node_id=7, cluster_id="abc") as manager:
             manager.create_topic("t", 1)
         before = {name: (tmp_path / name).stat().st_mtime_ns for name in files(tmp_path)}
-        with pytest.raises(InvalidArgumentError, match="belongs to another"):
+        with pytest.raises(InvalidArgumentError, match="belongs to a different"):
             started(tmp_path, **properties)
         assert {name: (tmp_path / name).stat().st_mtime_ns for name in files(tmp_path)} == before
         assert CLEAN_SHUTDOWN_FILE in before

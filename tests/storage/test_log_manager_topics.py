@@ -292,7 +292,7 @@ class TestDelete:
             fill(manager.log("t", 1), 4)
             with pytest.MonkeyPatch.context() as patch:
                 refuse_nth(patch, "rename", 1)
-                with pytest.raises(StorageError, match="'t' was not deleted: 1 partitions"):
+                with pytest.raises(StorageError, match="'t' was not deleted: 1 of its partitions"):
                     manager.delete_topic("t")
             assert manager.topics() == {}
             assert manager.partitions() == [("t", 1)]
@@ -442,12 +442,12 @@ class TestAdopt:
         with managed(folder) as manager:
             manager.adopt_topic("t")
             assert manager.partitions() == [("t", 0), ("t", 1), ("t", 2)]
-        assert "t-0 is missing, and is created empty" in caplog.text
+        assert "t-0 is missing: creating it as an empty partition" in caplog.text
 
     def test_partitions_of_two_topics(self, folder: Path) -> None:
         write_topic_id(folder / "t-0" / "partition.metadata", uuid.UUID(int=5))
         with managed(folder) as manager:
-            with pytest.raises(InvalidArgumentError, match="different topics of that name"):
+            with pytest.raises(InvalidArgumentError, match="different topics with the same name"):
                 manager.adopt_topic("t")
             assert (manager.topics(), read_topics(folder)) == ({}, {})
 

@@ -52,8 +52,8 @@ class TestOpening:
         [
             (None, "not formatted"),
             (MetaProperties(NODE, None, None), "not formatted"),
-            (MetaProperties(NODE + 1, CLUSTER_ID), "another node"),
-            (MetaProperties(NODE, "another"), "another cluster"),
+            (MetaProperties(NODE + 1, CLUSTER_ID), "a different node"),
+            (MetaProperties(NODE, "another"), "a different cluster"),
         ],
     )
     def test_a_folder_that_is_not_this_members(self, tmp_path: Path, owner: MetaProperties | None, message: str) -> None:

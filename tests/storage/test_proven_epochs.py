@@ -23,7 +23,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 
 SIZE = len(batch())
 SMALL: dict[str, int] = {"segment_bytes": 6 * SIZE, "index_interval_bytes": SIZE, "file_delete_delay_ms": 0}
-TAKEN = "all epochs are taken from the log"
+TAKEN = "rebuilding all epochs from the log"
 
 
 def entries(log: PartitionLog) -> list[tuple[int, int]]:

@@ -194,7 +194,7 @@ def test_a_torn_tail_and_a_preallocated_one(tmp_path: Path, caplog: pytest.LogCa
         segment = open_segment(tmp_path)
         with caplog.at_level(logging.WARNING):
             assert recover_segment(segment, new_state(tmp_path)) == len(tail)
-        assert f"cut at byte {len(whole)} of {len(whole) + len(tail)}" in caplog.text
+        assert f"truncated at byte {len(whole)} of {len(whole) + len(tail)}" in caplog.text
         assert segment.size_bytes == len(whole) == segment.log.path.stat().st_size
         assert segment.read_next_offset() == 10
         assert segment.largest_record_timestamp == 9
@@ -229,7 +229,7 @@ def test_an_overflow_changes_nothing(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     segment = open_segment(tmp_path)
     state, epochs = new_state(tmp_path), LeaderEpochCache(tmp_path)
-    with pytest.raises(OffsetOverflowError, match="does not fit the segment of base 0"):
+    with pytest.raises(OffsetOverflowError, match="does not fit in the segment with base offset 0"):
         recover_segment(segment, state, epochs)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert state.map_end_offset == 0

@@ -62,7 +62,7 @@ def test_a_link_that_leads_nowhere(tmp_path: Path, clean: bool) -> None:
     last = folder / file_name(20, ".log")
     shutil.move(last, tmp_path / "elsewhere.log")
     last.symlink_to(tmp_path / "not-mounted.log")
-    with pytest.raises(StorageError, match="a link to a segment that is not there"):
+    with pytest.raises(StorageError, match="the target of a segment's symbolic link does not exist"):
         opened(tmp_path, clean=clean)
 
 

@@ -10,7 +10,7 @@
         for piece in segment.pieces:
             data = backup.read(backup.key(partition, piece, ".log"), piece.files[".log"])
 
-Every manifest is checked against the checksum in its name, and `read` checks the files of records. To read records by offset or
+Every manifest is checked against the checksum in its name. `read` checks the files of records. To read records by offset or
 time, open the point as a data folder: `tidelog.backup.opening.folder_at`.
 """
 
@@ -61,7 +61,7 @@ from tidelog.times import format_time, parse_time
 
 _KEPT_MANIFESTS = 2000
 _POINT_DIGITS = 8
-"""A longer number is a time."""
+"""A number with more digits is read as a time."""
 
 
 class Head(NamedTuple):
@@ -72,8 +72,8 @@ class Head(NamedTuple):
 
 
 class Backup:
-    """The backup at `target`. Raises NotFoundError if there is none, CorruptDataError if `tidelog-backup.json` is damaged or has
-    an unknown version.
+    """The backup at `target`. Raises NotFoundError if there is no backup, CorruptDataError if `tidelog-backup.json` is damaged or
+    has an unknown version.
     """
 
     def __init__(self, target: Target) -> None:
@@ -86,12 +86,12 @@ class Backup:
         return f"Backup({self.target.address!r})"
 
     def points(self, after: PointName | None = None) -> list[PointName]:
-        """Return the points, oldest first, or only those after a given one. This needs one listing."""
+        """Return the points, oldest first. With an argument, return only the points after that one. This needs one listing."""
         keys = self.target.list(POINTS, "" if after is None else after.key)
         return sorted(name for key, _ in keys if (name := parse_point(key)) is not None)
 
     def seals(self) -> dict[int, list[Seal]]:
-        """Return the seals by the sequence of their points."""
+        """Return the seals, by the sequences of their points."""
         found: dict[int, list[Seal]] = {}
         for key, _ in self.target.list(SEALS):
             seal = parse_seal(key)
@@ -100,13 +100,13 @@ class Backup:
         return found
 
     def expired_before(self) -> int:
-        """Return the sequence before which all points have expired, 1 if none has."""
+        """Return the sequence before which all points have expired, or 1 if no point has expired."""
         return max((before for key, _ in self.target.list(EXPIRED) if (before := parse_expired(key)) is not None), default=1)
 
     def point(self, which: int | None = None, *, time_ms: int | None = None) -> Point:
-        """Return a point: the newest, the one with the sequence `which`, or the last one at or before a time.
+        """Return the point with the sequence `which`, or the last point at or before a time, or by default the newest point.
 
-        Raises NotFoundError if there is none, CorruptDataError.
+        Raises NotFoundError if there is no such point, CorruptDataError.
         """
         known = self.points()
         wanted = [one for one in known if (which in (None, one.sequence)) and (time_ms is None or one.time_ms <= time_ms)]
@@ -120,8 +120,8 @@ class Backup:
     def points_since(self, time_ms: int) -> list[PointName]:
         """Return the points taken at or after a time, to the second.
 
-        A point whose time is later than that of a point after it is left out: its clock may have been ahead, so that it lacks
-        records from before its time. Raises StorageError.
+        A point with a later time than one of its successors is left out. The clock may have been ahead when the point was taken,
+        so that the point lacks records from before its time. Raises StorageError.
         """
         found: list[PointName] = []
         for one in reversed(self.points()):
@@ -132,8 +132,8 @@ class Backup:
         return found[::-1]
 
     def point_named(self, text: str | None, clock: Clock) -> Point:
-        """Return the point that a text names: a number, or a time (`tidelog.times`) for the last point at or before it. Without a
-        text, return the newest.
+        """Return the point that a text names: the point's number, or a time (`tidelog.times`), which names the last point at or
+        before that time. Without a text, return the newest point.
 
         Raises InvalidArgumentError, NotFoundError, CorruptDataError.
         """
@@ -144,7 +144,7 @@ class Backup:
         return self.point(time_ms=parse_time(text, clock))
 
     def read_point(self, name: PointName) -> Point:
-        """Return a point. Raises NotFoundError, CorruptDataError."""
+        """Return the point with this name. Raises NotFoundError, CorruptDataError."""
         return self.checked_point(name, self.target.get(name.key))
 
     def checked_point(self, name: PointName, data: bytes) -> Point:
@@ -153,7 +153,7 @@ class Backup:
         if point.backup_id != self.head.backup_id:
             place = f"{self.target}/{name.key}"
             raise CorruptDataError(
-                "the point belongs to another backup", path=place, found=point.backup_id, expected=self.head.backup_id
+                "the point belongs to a different backup", path=place, found=point.backup_id, expected=self.head.backup_id
             )
         return point
 
@@ -175,7 +175,7 @@ class Backup:
         sha256 = topic.partitions.get(number)
         if sha256 is None:
             known = ", ".join(map(str, sorted(topic.partitions)))
-            text = f"no partition {number} of topic {topic.name!r}, only {known}"
+            text = f"topic {topic.name!r} has no partition {number}, only {known}"
             raise UnknownTopicOrPartitionError(text, path=str(self.target))
         return self.read_partition(sha256)
 
@@ -189,7 +189,7 @@ class Backup:
         return {number: self.partition(topic, number) for number in sorted(topic.partitions)}
 
     def segments(self, partition: PartitionManifest) -> Iterator[Segment]:
-        """Yield a partition's segments in order; its pages are read on demand."""
+        """Yield a partition's segments in order. The pages of its manifest are read on demand."""
         for page in partition.pages:
             yield from self._manifest("page", page.sha256)
         yield from partition.segments
@@ -203,17 +203,17 @@ class Backup:
             yield partition.snapshot
 
     def rights(self, point: Point) -> dict[str, Any] | None:
-        """Return ACLs, quotas and SCRAM users as the cluster described them, None if they were not requested."""
+        """Return ACLs, quotas and SCRAM users as the cluster described them, or None if they were not requested."""
         return None if point.rights is None else self._manifest("rights", point.rights)
 
     # --- files
 
     def key(self, partition: PartitionManifest, piece: Piece | Snapshot, suffix: str = names.SNAPSHOT_SUFFIX) -> str:
-        """Return the name of a piece's file, or of a snapshot."""
+        """Return the name of the object with a piece's file, or with a snapshot."""
         return data_key(partition.topic_id, partition.partition, piece.stem, suffix)
 
     def file(self, key: str, facts: StoredFile) -> FilePath:
-        """Return the path of a file. This needs no request."""
+        """Return the path of a file in the backup. This needs no request."""
         return self.target.file(key, facts.size_bytes)
 
     def read(self, key: str, facts: StoredFile) -> bytes:
@@ -231,7 +231,7 @@ class Backup:
             text = f"{found.size_bytes} bytes, SHA-256 {found.sha256}"
             expected = f"{facts.size_bytes} bytes, SHA-256 {facts.sha256}"
             raise CorruptDataError(
-                "wrong checksum or size of an object", path=f"{self.target}/{key}", found=text, expected=expected
+                "an object has a wrong checksum or size", path=f"{self.target}/{key}", found=text, expected=expected
             )
 
     def _manifest(self, kind: str, sha256: str) -> Any:
@@ -264,7 +264,7 @@ def read_head(target: Target) -> Head:
     try:
         data = target.get(HEAD)
     except NotFoundError:
-        raise NotFoundError(f"no backup here: there is no {HEAD}", path=str(target)) from None
+        raise NotFoundError(f"no backup here: {HEAD} does not exist", path=str(target)) from None
     try:
         content = json.loads(data)
         version = content["version"]
@@ -275,9 +275,9 @@ def read_head(target: Target) -> Head:
             raise ValueError("its checksum is wrong")
         head = Head(uuid.UUID(content["backup_id"]), int(content["created_ms"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptDataError(f"not the head of a backup: {error!r}", path=place) from None
+        raise CorruptDataError(f"{HEAD} is damaged: {error!r}", path=place) from None
     if version != VERSION:
-        raise CorruptDataError("unknown version of the backup format", path=place, found=version, expected=VERSION)
+        raise CorruptDataError("the backup format has an unknown version", path=place, found=version, expected=VERSION)
     return head
 
 
@@ -290,9 +290,9 @@ def encode_head(head: Head) -> bytes:
 def open_backup(address: str | os.PathLike[str]) -> Backup:
     """Open the backup at an address, which carries the options for object storage.
 
-    Raises NotFoundError if there is none, InvalidArgumentError for a mangled address, CorruptDataError.
+    Raises NotFoundError if there is no backup, InvalidArgumentError for an invalid address, CorruptDataError.
     """
     text = address if isinstance(address, str) else os.fspath(address)
     if text.startswith("backup:"):
-        raise InvalidArgumentError("this needs the address of a backup, not of a point", found=text)
+        raise InvalidArgumentError("expected the address of a backup, not of a point", found=text)
     return Backup(open_target(text))

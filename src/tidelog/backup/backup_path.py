@@ -3,7 +3,7 @@
 | name | made of |
 |---|---|
 | ``<topic>-<partition>/<base offset>.log``, ``.txnindex`` | the objects of the segment's pieces, concatenated |
-| ``….index``, ``….timeindex`` | the same; a small piece has no index, and counts as one entry |
+| ``….index``, ``….timeindex`` | the same; a small piece has no index, and is one entry |
 | ``….snapshot``, ``leader-epoch-checkpoint``, ``partition.metadata`` | the partition's manifest |
 | ``replication-offset-checkpoint`` and other checkpoints, ``meta.properties`` | the point and its catalog |
 
@@ -45,7 +45,7 @@ _DEVICE = 1 << 41
 
 
 class Content(NamedTuple):
-    """A file's bytes, and the stamp by which readers notice a change."""
+    """A file's bytes, and the stamp by which readers notice that the file has changed."""
 
     parts: tuple[Part, ...]
     modified_ms: int
@@ -56,7 +56,7 @@ class Content(NamedTuple):
 
 
 class PointFolder:
-    """A point as a folder. With `sequence` None it is the newest point, and `refresh` moves to a newer one."""
+    """A point as a data folder. If `sequence` is None, this is the newest point, and `refresh` moves to a newer point."""
 
     def __init__(self, target: Target, sequence: int | None, *, is_pinned: bool = True) -> None:
         self.target = target
@@ -65,12 +65,12 @@ class PointFolder:
 
     @cached_property
     def backup(self) -> Backup:
-        """The backup that the point belongs to."""
+        """The backup to which the point belongs."""
         return Backup(self.target)
 
     @cached_property
     def point(self) -> Point:
-        """The point."""
+        """The point that the folder presents."""
         return self.backup.point(self._sequence)
 
     @cached_property
@@ -86,7 +86,7 @@ class PointFolder:
         return {}
 
     def refresh(self) -> None:
-        """Move to the newest point, unless the folder was opened at a certain point."""
+        """Move to the newest point, unless the folder was opened at a given point."""
         if not self._is_pinned and "point" in self.__dict__ and self.backup.points(self.point.name):
             for name in ("point", "_entries", "_partitions", "_checkpoints"):
                 self.__dict__.pop(name, None)
@@ -98,17 +98,17 @@ class PointFolder:
 
     @property
     def address(self) -> str:
-        """The text by which another process opens this point."""
+        """The text by which a different process can open this point."""
         text = f"{SCHEME}{self.target}#{self.sequence}"
         options = options_of(self.target.address)
         return ObjectAddress(text, options) if options else text
 
     def is_folder(self, parts: tuple[str, ...]) -> bool:
-        """Return whether the names lead to a folder."""
+        """Return whether the path made of `names` is a folder."""
         return not parts or (len(parts) == 1 and parts[0] in self._entries)
 
     def names(self, parts: tuple[str, ...]) -> Iterator[str]:
-        """Yield the names in a folder, first those that need no further manifest."""
+        """Yield the names in a folder. Names for which no further manifest is read come first."""
         if not parts:
             yield from self._entries
             yield from self._checkpoints
@@ -127,8 +127,8 @@ class PointFolder:
     def segment_facts(self, parts: tuple[str, ...]) -> dict[int, SegmentFacts]:
         """Return what the manifests say about a partition's segments, by base offset.
 
-        They do not have the smallest timestamp, nor the last batch. That a segment has records without timestamp shows by its
-        first batch, as where it is read.
+        The manifests have neither the smallest timestamp nor the last batch. Whether a segment has records without timestamps is
+        judged by its first batch, as when the segment itself is read.
         """
         if not self.is_folder(parts) or not parts:
             return {}
@@ -136,7 +136,7 @@ class PointFolder:
         return {base_offset: _facts_of(segment) for base_offset, segment in segments.items() if segment.pieces}
 
     def content(self, parts: tuple[str, ...]) -> Content | None:
-        """Return a file's content, None if there is no such file."""
+        """Return a file's content, or None if there is no such file."""
         if len(parts) == 1:
             data = self._checkpoints.get(parts[0])
             return None if data is None else self._generated(data)
@@ -226,7 +226,7 @@ class PointFolder:
 
 def _facts_of(segment: Segment) -> SegmentFacts:
     first = segment.pieces[0]
-    largest = max(segment.pieces, key=lambda piece: piece.max_time)  # The first of equal ones.
+    largest = max(segment.pieces, key=lambda piece: piece.max_time)  # The first of several equal timestamps.
     return SegmentFacts(
         base_offset=segment.base_offset,
         size_bytes=segment.size_bytes,
@@ -243,7 +243,7 @@ def _facts_of(segment: Segment) -> SegmentFacts:
 
 
 class BackupPath(NamedPath):
-    """A path in a `PointFolder`. It can be pickled; a file's path then carries its content."""
+    """A path in a `PointFolder`. Paths can be pickled; the path of a file then carries the file's content."""
 
     __slots__ = ("_content", "folder", "parts")
 
@@ -296,7 +296,9 @@ class BackupPath(NamedPath):
         raise self._missing(errno.ENOENT)
 
     def segment_facts(self) -> dict[int, SegmentFacts]:
-        """Return what is known of a partition's segments without reading them (`formats/summary/known_segments.py`)."""
+        """Return what is known about a partition's segments without reading the segments
+        (`formats/summary/known_segments.py`).
+        """
         return self.folder.segment_facts(self.parts)
 
     def is_dir(self) -> bool:

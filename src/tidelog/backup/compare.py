@@ -10,7 +10,7 @@ from tidelog.backup.manifest import PartitionEnds, Point, TopicEntry
 
 
 class Difference(NamedTuple):
-    """A change in a partition, or elsewhere in the backup. `appended` and `removed` count offsets."""
+    """A difference between two points, in one partition or elsewhere. `appended` and `removed` are numbers of offsets."""
 
     topic: str | None
     partition: int | None
@@ -22,7 +22,7 @@ class Difference(NamedTuple):
 
 
 def compare(backup: Backup, old: Point, new: Point) -> Iterator[Difference]:
-    """Yield the differences from `old` to `new`. Raises NotFoundError, CorruptDataError."""
+    """Yield the changes from the point `old` to the point `new`. Raises NotFoundError, CorruptDataError."""
     if old.rights != new.rights:
         before, after = backup.rights(old) or {}, backup.rights(new) or {}
         for what in sorted({*before, *after}):

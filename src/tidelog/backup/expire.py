@@ -35,7 +35,7 @@ GRACE_MS = 24 * 3_600_000
 
 @dataclass(frozen=True)
 class Expired:
-    """What was removed, or, in a dry run, would be removed."""
+    """What was removed, or would be removed if this were not a dry run."""
 
     points: tuple[PointName, ...]
     objects: int
@@ -45,12 +45,12 @@ class Expired:
 
 
 def expire(backup: Backup, before_ms: int, now_ms: int, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Expired:
-    """Remove the points whose cut was taken before a time. Raises NotFoundError if there is no point, CorruptDataError for damage
-    in a point that stays, StorageError.
+    """Remove the points whose cut was taken before a time, and the objects that no remaining point needs. Raises NotFoundError if
+    the backup has no point, CorruptDataError for damage in a point that is kept, StorageError.
     """
     points = backup.points()
     if not points:
-        raise NotFoundError("this backup has no point", path=str(backup.target))
+        raise NotFoundError("the backup has no points", path=str(backup.target))
     kept = [one for one in points if one.time_ms >= before_ms] or points[-1:]
     removed = [one for one in points if one < kept[0]]
     kept = [one for one in points if one >= kept[0]]
@@ -76,7 +76,7 @@ def expire(backup: Backup, before_ms: int, now_ms: int, *, grace_ms: int = GRACE
 
 
 def _needed(backup: Backup, points: list[PointName]) -> set[str]:
-    """Return the names of all objects that points need."""
+    """Return the names of all objects that these points need."""
     needed: set[str] = set()
 
     def is_new(sha256: str) -> bool:

@@ -22,8 +22,8 @@ class Part(NamedTuple):
 
 
 class JoinedFile:
-    """A handle (`formats/paths/file_path.py`). Parts are opened when they are read. Raises CorruptDataError for a part of the
-    wrong size.
+    """A handle on the joined file (`formats/paths/file_path.py`). Each part is opened when it is first read. Raises
+    CorruptDataError for a part of the wrong size.
     """
 
     fd = -1
@@ -74,7 +74,9 @@ class JoinedFile:
             return
         count = self._handle(slot).read_into(position, buffer)
         if count != len(buffer):
-            raise CorruptDataError("an object is too short", path=part.path, position=position, found=count, expected=len(buffer))
+            raise CorruptDataError(
+                "an object of the backup is truncated", path=part.path, position=position, found=count, expected=len(buffer)
+            )
 
     def _handle(self, slot: int) -> Handle:
         handle = self._opened.get(slot)
@@ -88,7 +90,7 @@ class JoinedFile:
             size_bytes = handle.stat().st_size
             if size_bytes != part.size_bytes:
                 handle.close()
-                text = "an object of the backup has another size"
+                text = "an object of the backup has the wrong size"
                 raise CorruptDataError(text, path=part.path, found=size_bytes, expected=part.size_bytes)
             self._opened[slot] = handle
         return handle

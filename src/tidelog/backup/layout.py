@@ -10,7 +10,7 @@
 | ``data/<topic id>/<partition>/<offset>-<SHA-256, 16 digits>.log`` | a piece of a segment; ``.index``, … beside it |
 | ``data/<topic id>/<partition>/<offset>-<SHA-256, 16 digits>.snapshot`` | the producer state before an offset |
 
-A point's time is the time of its cut, in UTC with seconds. Sequences begin with 1.
+A point's time is the time of its cut, in UTC, to the second. Sequences begin at 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = "tidelog-backup"
 VERSION = 1
 
 SCHEME = "backup:"
-"""The scheme of a point's address."""
+"""The scheme of the address of a point."""
 
 HEAD = "tidelog-backup.json"
 POINTS = "points"
@@ -37,7 +37,7 @@ MANIFESTS = "manifests"
 DATA = "data"
 
 FILE_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
-"""The files that a piece may have; ``.log`` always."""
+"""The suffixes of the files that a piece may have. Every piece has a ``.log``."""
 
 # Compiled on use: readers of any folder load this module.
 _POINT = rf"{POINTS}/(\d{{8,}})-(\d{{8}}T\d{{6}}Z)\.json"
@@ -97,7 +97,7 @@ def expired_key(before: int) -> str:
 
 
 def parse_expired(key: str) -> int | None:
-    """Parse the name of that object; return its sequence, None for any other name."""
+    """Parse such a name. Return the sequence, or None for any other name."""
     match = re.fullmatch(_EXPIRED, key)
     return None if match is None else int(match[1])
 
@@ -108,22 +108,22 @@ def manifest_key(sha256: str) -> str:
 
 
 def data_key(topic_id: uuid.UUID, partition: int, stem: str, suffix: str) -> str:
-    """Return the name of a piece's ``.log``, or of a file beside it."""
+    """Return the name of a piece's ``.log``, or of a file that belongs to the piece."""
     return f"{DATA}/{topic_id}/{partition}/{stem}{suffix}"
 
 
 def assumed_topic_id(name: str) -> uuid.UUID:
-    """Return the id used for a topic without one: a UUID of version 5, which Kafka never creates."""
+    """Return the id that the backup uses for a topic without an id: a UUID of version 5, which Kafka never creates."""
     return uuid.uuid5(_WITHOUT_ID, name)
 
 
 def known_topic_id(topic_id: uuid.UUID) -> uuid.UUID | None:
-    """Return a topic's id in the cluster, None if it had none."""
+    """Return a topic's id in the cluster, or None if the topic had no id there."""
     return None if topic_id.version == 5 else topic_id
 
 
 def data_stem(offset: int, sha256: str) -> str:
-    """Return the common stem of the names of a piece's files, or of a snapshot's name, from the SHA-256 of its ``.log`` or of
-    the snapshot.
+    """Return the name of a piece's files, or of a snapshot, without the suffix. It contains part of the SHA-256 of the piece's
+    ``.log`` or of the snapshot.
     """
     return f"{offset:020d}-{sha256[:16]}"

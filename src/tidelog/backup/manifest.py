@@ -5,9 +5,9 @@
     point ── catalog ── topic ── partition ── page      of 64 closed segments
                                          └─── segments  the others
 
-So a point costs only what has changed since the last one: a point of an idle cluster names the same catalog again. A manifest is
-JSON, compressed with gzip, with a `version` and a `kind`. The checksum is that of the compressed bytes. An `end_offset` is
-exclusive. Times are epoch milliseconds, -1 if records have none.
+So a point adds only what has changed since the previous point. A point of an idle cluster names the same catalog again. A
+manifest is JSON, compressed with gzip, with a `version` and a `kind`. The SHA-256 is that of the compressed bytes. An
+`end_offset` is exclusive. Times are epoch milliseconds, -1 if records have none.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ class StoredFile(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Batches of one segment that were written together. A segment's files are the concatenated files of its pieces."""
+    """A piece of a segment: batches that were written together. A segment's files are the concatenated files of its pieces."""
 
     base_offset: int
     """The base offset of the first batch."""
     first_end: int
-    """The offset after the first batch; a piece without indexes is an entry for that batch."""
+    """The offset after the first batch. For a piece without indexes, readers use an index entry for that batch."""
     end_offset: int
     first_epoch: int
     """Leader epochs of the first and the last batch; -1 in old message formats."""
     last_epoch: int
     first_time: int
-    """The first batch's largest timestamp, and that of the last batch."""
+    """The largest timestamp of the first batch, and of the last batch."""
     last_time: int
     max_time: int
     max_time_offset: int
     """The last offset of the first batch that has the largest timestamp."""
     files: Mapping[str, StoredFile]
-    """The segment's files by their endings: ``.log``; ``.index`` and ``.timeindex`` of large pieces; ``.txnindex`` with aborted
-    transactions.
+    """The piece's files by suffix: ``.log`` always; ``.index`` and ``.timeindex`` if the piece is large; ``.txnindex`` if it has
+    aborted transactions.
     """
 
     @property
@@ -72,7 +72,7 @@ class Piece(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The beginning of the objects' names."""
+        """The common beginning of the names of the piece's objects."""
         return data_stem(self.base_offset, self.files[names.LOG_SUFFIX].sha256)
 
 
@@ -82,7 +82,7 @@ class Segment(NamedTuple):
     base_offset: int
     pieces: tuple[Piece, ...]
     snapshot: StoredFile | None = None
-    """The state of the producers before the segment; none for a log's first."""
+    """The producer state before the segment; None for the log's first segment."""
 
     @property
     def end_offset(self) -> int:
@@ -98,7 +98,7 @@ class Segment(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A reference to a page of closed segments, and the offsets it covers."""
+    """A reference to a page of closed segments, and the offsets that the page covers."""
 
     sha256: str
     base_offset: int
@@ -109,8 +109,8 @@ class Page(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Records that were removed from the source before the backup had read them. The times are bounds on those of the records,
-    where known.
+    """Records that were removed from the source before the backup had read them. The times are bounds of the records' timestamps,
+    if known.
     """
 
     start_offset: int
@@ -122,14 +122,14 @@ class Gap(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A producer snapshot of Kafka's: the producer state before an offset."""
+    """One of Kafka's producer snapshots: the producer state before an offset."""
 
     offset: int
     file: StoredFile
 
     @property
     def stem(self) -> str:
-        """The beginning of the object's name."""
+        """The object's name without the suffix."""
         return data_stem(self.offset, self.file.sha256)
 
 
@@ -140,17 +140,20 @@ class PartitionManifest(NamedTuple):
     topic_id: uuid.UUID
     partition: int
     log_start_offset: int
-    """The source's. Records before it in the first segment are not part of the point."""
+    """The log start offset of the source. Earlier records in the first segment are not part of the point."""
     end_offset: int
     stable_offset: int
-    """The partition's part of the cut: everything before it is decided. Records from here to `end_offset` are there, too."""
+    """The partition's offset in the cut: every transaction below it is decided. The point also has the records from here to
+    `end_offset`."""
     leader_epochs: tuple[tuple[int, int], ...]
-    """Epoch and first offset, as in ``leader-epoch-checkpoint``."""
+    """Leader epochs and their start offsets, as in ``leader-epoch-checkpoint``."""
     pages: tuple[Page, ...]
     segments: tuple[Segment, ...]
-    """The segments after those in the pages."""
+    """The segments after those in the pages, in order."""
     snapshot: Snapshot | None
-    """The state of the producers at the end, None without any. Segments have theirs."""
+    """The producer state at the log end offset, or None if there are no producers. The state before a segment is in the
+    segment.
+    """
     gaps: tuple[Gap, ...]
 
     @property
@@ -178,11 +181,11 @@ class TopicManifest(NamedTuple):
     topic_id: uuid.UUID
     is_internal: bool
     replication_factor: int
-    """0 if unknown."""
+    """The replication factor; 0 if it is unknown."""
     settings: Mapping[str, str] | None
-    """The properties that were set for the topic; None if they could not be described."""
+    """The properties set for the topic, or None if they could not be described."""
     partitions: Mapping[int, str]
-    """The manifests of the partitions."""
+    """The checksums of the partitions' manifests, by partition number."""
 
 
 class PartitionEnds(NamedTuple):
@@ -220,17 +223,17 @@ class Point(NamedTuple):
     backup_id: uuid.UUID
     sequence: int
     taken_ms: int
-    """When the cut was taken."""
+    """The time at which the cut was taken."""
     finished_ms: int
     previous: str | None
-    """The SHA-256 of the previous point."""
+    """The SHA-256 of the previous point's bytes."""
     source: str
     cluster_id: str | None
     catalog: str
     rights: str | None
-    """The manifest with ACLs, quotas and SCRAM users; None if they were not asked for."""
+    """The checksum of the manifest with ACLs, quotas and SCRAM users; None if they were not requested."""
     is_cut_consistent: bool
-    """Whether each transaction is decided below the cut in all of its partitions, or in none."""
+    """Whether the cut is consistent: the markers of each transaction are below the cut in all of its partitions, or in none."""
     topics: int
     partitions: int
     size_bytes: int
@@ -241,7 +244,8 @@ class Point(NamedTuple):
     gaps: int
     """The number of gaps noticed since the previous point."""
     incomplete: tuple[str, ...]
-    """What could not be read this time, with the reasons: the point has it as the point before had."""
+    """The topics and partitions that could not be read for this point, with the reasons. The point has their state of the
+    previous point."""
 
     @property
     def name(self) -> PointName:
@@ -255,8 +259,8 @@ def encode(kind: str, content: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def decode(kind: str, sha256: str, data: bytes | memoryview, place: object) -> dict[str, Any]:
-    """Return a manifest's content. Raises CorruptDataError for a wrong checksum, another kind of manifest or an unknown
-    version.
+    """Return a manifest's content. Raises CorruptDataError for a wrong checksum, a different kind of manifest or an
+    unknown version.
     """
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
@@ -270,11 +274,11 @@ def decode(kind: str, sha256: str, data: bytes | memoryview, place: object) -> d
 
 @contextmanager
 def _understanding(place: object) -> Iterator[None]:
-    """Raise CorruptDataError for what another program, or another release, wrote with a right checksum."""
+    """Raise CorruptDataError if content with a correct checksum is not as this release writes it."""
     try:
         yield
     except (ValueError, OSError, EOFError, OverflowError, zlib.error) as error:
-        text = f"not what this release of Tidelog writes: {error}"
+        text = f"the content is not as this release of Tidelog writes it: {error}"
         raise CorruptDataError(text, path=str(place), expected=f"a backup of version {VERSION}") from None
 
 
@@ -291,9 +295,11 @@ def shaped_manifest(kind: str, sha256: str, data: bytes | memoryview, place: obj
 def _checked(kind: str, content: Any, place: object) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("kind") != kind:
         found = content.get("kind") if isinstance(content, dict) else type(content).__name__
-        raise CorruptDataError("the wrong kind of manifest", path=str(place), found=found, expected=kind)
+        raise CorruptDataError("a manifest is of the wrong kind", path=str(place), found=found, expected=kind)
     if content.get("version") != VERSION:
-        raise CorruptDataError("unknown version of a manifest", path=str(place), found=content.get("version"), expected=VERSION)
+        raise CorruptDataError(
+            "a manifest has an unknown version", path=str(place), found=content.get("version"), expected=VERSION
+        )
     return content
 
 
@@ -309,15 +315,19 @@ def encode_point(point: Point) -> bytes:
 
 
 def decode_point(data: bytes | memoryview, name: PointName, place: object) -> Point:
-    """Return a point. Raises CorruptDataError if it is damaged, or another point than its name says."""
+    """Return a point from its bytes. Raises CorruptDataError if it is damaged, or if its name belongs to a different point."""
     try:
         content = json.loads(bytes(data))
         checksum = content.pop("checksum")
         found = checksum_of(content)
     except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise CorruptDataError(f"a point is damaged, not JSON with a checksum: {error}", path=str(place)) from None
+        raise CorruptDataError(
+            f"a point is damaged: expected JSON with a checksum, found an error: {error}", path=str(place)
+        ) from None
     if found != checksum:
-        raise CorruptDataError("a point is damaged", path=str(place), found=f"SHA-256 {found}", expected=checksum)
+        raise CorruptDataError(
+            "a point does not match its checksum", path=str(place), found=f"SHA-256 {found}", expected=checksum
+        )
     _checked("point", content, place)
     del content["version"], content["kind"]
     with _understanding(place):

@@ -36,35 +36,39 @@ def is_point(address: object) -> TypeGuard[str]:
 
 
 def point_address(address: str, sequence: int | None) -> str:
-    """Return the address of a point of a backup, `None` for the newest. It keeps the options of the backup's address."""
+    """Return the address of a backup's point number `sequence`, or of its newest point if `sequence` is None. The options in the
+    backup's address are kept.
+    """
     text = f"{SCHEME}{address}" + ("" if sequence is None else f"#{sequence}")
     return ObjectAddress(text, options_of(address)) if options_of(address) else text
 
 
 def parse_address(address: str) -> tuple[str, int | None]:
-    """Return the address of the backup, and the point's sequence, None for the newest. Raises InvalidArgumentError."""
+    """Parse a point's address. Return the address of its backup, and the point's sequence or None for the newest point. Raises
+    InvalidArgumentError.
+    """
     match = _POINT.fullmatch(address)
     if match is None or not match[1]:
-        raise InvalidArgumentError("not the address of a backup", found=address, expected=f"{SCHEME}ADDRESS[#POINT]")
+        raise InvalidArgumentError("not the address of a backup's point", found=address, expected=f"{SCHEME}ADDRESS[#POINT]")
     place = match[1]
     options = options_of(address)
     return (ObjectAddress(place, options) if options else place), None if match[2] is None else int(match[2])
 
 
 def in_storage(address: str) -> str | None:
-    """Return the backup's address if it is in object storage."""
+    """Return the backup's address if the backup is in object storage, otherwise None."""
     place = parse_address(address)[0]
     return place if is_in_storage(place) else None
 
 
 def settled(address: str, absolute: Callable[[str], str]) -> str:
-    """Return an address with an absolute path, for a process with another working directory."""
+    """Return the point's address with an absolute path, for a process with a different working directory."""
     place, sequence = parse_address(address)
     return point_address(place if is_in_storage(place) else absolute(place), sequence)
 
 
 def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
-    """Return the folder, or the point of a backup, that an address names.
+    """Open the folder, or the point of a backup, that an address names.
 
     Raises as `objects.opening.folder_at`; NotFoundError if there is no such backup or point, CorruptDataError for a damaged one.
     """
@@ -77,7 +81,7 @@ def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
 
 
 def folders_at(address: Folders) -> list[FilePath]:
-    """Return the folders that an address, or a list of them, names. Raises as `objects.opening.folders_at` and `folder_at`."""
+    """Open the folders that an address, or a list of addresses, names. Raises as `objects.opening.folders_at` and `folder_at`."""
     if is_point(address):
         return [folder_at(address)]
     if not isinstance(address, str | os.PathLike):
@@ -86,19 +90,19 @@ def folders_at(address: Folders) -> list[FilePath]:
 
 
 def address_of(*folders: FilePath) -> str:
-    """Return the text by which another process can open folders. For object storage it carries the options."""
+    """Return the text by which a different process can open folders. For object storage the text carries the options."""
     point = _point_of(folders[0]) if len(folders) == 1 else None
     return opening.address_of(*folders) if point is None else point.address
 
 
 def absolute_address(address: Folders) -> str:
-    """Return an address of the same folders for a process with another working directory. Raises as `folders_at`."""
+    """Return an address of the same folders for a process with a different working directory. Raises as `folders_at`."""
     return address_of(*(folder.absolute() for folder in folders_at(address)))
 
 
 def point_after(address: str, time_ms: int) -> str:
-    """Return the address of a backup's first point that was taken at or after a time; the newest one if there is none. Any other
-    address is returned as it is.
+    """Return the address of a backup's first point that was taken at or after a time, or of its newest point if all are older. An
+    address of anything else is returned unchanged.
     """
     folders = [] if is_tiered(address) else folders_at(address)
     point = _point_of(folders[0]) if len(folders) == 1 else None
@@ -118,7 +122,7 @@ def refresh(folder: FilePath) -> None:
 
 
 def _point_of(folder: FilePath) -> PointFolder | None:
-    """Return the point that a path is in, None for any other path."""
+    """Return the point that contains a path, or None for any other path."""
     if isinstance(folder, Path | ObjectPath):
         return None
     from tidelog.backup.backup_path import BackupPath
@@ -128,7 +132,7 @@ def _point_of(folder: FilePath) -> PointFolder | None:
 
 def _point_in(folder: FilePath) -> FilePath:
     """Return the newest point if a folder is a backup, otherwise the folder itself."""
-    # The objects of a bucket are listed in any case. A backup has many, which an address with `backup:` does not list.
+    # This lists the bucket's objects, of which a backup has many. An address with `backup:` avoids the listing.
     if not isinstance(folder, Path | ObjectPath) or not _has_head(folder):
         return folder
     from tidelog.backup.target import open_target
@@ -140,7 +144,7 @@ def _has_head(folder: Path | ObjectPath) -> bool:
     try:
         return (folder / HEAD).is_file()
     except PermissionError:
-        return False  # Listing the folder reports it.
+        return False  # The error is reported when the folder is listed.
 
 
 def _path(target: Target, sequence: int | None) -> FilePath:

@@ -1,10 +1,11 @@
-"""Reads JSON as the tuples of `manifest.py`, by their annotations: a value of another type is one error that names the field.
+"""Converts JSON to the tuples of `manifest.py`, by their annotations. A value of a different type is an error that names the
+field.
 
 | annotation | JSON |
 |---|---|
 | a NamedTuple | an object with its fields and no others, or an array of their values |
 | tuple[X, ...], tuple[X, Y] | an array |
-| Mapping[K, X] | an object; whole numbers as keys are texts |
+| Mapping[K, X] | an object; integer keys are strings |
 | UUID | a text |
 | int, bool, str, None | the same |
 """
@@ -21,7 +22,7 @@ Shape = TypeVar("Shape")
 
 
 def shaped(shape: type[Shape], value: Any) -> Shape:
-    """Return a JSON value as `shape`. Raises ValueError that says which field is something else."""
+    """Return a JSON value as an instance of `shape`. Raises ValueError, which names the field with a wrong type."""
     found: Shape = _reader(cast("Any", shape))(value)
     return found
 
@@ -47,7 +48,7 @@ def _reader(shape: Any) -> Callable[[Any], Any]:
 
 def _is(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise ValueError(f"a {type(value).__name__}, not a {kind.__name__}")
+        raise ValueError(f"expected a {kind.__name__}, found a {type(value).__name__}")
     return value
 
 
@@ -69,7 +70,7 @@ def _named(shape: Any) -> Callable[[Any], Any]:
         fields = _is(dict, value)
         if fields.keys() != hints.keys():
             odd = ", ".join(sorted(fields.keys() ^ hints.keys()))
-            raise ValueError(f"not the fields of a {shape.__name__}: {odd}")
+            raise ValueError(f"missing or unknown fields of a {shape.__name__}: {odd}")
         values = []
         for name, field in reads:
             try:

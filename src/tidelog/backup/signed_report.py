@@ -31,15 +31,15 @@ _STYLE = "body{font:15px sans-serif;margin:2em}td,th{padding:.2em 1em .2em 0;tex
 
 
 class Report:
-    """A report to be written to `path`. It is created before the work begins, so that a wrong key or folder fails early.
+    """A report to be written to `path`. Create the object before the work begins, so that a wrong key or folder is noticed early.
 
-    Raises InvalidArgumentError for another kind of key, NotFoundError if the folder does not exist, StorageError,
+    Raises InvalidArgumentError for a key that is not Ed25519, NotFoundError if the folder does not exist, StorageError,
     MissingPackageError.
     """
 
     def __init__(self, path: Path, sign_key: Path | None = None) -> None:
         if not path.absolute().parent.is_dir():
-            raise NotFoundError("no such folder for the report", path=path.absolute().parent)
+            raise NotFoundError("the folder of the report does not exist", path=path.absolute().parent)
         self._path = path
         self._key = None if sign_key is None else _private_key(sign_key)
 
@@ -59,15 +59,15 @@ class Report:
         if self._key is not None:
             replace_file(signature, base64.b64encode(self._key.sign(data)) + b"\n")
         else:
-            signature.unlink(missing_ok=True)  # That of an older report.
+            signature.unlink(missing_ok=True)  # The signature of an older report.
         replace_file(_beside(self._path, ".html"), _page(content).encode())
 
 
 def check_report(path: Path, public_key: Path) -> dict[str, Any]:
-    """Return a report after checking its signature with a public key.
+    """Check a report's signature with a public key, and return the report.
 
-    Raises CorruptDataError if it was signed with another key or changed afterwards, InvalidArgumentError for another kind of key,
-    NotFoundError.
+    Raises CorruptDataError if the report was signed with a different key or was changed after it was signed, InvalidArgumentError
+    for a key that is not Ed25519, NotFoundError.
     """
     data, signature = _read(path, "report"), _read(_beside(path, ".sig"), "signature of the report")
     with imported_from("tiered", "cryptography, which checks signatures"):
@@ -77,7 +77,7 @@ def check_report(path: Path, public_key: Path) -> dict[str, Any]:
     try:
         key = load_pem_public_key(_read(public_key, "public key"))
     except ValueError as error:
-        raise InvalidArgumentError("not a public key in PEM", path=public_key) from error
+        raise InvalidArgumentError("the file is not a public key in PEM format", path=public_key) from error
     if not isinstance(key, Ed25519PublicKey):
         raise InvalidArgumentError("not an Ed25519 key", path=public_key, found=type(key).__name__)
     try:
@@ -89,7 +89,7 @@ def check_report(path: Path, public_key: Path) -> dict[str, Any]:
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise ValueError(content["version"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError("the signature is valid, but this release does not know this kind of report", path=path) from error
+        raise CorruptDataError("the signature is valid, but the report has an unknown format or version", path=path) from error
     return content
 
 
@@ -99,8 +99,8 @@ def _private_key(path: Path) -> Ed25519PrivateKey:
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     try:
         key = load_pem_private_key(_read(path, "private key"), password=None)
-    except (ValueError, TypeError) as error:  # TypeError: it has a password.
-        raise InvalidArgumentError("not a private key in PEM without a password", path=path) from error
+    except (ValueError, TypeError) as error:  # TypeError means that the key has a password.
+        raise InvalidArgumentError("the file is not a private key in PEM format without a password", path=path) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise InvalidArgumentError("not an Ed25519 key", path=path, found=type(key).__name__)
     return key
@@ -114,7 +114,7 @@ def _read(path: Path, what: str) -> bytes:
     try:
         return read_whole(path)
     except FileNotFoundError:
-        raise NotFoundError(f"no such {what}", path=path) from None
+        raise NotFoundError(f"the {what} does not exist", path=path) from None
     except OSError as error:
         raise StorageError(f"cannot read the {what}: {error.strerror}", path=path) from error
 

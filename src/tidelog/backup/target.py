@@ -1,4 +1,4 @@
-"""The folder or bucket of a backup. Objects are written as a whole, and never changed.
+"""The folder or bucket of a backup. Each object is written as a whole, and never changed.
 
 An object is only ever overwritten with the same bytes, because the names of data and manifests contain checksums.
 """
@@ -29,13 +29,13 @@ from tidelog.ordered_map import ordered_map
 
 _TEMPORARY = ".tmp"
 _READ_BYTES = 1024 * 1024
-"""How much is hashed at a time, while it is in the processor's cache."""
+"""The number of bytes that are hashed at a time, while they are in the processor's cache."""
 _SYNCED = 8
 """The number of files that are synced at the same time."""
 
 
 class Target(ABC):
-    """The objects of one backup. `address` is the text by which another process can open it."""
+    """The objects of one backup. `address` is the text by which a different process can open the backup."""
 
     address: str
 
@@ -44,7 +44,7 @@ class Target(ABC):
 
     @abstractmethod
     def get(self, key: str) -> bytes:
-        """Return an object. Raises NotFoundError, StorageError."""
+        """Return an object's bytes. Raises NotFoundError, StorageError."""
 
     def facts(self, key: str) -> StoredFile:
         """Read an object, and return its size and checksum. Raises NotFoundError, StorageError."""
@@ -52,30 +52,32 @@ class Target(ABC):
 
     @abstractmethod
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
-        """Write an object atomically, also if there is a crash. Raises StorageError."""
+        """Write an object atomically, even if there is a crash. Raises StorageError."""
 
     def put_soon(self, key: str, data: bytes | bytearray | memoryview) -> None:
-        """Write an object that only what is put after `flush` needs. On any thread. Raises StorageError."""
+        """Write an object that need not survive a crash before `flush` returns: only objects put after `flush` may depend on it.
+        Callable on any thread. Raises StorageError.
+        """
         self.put(key, data)
 
     @abstractmethod
     def flush(self) -> None:
-        """Return when everything that was put soon is there also after a crash of the machine. Raises StorageError."""
+        """Return once all objects from `put_soon` survive a crash of the machine. Raises StorageError."""
 
     @abstractmethod
     def list(self, prefix: str = "", after: str = "", *, unfinished: bool = False) -> Iterator[tuple[str, ObjectFacts]]:
-        """Yield the objects below a folder with their keys, in order of the keys, starting after `after`.
+        """Yield the keys and sizes of the objects below a folder, ordered by key, starting after `after`.
 
-        `unfinished`: also those that are being written, or were when a process was killed.
+        With `unfinished`, include objects that are being written, or were being written when a process was killed.
         """
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects. Missing ones are ignored. Raises StorageError."""
+        """Remove objects. Missing objects are ignored. Raises StorageError."""
 
     @abstractmethod
     def file(self, key: str, size_bytes: int) -> FilePath:
-        """Return the path of an object of known size, without a request."""
+        """Return the path of an object whose size is known. This needs no request."""
 
 
 class FolderTarget(Target):
@@ -120,13 +122,13 @@ class FolderTarget(Target):
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"cannot create a folder: {error.strerror}", path=path.parent) from error
-        # Two backups may write the same object at the same time, until one is refused.
+        # Two backups may write the same object at the same time, until one of them is refused.
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_TEMPORARY}")
         replace_file(path, data, syncs=False, temporary=temporary)
         self._unsynced.append(path)
 
     def flush(self) -> None:
-        # A point has some files for each partition: together a disk writes them in a fraction of the time.
+        # A point has some files for each partition. A disk syncs many files together in a fraction of the time.
         files, self._unsynced = self._unsynced, []
         folders = {folder for path in files for folder in path.parents if folder.is_relative_to(self.root)}
         try:
@@ -157,7 +159,7 @@ class FolderTarget(Target):
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise StorageError(f"cannot remove an object: {error.strerror}", path=path) from error
-            with contextlib.suppress(OSError):  # The folder is not empty, or a backup has just removed it.
+            with contextlib.suppress(OSError):  # The folder is not empty, or a different backup has just removed it.
                 path.parent.rmdir()
 
     def file(self, key: str, size_bytes: int) -> FilePath:
@@ -170,7 +172,9 @@ class BucketTarget(Target):
     def __init__(self, address: str) -> None:
         place = parse(address)
         if place.service == "hdfs":
-            raise InvalidArgumentError("a backup cannot be in HDFS", found=address, expected="a folder, s3://, gs:// or abfs://")
+            raise InvalidArgumentError(
+                "a backup cannot be stored in HDFS", found=address, expected="a folder, s3://, gs:// or abfs://"
+            )
         self.address = ObjectAddress(str(address), options_of(address))
         self._source = ObjectSource(place, options_of(address))
         self._prefix = f"{place.prefix}/" if place.prefix else ""
@@ -188,7 +192,7 @@ class BucketTarget(Target):
         self._store.put(self._prefix + key, data)
 
     def flush(self) -> None:
-        pass  # A bucket has an object when it says so.
+        pass  # An object is in the bucket as soon as the write has been confirmed.
 
     def list(self, prefix: str = "", after: str = "", *, unfinished: bool = False) -> Iterator[tuple[str, ObjectFacts]]:
         below = (self._prefix + prefix).rstrip("/")
@@ -199,16 +203,20 @@ class BucketTarget(Target):
         self._store.delete([self._prefix + key for key in keys])
 
     def file(self, key: str, size_bytes: int) -> FilePath:
-        # The listing would say the tag. Without it the size is checked, and the batches have checksums of their own.
+        # Only a listing would return the tag. Without the tag the size is checked, and the batches have checksums of their own.
         return ObjectPath(self._source, self._prefix + key, ObjectFacts(size_bytes, 0, ""))
 
 
 def open_target(address: str | os.PathLike[str]) -> Target:
-    """Return the target at an address; it need not exist. Raises InvalidArgumentError for an invalid address, or several."""
+    """Return the target at an address, which need not exist. Raises InvalidArgumentError for an invalid address, or several
+    addresses.
+    """
     if is_object_address(address):
         return BucketTarget(str(address) if not isinstance(address, ObjectAddress) else address)
     if is_in_storage(address):
-        raise InvalidArgumentError("a backup has one address", found=str(address), expected="a folder, or s3://bucket/prefix")
+        raise InvalidArgumentError(
+            "a backup must have a single address", found=str(address), expected="a folder, or s3://bucket/prefix"
+        )
     return FolderTarget(folder_path(address, "a folder, or s3://bucket/prefix"))
 
 

@@ -44,7 +44,9 @@ THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding. Offsets are [start, end), times epoch ms; None if it concerns no records, or all."""
+    """Damage that was found. Offsets are [start, end), times are epoch milliseconds; None if the damage concerns no
+    particular records.
+    """
 
     text: str
     object: str
@@ -56,7 +58,7 @@ class Finding:
     first_time: int | None = None
     last_time: int | None = None
     first_point: int | None = None
-    """The oldest and the newest point that need it."""
+    """The oldest and the newest point that need the object."""
     last_point: int | None = None
 
     def __str__(self) -> str:
@@ -75,18 +77,18 @@ class Finding:
 
 @dataclass
 class BackupReport:
-    """The result: `findings`, and how much was read."""
+    """The result of a verification: `findings`, and how much was read."""
 
     findings: list[Finding] = field(default_factory=list)
     gaps: dict[tuple[str, int], list[Gap]] = field(default_factory=dict)
-    """Records that were never read, by topic and partition: no damage of the backup."""
+    """Records that were removed before the backup could read them, by topic and partition. They are not damage of the backup."""
     points: int = 0
     files: int = 0
     size_bytes: int = 0
 
 
 class Place(NamedTuple):
-    """The topic, partition and offsets that a file belongs to."""
+    """The topic, partition and offsets to which a file belongs."""
 
     partition: PartitionManifest
     piece: Piece | Snapshot
@@ -103,16 +105,16 @@ def verify_backup(
     threads: int = THREADS,
     elsewhere: Elsewhere | None = None,
 ) -> BackupReport:
-    """Check the backup at `target`. `advance` gets the numbers of bytes that were read, on any thread.
+    """Check the backup at `target`. `advance` is called with numbers of bytes that were read, on any thread.
 
-    `elsewhere` checks files in other processes (`check_file`), and returns what each has, in order.
+    `elsewhere` checks files in other processes by `check_file`, and returns the results in the order of the files.
 
     Raises NotFoundError if there is no backup, StorageError or AuthenticationError if an object cannot be reached.
     """
     try:
         read_head(target)
     except CorruptDataError as error:
-        # The points know no less, but nothing says how to read them.
+        # The points are complete, but without the head their format is unknown.
         return BackupReport([Finding(error.message, error.path or str(target))])
     backup = Backup(target)
     if elsewhere is None:
@@ -129,7 +131,7 @@ def verify_backup(
 
 
 def check_file(backup: Backup, file: tuple[str, Place]) -> list[Finding]:
-    """Read a file of records, and return what is wrong with it. Raises StorageError, AuthenticationError."""
+    """Read a file of records, and return the damage in the file, if any. Raises StorageError, AuthenticationError."""
     key, place = file
     try:
         backup.check(key, place.facts)
@@ -143,7 +145,7 @@ def refuse_damaged(backup: Backup, entries: Iterable[TopicEntry], threads: int =
     verification = _Verification(backup, lambda _: None, threads)
     found = [one for entry in entries for one in verification.of_topic(entry)]
     if found:
-        more = f"; {len(found) - 1:,} more: see tidelog backup verify" if len(found) > 1 else ""
+        more = f"; {len(found) - 1:,} more: to list them, run `tidelog backup verify`" if len(found) > 1 else ""
         raise CorruptDataError(f"the backup is damaged: {found[0]}{more}")
 
 
@@ -178,22 +180,22 @@ class _Verification:
     # --- points
 
     def _points(self) -> list[Point]:
-        """Return the intact points. Seals and the sequence show which are missing or were replaced."""
+        """Return the intact points. Note missing and replaced points, which seals and sequences reveal."""
         target = self._backup.target
         for folder, is_known in ((POINTS, parse_point), (SEALS, parse_seal), (EXPIRED, parse_expired)):
             for key, facts in target.list(folder):
                 if is_known(key) is None:
                     self._note("an object that does not belong to a backup", key)
                 elif folder == EXPIRED and (facts.size_bytes != len(EXPIRED_CONTENT) or target.get(key) != EXPIRED_CONTENT):
-                    self._note("an object has other bytes", key)
+                    self._note("an expiry marker has unexpected content", key)
         names_of = {name.sequence: name for name in self._backup.points()}
         if len(names_of) < len(self._backup.points()):
-            self._note("two points have the same sequence: two backups wrote to this place", POINTS)
+            self._note("two points have the same sequence number: two processes have written to this backup", POINTS)
         seals = self._backup.seals()
         start = self._backup.expired_before()
         last = max((*names_of, *seals), default=start - 1)
         if last < start and (start > 1 or any(True for _ in target.list(MANIFESTS))):
-            self._note("there is no point", POINTS)
+            self._note("the backup has no points", POINTS)
         found: list[Point] = []
         before: str | None = None
         lost: list[int] = []
@@ -214,7 +216,7 @@ class _Verification:
                 before = sealed[0] if len(sealed) == 1 else None
                 continue
             if before is not None and point.previous != before:
-                self._note("a point does not follow the one before it", name.key, sequence)
+                self._note("a point does not have the checksum of the previous point", name.key, sequence)
             before = sha256
             found.append(point)
             self._report.points += 1
@@ -232,7 +234,7 @@ class _Verification:
     def _check_seal(self, name: PointName, sealed: list[str], sha256: str) -> None:
         key = Seal(name.sequence, sha256).key
         if not sealed:
-            text = "a point has no seal: the backup was interrupted, and the next one writes it, or the seal was removed"
+            text = "a point has no seal: the backup was interrupted (the next one writes the seal), or the seal was removed"
             self._note(text, key, name.sequence)
         elif sealed != [sha256]:
             self._note("a point does not match its seal", name.key, name.sequence)
@@ -263,7 +265,7 @@ class _Verification:
     # --- topics and partitions
 
     def of_topic(self, entry: TopicEntry) -> list[Finding]:
-        """Return what is wrong with a topic of a catalog."""
+        """Return the damage in a topic of a catalog."""
         if entry.sha256 in self._topics:
             return self._topics[entry.sha256]
         try:
@@ -273,10 +275,16 @@ class _Verification:
         else:
             found = []
             if (topic.name, topic.topic_id) != (entry.name, entry.topic_id):
-                found.append(Finding("a catalog names another topic", str(self._backup.target), entry.name))
+                found.append(
+                    Finding("a catalog names a different topic than the topic's manifest", str(self._backup.target), entry.name)
+                )
             ends = {one.partition: one for one in entry.partitions}
             if ends.keys() != topic.partitions.keys():
-                found.append(Finding("a catalog has other partitions than its topic", str(self._backup.target), entry.name))
+                found.append(
+                    Finding(
+                        "a catalog lists different partitions than the topic's manifest", str(self._backup.target), entry.name
+                    )
+                )
             for number, sha256 in topic.partitions.items():
                 if sha256 not in self._partitions:
                     self._partitions[sha256] = self._of_partition(entry, number, sha256)
@@ -296,9 +304,17 @@ class _Verification:
             return [_finding(error, "partition", **place)]
         found: list[Finding] = []
         if (partition.topic, partition.topic_id, partition.partition) != (entry.name, entry.topic_id, number):
-            found.append(Finding("a topic names another partition", str(self._backup.target), **place))
+            found.append(
+                Finding(
+                    "a topic's manifest names a different partition than the partition's manifest",
+                    str(self._backup.target),
+                    **place,
+                )
+            )
         if ends is not None and partition.ends != ends:
-            found.append(Finding("a catalog has other offsets than the partition", str(self._backup.target), **place))
+            found.append(
+                Finding("a catalog has different offsets than the partition's manifest", str(self._backup.target), **place)
+            )
         if partition.gaps:
             known = self._report.gaps.setdefault((entry.name, number), [])
             known += [gap for gap in partition.gaps if gap not in known]
@@ -342,10 +358,20 @@ class _Verification:
     def _hole(self, partition: PartitionManifest, start: int, end: int) -> Finding:
         if start < end:
             return Finding(
-                "no piece has these offsets", str(self._backup.target), partition.topic, partition.partition, start, end
+                "offsets are missing: no piece has them",
+                str(self._backup.target),
+                partition.topic,
+                partition.partition,
+                start,
+                end,
             )
         return Finding(
-            "two pieces have these offsets", str(self._backup.target), partition.topic, partition.partition, end, start
+            "offsets are repeated: two pieces have them",
+            str(self._backup.target),
+            partition.topic,
+            partition.partition,
+            end,
+            start,
         )
 
 
@@ -357,7 +383,7 @@ def _finding(error: TidelogError, where: str, **concerned: Any) -> Finding:
 
 
 def _concerned(place: Place) -> dict[str, Any]:
-    """Return the records that need a file."""
+    """Return the topic, partition and offsets of the records in a file."""
     found: dict[str, Any] = {"topic": place.partition.topic, "partition": place.partition.partition}
     piece = place.piece
     if isinstance(piece, Piece):
@@ -372,7 +398,7 @@ def _concerned(place: Place) -> dict[str, Any]:
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last number of each consecutive run."""
+    """Yield the first and last number of each run of consecutive numbers."""
     first = None
     for slot, number in enumerate(numbers):
         first = number if first is None else first
@@ -382,7 +408,7 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _joined(findings: list[Finding]) -> Iterator[Finding]:
-    """Yield each finding once, with the first and the last point that it concerns."""
+    """Yield each finding once, with the first and the last point that the damage concerns."""
     known: dict[Finding, list[int]] = {}
     for one in findings:
         points = known.setdefault(replace(one, first_point=None, last_point=None), [])

@@ -1,6 +1,6 @@
-"""Takes backups: reads brokers or a data folder, and writes the points of a backup (`tidelog.backup` has its format).
+"""Takes backups: reads brokers or a data folder, and writes the points of a backup. `tidelog.backup` defines the format.
 
-| module | owns |
+| module | purpose |
 |---|---|
 | `capture`, `following` | takes a point; takes points continuously |
 | `capture_source` | the interface of a source; `broker_capture` and `folder_capture` implement it |

@@ -1,4 +1,4 @@
-"""Brokers as the source of a backup.
+"""Reads brokers as the source of a backup.
 
 Requests go to the partitions' leaders, and are repeated if the leader changes. If a leader does not respond in time, its
 partitions are reported as failed, and the other partitions are backed up.
@@ -42,7 +42,7 @@ PARALLEL = 4
 NO_ID = uuid.UUID(int=0)
 
 _TOPIC_CONFIG = 1
-"""Kafka's number for the source of a value that is set on the topic."""
+"""Kafka's code for the source of a value that is set on the topic."""
 _EPOCH_VERSION = 4
 
 
@@ -68,7 +68,7 @@ class BrokerCapture:
         self.cluster = self._reach().reach()
         self.name = str(self.cluster)
         self._idle: list[Cluster] = []
-        """Idle clusters for reading partitions. A cluster is not thread-safe, so each thread takes one."""
+        """Idle `Cluster` objects for reading partitions. A `Cluster` is not thread-safe, so each thread takes one."""
 
     def cluster_id(self) -> str | None:
         return self.cluster.cluster_id
@@ -156,7 +156,7 @@ class BrokerCapture:
                         found[key] = one.end_offset
             return failed
 
-        # Reading a topic that was deleted meanwhile says so.
+        # If the topic has been deleted meanwhile, reading it raises the error.
         wanted = self._leaders([key for key, epoch in epochs.items() if epoch >= 0], {})
         if wanted:
             with suppress(UnsupportedVersionError):  # Before 0.11 brokers do not report this.
@@ -175,7 +175,7 @@ class BrokerCapture:
         memory = bytearray()
 
         def allocate(size_bytes: int) -> memoryview:
-            # A response is used up before the next one is received, and memory that is new to a process costs more than a copy.
+            # Each response is processed before the next one is received, so its memory is reused: new memory is slow.
             nonlocal memory
             if len(memory) < size_bytes:
                 memory = bytearray(size_bytes)
@@ -244,9 +244,9 @@ class BrokerCapture:
         error: TidelogError,
         failed: dict[TopicPartition, Failed],
     ) -> None:
-        """Repeat a request that failed as a whole, so that one partition cannot fail the others. Leave out partitions without a
-        leader; if access was denied or a topic is gone, request one topic at a time. The time for an unreachable leader is
-        already used up.
+        """Repeat a request that failed as a whole, so that one partition does not make the others fail. Partitions without a
+        leader are left out. If access was denied or a topic no longer exists, topics are requested one at a time. Unreachable
+        leaders get no further time, because the first attempt has used it up.
         """
         again: list[list[TopicPartition]] = []
         if isinstance(error, BrokerError) and error.error_code in RETRIABLE:

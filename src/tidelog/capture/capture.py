@@ -49,7 +49,7 @@ from tidelog.times import format_time
 logger = logging.getLogger("tidelog.backup")
 
 DESCRIBED_MS = 60_000
-"""How long settings and ACLs are kept before they are requested again. For new topics they are requested at once."""
+"""How long settings and ACLs are cached before they are requested again. The settings of new topics are requested at once."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Selection:
 
 
 class PartitionRead(NamedTuple):
-    """A partition that is to be read, by any process. `read` returns the partition with its new records, and the error that
-    stopped it, if any.
+    """A partition to read, in any process. `read` returns the partition with its new records, and the error that stopped the
+    reading, if any.
     """
 
     capture: PartitionCapture
@@ -86,8 +86,8 @@ class PartitionRead(NamedTuple):
     now_ms: int
 
     def read(self, source: CaptureSource, advance: Callable[[int], None]) -> tuple[PartitionCapture, TidelogError | None]:
-        """Read the partition's new records. Raises StorageError, which comes from the target or the source's disk and concerns
-        all partitions.
+        """Read the partition's new records. Raises StorageError for an error of the target or of the source's disk, because such
+        an error concerns all partitions.
         """
         try:
             self.capture.read(source, self.segment_bytes, self.now_ms, advance)
@@ -104,7 +104,7 @@ Elsewhere = Callable[[list[PartitionRead]], Iterable[tuple[PartitionCapture, Tid
 class Capture:
     """Backs up `source` into `target`, which is created if it does not exist. `advance` is called with the number of bytes read.
 
-    `elsewhere` reads partitions in other processes and returns them in order. The partitions that it returns are flushed.
+    `elsewhere` reads partitions in other processes and returns them in order, after flushing them.
 
     Raises CorruptDataError for a damaged backup, StorageError.
     """
@@ -130,19 +130,19 @@ class Capture:
         self._partitions: dict[tuple[uuid.UUID, int], PartitionCapture] = {}
         self._topics: dict[uuid.UUID, tuple[TopicManifest, str]] = {}
         self._settings: dict[uuid.UUID, dict[str, str]] = {}
-        """By topic id: a topic that was created again does not have those of the deleted one."""
+        """The settings by topic id, so that a topic that was created again does not get the settings of the deleted topic."""
         self._rights: str | None = None
         self._described_ms: int | None = None
         self._written = 0
         self._is_cut_known = True
-        """Whether the last cut is consistent, or all transactions since such a cut are known."""
+        """Whether the last cut is consistent, or all transactions since the last consistent cut are known."""
         self._resume()
 
     def take(self) -> Point:
         """Take a point.
 
-        Raises TidelogError if the source or the target cannot be reached. Then no point is taken, and the next call continues
-        from the last point.
+        Raises TidelogError if the source or the target cannot be reached. In this case no point is taken, and the next call
+        continues from the last point.
         """
         try:
             return self._take()
@@ -156,7 +156,7 @@ class Capture:
         self._written = 0
         now_ms = self._clock.now_ms()
         if self.last is not None and now_ms < self.last.taken_ms:
-            text = "the clock is at %s, before the time of point %d: to restore until a time, you may need --point"
+            text = "the clock is at %s, before the time of point %d: restores with --until may need --point"
             logger.warning(text, format_time(now_ms), self.last.sequence)
         failed: list[Failed] = []
         topics = self._chosen_topics()
@@ -218,7 +218,7 @@ class Capture:
         known = self.source.topics()
         before = {topic.name for topic, _ in self._topics.values()}
         for name in self.selection.patterns:
-            # A topic of the last point may have been deleted. Any other name is wrong, or this user is not authorized to see it.
+            # The last point may have a deleted topic of this name. Otherwise it is wrong, or this user may not see the topic.
             if name not in known and not any(fnmatchcase(one, name) for one in (*known, *before)):
                 what = "no topic matches" if has_magic(name) else "no topic"
                 near = near_topics(name, {one.name: list(one.partitions) for one in known.values()})
@@ -226,7 +226,7 @@ class Capture:
         return [topic for topic in known.values() if self.selection.takes(topic)]
 
     def _describe(self, topics: Sequence[SourceTopic], now_ms: int, failed: list[Failed]) -> None:
-        """Request settings and ACLs, if they are due."""
+        """Request settings and ACLs, unless the cached ones are recent enough."""
         is_due = self._described_ms is None or now_ms - self._described_ms >= DESCRIBED_MS or now_ms < self._described_ms
         wanted = {one.name: one.topic_id for one in topics if is_due or one.topic_id not in self._settings}
         if wanted:
@@ -241,7 +241,7 @@ class Capture:
     def _forget_truncated(
         self, captures: Mapping[TopicPartition, PartitionCapture], ends: Mapping[TopicPartition, SourceEnds]
     ) -> None:
-        """Request the ends of leader epochs, and drop records that the source has truncated since the last point."""
+        """Request the end offsets of leader epochs, and drop records that the source has truncated since the last point."""
         epochs = {key: capture.epoch_to_check(ends[key]) for key, capture in captures.items()}
         asked = {key: epoch for key, epoch in epochs.items() if epoch >= 0}
         for key, end_offset in (self.source.epoch_ends(asked) if asked else {}).items():
@@ -274,14 +274,14 @@ class Capture:
         self._is_cut_known = self.last.is_cut_consistent
 
     def _refuse_others(self, mine: Point | None = None) -> None:
-        """Raise IllegalStateError if another process has added a point, or begun the backup."""
+        """Raise IllegalStateError if another process has added a point, or created the backup."""
         found = self.backup.points(None if self.last is None else self.last.name)
         found = [name for name in found if mine is None or name.key != mine.name.key]
         if found:
             text = "another process has added a point to this backup: stop one of the two processes"
             raise IllegalStateError(text, path=str(self.backup.target), found=found[-1].key)
         if self.last is None and (head := read_head(self.backup.target)) != self.backup.head:
-            text = "another process has begun this backup at the same time: stop one of the two"
+            text = "another process has created this backup at the same time: stop one of the two processes"
             raise IllegalStateError(text, path=str(self.backup.target), found=head.backup_id, expected=self.backup.head.backup_id)
 
     def _write(
@@ -300,7 +300,7 @@ class Capture:
             found += kept
         catalog = self._put_manifest(*encode_catalog(sorted(entries)))
         ends = [one.ends for one in found if one.ends is not None]
-        # If all transactions have ended, none can be split.
+        # If all transactions have ended, the cut cannot split any.
         is_quiet = all(one.stable_offset == one.end_offset for one in ends)
         is_known = self._is_cut_known and all(one.are_transactions_known for one in found)
         is_consistent = not failed and self.source.is_consistent and (is_known or is_quiet)
@@ -329,7 +329,9 @@ class Capture:
         self._refuse_others()
         self.backup.target.put(point.name.key, data)
         try:
-            self._refuse_others(point)  # If two processes do this at the same time, at least one of them sees the other here.
+            self._refuse_others(
+                point
+            )  # Of two processes that take a point at the same time, at least one notices the other here.
         except IllegalStateError:
             self.backup.target.delete([point.name.key])
             raise
@@ -377,7 +379,7 @@ def _opened(target: Target, clock: Clock) -> Backup:
     except NotFoundError:
         other = next(iter(target.list()), None)
         if other is not None:
-            text = "the target is not empty and is not a backup"
+            text = "the target is neither empty nor a backup"
             raise StorageError(
                 text, path=str(target), found=other[0], expected="a new or empty folder or prefix, or a backup"
             ) from None

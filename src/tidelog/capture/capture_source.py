@@ -23,14 +23,14 @@ class SourceTopic(NamedTuple):
 
 
 class SourceEnds(NamedTuple):
-    """Offsets of a partition."""
+    """A partition's offsets in the source."""
 
     log_start_offset: int
     stable_offset: int
     """The last stable offset. It is requested before any partition's `end_offset`."""
     end_offset: int
     leader_epoch: int
-    """The leader epoch, -1 if unknown. While it stays the same, nothing is truncated."""
+    """The leader epoch, or -1 if unknown. While the leader epoch stays the same, nothing is truncated."""
 
 
 class FoundBatch(NamedTuple):
@@ -38,9 +38,9 @@ class FoundBatch(NamedTuple):
 
     header: BatchHeader
     data: memoryview
-    """Until the next batch is asked for."""
+    """The batch's bytes, valid until the next batch is requested."""
     begins_segment: bool
-    """Whether a segment of the source begins with this batch; False if the source does not know."""
+    """Whether a segment of the source begins with this batch. False if this is unknown."""
 
 
 class Failed(NamedTuple):
@@ -75,10 +75,10 @@ class CaptureSource(Protocol):
         """Return the properties set for each topic, and the topics whose properties are unknown."""
 
     def ends(self, keys: Collection[TopicPartition]) -> tuple[dict[TopicPartition, SourceEnds], dict[TopicPartition, Failed]]:
-        """Return the offsets of partitions, and the partitions that failed."""
+        """Return the offsets of partitions, and the errors of partitions that failed."""
 
     def missing(self, keys: Collection[TopicPartition]) -> list[Failed]:
-        """Return an entry for each range of records that the source should have but lacks."""
+        """Return a `Failed` for each range of records that the source should have but lacks."""
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return, for each partition, the end offset of its leader epoch in `epochs`, or of the last epoch before that one.
@@ -91,6 +91,6 @@ class CaptureSource(Protocol):
         """
 
     def rights(self) -> dict[str, Any]:
-        """Return ACLs, quotas and SCRAM users. `not_described` lists which of these could not be described, with the reason."""
+        """Return ACLs, quotas and SCRAM users. `not_described` names those that could not be described, with the reason."""
 
     def close(self) -> None: ...

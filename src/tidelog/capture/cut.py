@@ -20,10 +20,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class CutState(NamedTuple):
-    """The facts about a partition from which the cut is computed."""
+    """The facts about a partition that are needed to compute the cut."""
 
     stable_offset: int
-    """The smaller of the source's last stable offset and that of the records read."""
+    """The last stable offset: the smaller of the source's and that of the records read."""
     previous_stable: int
     """The last stable offset that the source reported for the previous point."""
     previous_end: int
@@ -33,7 +33,7 @@ class CutState(NamedTuple):
 
 
 def consistent_cut(states: Mapping[Key, CutState]) -> dict[Key, int]:
-    """Return the cut's offset in each partition."""
+    """Compute the cut, and return its offset in each partition."""
     cut = {key: state.stable_offset for key, state in states.items()}
     by_producer: dict[int, list[tuple[Key, Transaction]]] = {}
     for key, state in states.items():

@@ -22,15 +22,15 @@ from tidelog.formats.checkpoints import replace_file
 logger = logging.getLogger("tidelog.backup")
 
 _HELP = {
-    "last_success_timestamp_seconds": ("gauge", "When the last point's cut was taken."),
-    "lag_seconds": ("gauge", "Age of the last point when this was written."),
-    "point": ("gauge", "The last point's number."),
-    "bytes": ("gauge", "Bytes of the segments that the last point needs."),
-    "incomplete": ("gauge", "What the last point could not read."),
+    "last_success_timestamp_seconds": ("gauge", "Time at which the last point's cut was taken."),
+    "lag_seconds": ("gauge", "Age of the last point's cut when this file was written."),
+    "point": ("gauge", "Sequence number of the last point."),
+    "bytes": ("gauge", "Size of the segments that the last point needs."),
+    "incomplete": ("gauge", "Number of topics and partitions that the last point could not read."),
     "points_total": ("counter", "Points taken by this process."),
-    "failures_total": ("counter", "Attempts that did not become a point."),
+    "failures_total": ("counter", "Failed attempts to take a point."),
     "written_bytes_total": ("counter", "Bytes written by this process."),
-    "gaps_total": ("counter", "Ranges of records that were removed before they were read."),
+    "gaps_total": ("counter", "Ranges of records that were deleted before they could be backed up."),
 }
 
 

@@ -1,4 +1,4 @@
-"""One or more data folders as the source of a backup. Their broker may be running.
+"""Reads one or more data folders as the source of a backup. Their broker may be running.
 
 If the broker is running, records are read up to the high-watermark checkpoint, which is written every five seconds. Later records
 may still be truncated.
@@ -85,7 +85,7 @@ class FolderCapture:
             log = self.log_dir.log(*key)
             found += self.log_dir.missing_of(log)
             log.close()
-        return [Failed("missing from the source", NotFoundError(str(one))) for one in found]
+        return [Failed("records are missing from the source", NotFoundError(str(one))) for one in found]
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
@@ -99,7 +99,7 @@ class FolderCapture:
     def read(self, key: TopicPartition, start_offset: int, end_offset: int) -> Iterator[FoundBatch]:
         log = self.log_dir.log(*key)
         if start_offset < log.log_start_offset:
-            text = f"{names.log_dir_name(*key)}: records were removed while they were being read"
+            text = f"{names.log_dir_name(*key)}: records were deleted while they were being read"
             raise OffsetOutOfRangeError(text, path=str(log.directory), found=start_offset, expected=log.log_start_offset)
         try:
             yield from _batches(log, start_offset, end_offset)

@@ -14,7 +14,7 @@ from tidelog.errors import BrokerError, BrokerUnreachableError, ProtocolError, S
 logger = logging.getLogger("tidelog.backup")
 
 PASSING = (BrokerUnreachableError, BrokerError, ProtocolError, StorageError)
-"""Failures after which the next attempt may succeed."""
+"""Errors after which the next attempt may succeed."""
 
 
 def follow(capture: Capture, clock: Clock, every_ms: int, wait: Callable[[float], object], figures: Figures) -> Iterator[Point]:
@@ -23,7 +23,7 @@ def follow(capture: Capture, clock: Clock, every_ms: int, wait: Callable[[float]
     If the brokers or the target do not respond, a warning is logged, and the next point is taken at its usual time. Other errors
     are raised.
     """
-    passing = steady(clock)  # The machine's clock may be set back, and the next point would then be late by that much.
+    passing = steady(clock)  # Not the machine's clock: if that clock were set back, the next point would be late by as much.
     if capture.last is not None:
         figures.known(capture.last)
     while True:

@@ -25,7 +25,7 @@ _RULES = ((64 * 1024, 16), (1024 * 1024, 16), (8 * 1024 * 1024, 4))
 
 
 def pieces_to_join(pieces: Sequence[Piece]) -> int:
-    """Return how many of the last pieces should be joined; 0 if none should."""
+    """Return how many of the last pieces should be joined, or 0 if none should be."""
     for limit, count in _RULES:
         small = 0
         while small < len(pieces) and pieces[-1 - small].size_bytes < limit:
@@ -36,7 +36,9 @@ def pieces_to_join(pieces: Sequence[Piece]) -> int:
 
 
 def join(backup: Backup, partition: PartitionManifest, segment: Segment, count: int) -> PieceBuilder:
-    """Return the builder of the piece that joins the last `count` ones. Raises CorruptDataError, NotFoundError, StorageError."""
+    """Return the builder of a piece that replaces the last `count` pieces. Raises CorruptDataError, NotFoundError,
+    StorageError.
+    """
     before, last = segment.pieces[:-count], segment.pieces[-count:]
     largest = max((piece.max_time for piece in before), default=NO_TIMESTAMP)
     builder = PieceBuilder(segment.base_offset, sum(piece.size_bytes for piece in before), largest)

@@ -15,14 +15,14 @@ from tidelog.errors import IllegalStateError, OffsetOutOfRangeError
 from tidelog.formats import names
 from tidelog.model import MAX_OFFSET, TopicPartition
 
-REMOVED = "removed by retention or DeleteRecords before the backup read it"
+REMOVED = "removed by retention or DeleteRecords before the backup could read it"
 _ATTEMPTS = 5
-"""How many times reading skips records that were removed meanwhile, before it gives up."""
+"""How many times a read skips records that were removed meanwhile, before the partition fails."""
 
 
 class PartitionCapture:
-    """A partition of the source. `ends` and `sha256` are from the last point that contains the partition, None if there is
-    none.
+    """A partition of the source. `ends` and `sha256` are from the last point that contains the partition, or None if no point
+    does.
     """
 
     def __init__(self, backup: Backup, key: TopicPartition, topic_id: uuid.UUID) -> None:
@@ -42,7 +42,7 @@ class PartitionCapture:
         self._now: SourceEnds | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Omit the backup, which `reopen` restores."""
+        """Pickle without the backup, which `reopen` restores."""
         return {**self.__dict__, "_backup": None}
 
     def reopen(self, backup: Backup) -> PartitionCapture:
@@ -106,7 +106,7 @@ class PartitionCapture:
                         writer.begin_segment()
                     writer.add(header, data)
                     advance(len(data))
-                writer.flush()  # Done here, because partitions are read on several threads, but finished on one.
+                writer.flush()  # Flush here, because partitions are read on several threads, but finished on one.
                 return
             except OffsetOutOfRangeError:
                 found, failed = source.ends([self.key])
@@ -118,7 +118,7 @@ class PartitionCapture:
                     log_start_offset=found[self.key].log_start_offset,
                     end_offset=max(now.end_offset, found[self.key].log_start_offset),
                 )
-        raise IllegalStateError(f"{names.log_dir_name(*self.key)}: records are removed faster than they can be read")
+        raise IllegalStateError(f"{names.log_dir_name(*self.key)}: records are deleted faster than they can be read")
 
     def cut_state(self) -> CutState:
         """Return the facts for the cut. Call it after `read`."""

@@ -35,9 +35,9 @@ from tidelog.records.markers import end_txn_marker
 
 MOST_SEGMENT_BYTES = 1024**3
 MOST_ENDED = 10_000
-"""The number of recent transactions that are kept. Temporarily there may be twice as many."""
+"""The number of recent transactions that are kept. Up to twice this number may be kept temporarily."""
 PRODUCER_MS = 7 * 24 * 3_600_000
-"""A producer without an open transaction is forgotten this long after its last batch, as with Kafka's defaults."""
+"""How long after its last batch a producer without an open transaction is dropped: Kafka's default."""
 
 
 class Transaction(NamedTuple):
@@ -60,7 +60,7 @@ class PartitionWriter:
         """The next expected offset."""
         self.written_bytes = 0
         self.ended: list[Transaction] = []
-        """Ended transactions: all whose markers are at or after `ended_from`. `forget_ended` drops old ones."""
+        """The ended transactions with markers at or after `ended_from`. `forget_ended` drops old transactions."""
         self.ended_from = manifest.stable_offset
         self._segments = list(manifest.segments)
         self._epochs = list(manifest.leader_epochs)
@@ -70,10 +70,10 @@ class PartitionWriter:
         self._is_at_start = not manifest.segments and not manifest.pages
         """Whether the next batch is the log's first batch, which may begin below the log start offset."""
         self.is_changed = False
-        """Whether anything except the log start and the cut differs from the manifest."""
+        """Whether anything except the log start offset and the cut differs from the manifest."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Omit the backup, which `reopen` restores. Call `flush` first: nothing may be left in memory."""
+        """Pickle without the backup, which `reopen` restores. Call `flush` first, because batches in memory are not pickled."""
         assert self._builder is None
         return {**self.__dict__, "_backup": None}
 
@@ -84,7 +84,7 @@ class PartitionWriter:
 
     @property
     def place(self) -> str:
-        """The partition's name for messages."""
+        """The partition's name in messages."""
         return names.log_dir_name(self.manifest.topic, self.manifest.partition)
 
     @property
@@ -102,7 +102,7 @@ class PartitionWriter:
         check_crc(header, batch, self.place)
         state = self._producers()
         if header.base_offset < self.position and header.magic == 2 and not self._is_at_start:
-            text = "a batch begins below the end of the backed-up records"
+            text = "a batch begins below the end offset of the backed-up records"
             raise CorruptDataError(text, path=self.place, found=header.base_offset, expected=f"{self.position} or more")
         builder = self._builder_for(header, len(batch))
         builder.add(header, batch)
@@ -151,8 +151,8 @@ class PartitionWriter:
             self._segments[-1] = last._replace(pieces=(*last.pieces[:-count], joined))
 
     def cut_back(self, offset: int) -> None:
-        """Drop all records at or after the offset at which the source's log was truncated, and the rest of the piece that
-        contains that offset.
+        """Drop all records at or after the offset at which the source's log was truncated, and all other records of the piece
+        that contains this offset.
         """
         self._builder = None
         kept: list[Segment] = []
@@ -177,7 +177,7 @@ class PartitionWriter:
                 if piece.end_offset > self.ended_from:
                     for header, _ in self._batches(piece):
                         if header.is_control and header.producer_id >= 0 and header.base_offset >= self.ended_from:
-                            # The transaction's first offset is unknown, so the safe answer is none.
+                            # The transaction's first offset is unknown; 0 is on the safe side.
                             self._note_ended(Transaction(header.producer_id, 0, header.base_offset))
 
     def forget_ended(self, before: int) -> None:
@@ -191,7 +191,7 @@ class PartitionWriter:
             self.forget_ended(self.ended[-MOST_ENDED].marker_offset)
 
     def stable_offset(self) -> int:
-        """Return the last stable offset of the records written: every transaction below it has ended."""
+        """Return the last stable offset of the records written. Every transaction below this offset has ended."""
         unstable = self._producers().first_unstable_offset()
         return self.position if unstable is None else min(unstable, self.position)
 

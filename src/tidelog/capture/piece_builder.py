@@ -1,4 +1,4 @@
-"""Collects batches of one segment, and builds from them a piece with its indexes.
+"""Collects batches of one segment, and builds a piece with indexes from them.
 
 Index entries follow Kafka's rule for appends: one at the first batch after every `index.interval.bytes` (spec §2.4, §2.5). The
 last entry of a piece's time index is the piece's largest timestamp, as when Kafka rolls a segment.
@@ -21,19 +21,20 @@ INDEXED_BYTES = 64 * 1024
 INDEX_INTERVAL_BYTES = 4096
 
 PIECE_BYTES = 32 * 1024 * 1024
-"""A piece is written once it has so many bytes, or more with its last batch."""
+"""A piece is written once it has at least this many bytes."""
 _MEMORY_BYTES = PIECE_BYTES + 2 * 1024 * 1024
 
 _idle: list[mmap.mmap] = []
-"""Memory of earlier pieces: as many as were built at the same time. Memory that is new to a process costs more than a copy."""
+"""Memory of earlier pieces, for reuse: as many buffers as pieces were built at the same time. A process gets new memory slowly.
+"""
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 
 
 class PieceBuilder:
-    """Builds the next piece of the segment with base offset `segment_base`. So far the segment has `position` bytes and the
-    largest timestamp `largest`.
+    """Builds the next piece of the segment with base offset `segment_base`. Without this piece the segment has `position` bytes
+    and the largest timestamp `largest`.
     """
 
     def __init__(self, segment_base: int, position: int, largest: int) -> None:
@@ -74,11 +75,11 @@ class PieceBuilder:
         self.end_position += len(batch)
 
     def add_aborted(self, transaction: AbortedTxn) -> None:
-        """Add the transaction that the last batch, a marker, aborted."""
+        """Add a transaction that was aborted by the last batch, which is its marker."""
         self._aborted.append(transaction.to_bytes())
 
     def keep_aborted(self, data: bytes) -> None:
-        """Add the entries of a ``.txnindex``, unchanged."""
+        """Add the unchanged entries of a ``.txnindex``."""
         self._aborted.append(data)
 
     def finish(self) -> tuple[Piece, Mapping[str, bytes | memoryview]]:
@@ -107,7 +108,7 @@ class PieceBuilder:
         return piece, files
 
     def release(self) -> None:
-        """Let the next piece have the memory. Nothing may use the files any more."""
+        """Make the memory available for the next piece. The files must no longer be used."""
         if len(self._memory) == _MEMORY_BYTES:
             _idle.append(self._memory)
         del self._memory
@@ -119,5 +120,5 @@ class PieceBuilder:
 
 
 def _pages(size_bytes: int) -> mmap.mmap:
-    """Return memory that begins at a page, so that files can be written directly from it."""
+    """Return page-aligned memory, so that files can be written directly from it."""
     return mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

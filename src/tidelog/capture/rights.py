@@ -28,7 +28,7 @@ _NEWEST = {"DescribeAcls": 3, "DescribeClientQuotas": 1, "DescribeUserScramCrede
 
 
 def describe_rights(cluster: Cluster) -> dict[str, Any]:
-    """Return ACLs, quotas and SCRAM users as JSON values, with Kafka's numeric codes. `not_described` lists which of these were
+    """Return ACLs, quotas and SCRAM users as JSON values, with Kafka's numeric codes. `not_described` names those that were
     refused, with the reason.
     """
     found: dict[str, Any] = {"acls": None, "quotas": None, "scram_users": None, "not_described": {}}
@@ -72,7 +72,7 @@ def describe_rights(cluster: Cluster) -> dict[str, Any]:
 
 
 def _ask(cluster: Cluster, what: str, request: Message, response: type[Any], found: dict[str, Any]) -> Any:
-    """Return the response. If the request fails, return None, and add the reason to `not_described`."""
+    """Send a request and return its response. If the request fails, return None, and add the reason to `not_described`."""
     try:
         answer = cluster.ask_any(request, response, newest=_NEWEST[request.API_NAME])
         if answer.error_code:

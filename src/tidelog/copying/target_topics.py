@@ -270,7 +270,7 @@ def _ask_controller(
             name, code, detail = refused[0]
             if code != ErrorCode.NOT_CONTROLLER:
                 raise error_for(code, f"{what} {name!r}", cluster, detail)
-            refusal = BrokerError(f"{what} {name!r}: no broker is the controller", error_code=code, path=str(cluster))
+            refusal = BrokerError(f"{what} {name!r}: the cluster has no active controller", error_code=code, path=str(cluster))
         cluster.refresh(None)
         timer.wait(refusal or BrokerError(f"{what}: no broker is known", path=str(cluster)))
 

@@ -147,9 +147,9 @@ class TimeMapBuilder:
         self._state[_BLOCK:] = _NO_BLOCK
 
     def build(self, stamp: FileStamp = UNKNOWN) -> TimeMap | None:
-        """Return the map of the batches so far, None if there are none. The builder can continue afterwards.
+        """Return a map of the batches added so far, or None if there are none. More batches can be added afterwards.
 
-        `stamp` is the file's stamp during the whole read (`file_stamp`).
+        `stamp` is the file's `file_stamp`. The caller must have checked that the stamp did not change during the read.
         """
         columns = tuple(column[:] for column in self._columns)
         if self._state[_BLOCK] >= 0:

@@ -27,7 +27,7 @@ class Tier(NamedTuple):
 
 
 class TieredAddress(NamedTuple):
-    """One or more data folders with their remote storage."""
+    """The location of one or more log directories, and of the remote storage they are tiered to."""
 
     folders: str
     tier: Tier
@@ -49,7 +49,7 @@ class TieredAddress(NamedTuple):
 
 
 def is_tiered(address: object) -> TypeGuard[str]:
-    """Return whether an address names a data folder with its remote storage."""
+    """Return whether an address names data folders with their remote storage."""
     return isinstance(address, str) and address.startswith(SCHEME)
 
 

@@ -78,7 +78,7 @@ class TimeMaps:
     def __init__(self, directory: AnyPath | None = None) -> None:
         self._directories = [None] if directory is None else [directory, None]
         if directory is not None and not as_path(directory).is_dir():
-            raise NotFoundError("no such folder of time maps", path=directory)
+            raise NotFoundError("the time map directory does not exist", path=directory)
 
     def find(self, segment: Segment) -> list[FoundMap]:
         """Return the segment's maps, with bound maps first. A map that does not fit the segment is left out, with a notice."""
@@ -150,8 +150,8 @@ def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: Pat
     """Check that the batches from `position`, which must be the start of a batch, to the end of `blocks` are those that were
     mapped.
 
-    `position` is at or before the start of the first block. Reads the headers of each block. Raises CorruptIndexError,
-    SegmentChangedError if the log is truncated meanwhile.
+    `position` is at or before the start of the first block. Reads the headers of each block. Raises CorruptIndexError if
+    they are not, SegmentChangedError if the log is truncated during the check.
     """
     if blocks and position < time_map.positions[blocks.start]:
         start = time_map.positions[blocks.start]

@@ -2,8 +2,8 @@
 
 `request.py` the request · `points.py` points, opened once · `cuts.py` the plan: the point, the topics, and where each partition
 ends · `moment.py` committed offsets and decided transactions at that moment · `folder_target.py` a data folder ·
-`folder_groups.py` positions of groups in one · `cluster_target.py` a cluster · `digest.py` compares records · `restoring.py` runs
-all steps · `result.py` the result
+`folder_groups.py` positions of groups in a data folder · `cluster_target.py` a cluster · `digest.py` compares records ·
+`restoring.py` runs all steps · `result.py` the result
 
 ::
 

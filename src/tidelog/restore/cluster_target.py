@@ -1,8 +1,9 @@
 """Copies topics of a backup into a running cluster. Records get new offsets there; offset maps record which.
 
-Records are copied in transactions that include the position (`copying.copier`), so a restore that was killed continues without
-duplicates. Its work folder holds the maps, and a file that identifies the restore, by which the same command finds it again.
-Records of aborted transactions, and of transactions still open at the end, are left out.
+Records are copied in transactions that include the copy's position (`copying.copier`), so a restore that was killed continues
+without duplicates. The restore's work folder holds the offset maps and a file that identifies the restore. Running the same
+command again finds the restore by this file. Records of aborted transactions, and of transactions still open at the end, are left
+out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ from tidelog.wire.messages.incremental_alter_configs import (
 FILE_NAME = "restore.json"
 VERSION = 1
 CHUNK_BYTES = 64 << 20
-"""The approximate size of a transaction: nobody waits for its records, and each commit waits for the brokers several times."""
+"""The approximate size of a transaction. It is large, because nobody waits for these records, and each commit needs several
+requests.
+"""
 HELD = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -72,7 +75,9 @@ _WHAT = "a restore's file"
 
 @dataclass(frozen=True, slots=True)
 class ClusterRestore:
-    """A restore in progress: the job's name in the target, and the partitions' end offsets there before it."""
+    """A restore in progress: its job's name in the target, and the end offsets that the target's partitions had before the
+    restore.
+    """
 
     job_id: str
     ends: Mapping[TopicPartition, int]
@@ -81,7 +86,8 @@ class ClusterRestore:
 def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
     """Create the topics and the work folder, or continue the restore in that folder.
 
-    Raises TopicExistsError for topics with records, InvalidArgumentError if the folder belongs to another restore, BrokerError.
+    Raises TopicExistsError for topics with records, InvalidArgumentError if the folder belongs to a different restore,
+    BrokerError.
     """
     wanted = {**plan.identity, "target": cluster.cluster_id}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)
@@ -103,21 +109,21 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
 
 
 def refuse_full(plan: RestorePlan, cluster: Cluster) -> dict[TopicPartition, int]:
-    """Return where the plan's topics end that are there already. Raises TopicExistsError for those with records, unless they are
-    to be appended to; InvalidArgumentError for those that have other partitions than wanted.
+    """Return the end offsets of those of the plan's topics that already exist. Raises TopicExistsError for topics with records,
+    unless the request appends to them, and InvalidArgumentError for a topic with a different number of partitions than requested.
     """
     there = cluster.topics()
     for topic in plan.topics:
         count = len(there[topic.name].partitions) if topic.name in there else topic.partition_count
         if topic.spread is not None and count != topic.partition_count:
-            text = f"topic {topic.name!r} is there already, with another number of partitions"
+            text = f"topic {topic.name!r} already exists with a different number of partitions"
             raise InvalidArgumentError(text, path=str(cluster), found=count, expected=topic.partition_count)
     keys = [TopicPartition(one.name, number) for one in plan.topics if one.name in there for number in there[one.name].partitions]
     ends = log_ends(cluster, keys, READ_COMMITTED) if keys else {}
     full = sorted({key.topic for key, one in ends.items() if one.high_watermark > one.log_start_offset})
     if full and not plan.request.into_existing:
-        text = f"topics with records already exist: {', '.join(full)}"
-        raise TopicExistsError(text, path=str(cluster), expected="--rename, or --into-existing")
+        text = f"topics with records already exist: {', '.join(full)}: use --rename or --into-existing"
+        raise TopicExistsError(text, path=str(cluster))
     return {key: one.high_watermark for key, one in ends.items()}
 
 
@@ -153,10 +159,8 @@ def copy(
 def restore_groups(
     plan: RestorePlan, cluster: Cluster, begun: ClusterRestore, folder: Path, positions: Positions
 ) -> Iterator[tuple[str, dict[TopicPartition, int], str]]:
-    """Set groups to their old positions. Yield each group with its new offsets, and the reason if it was skipped, otherwise an
-    empty text.
-
-    A group with members in the target is skipped.
+    """Commit the groups' positions in the target. Yield each group with its new offsets and an empty text. A group with members
+    in the target is skipped, and yielded without offsets and with the reason.
     """
     mapped = {topic.source: _map_of(topic, cluster, begun, folder) for topic in plan.topics}
     for group, offsets in sorted(positions.items()):
@@ -186,9 +190,10 @@ Mapped = Callable[[Mapping[int, int]], dict[TopicPartition, int]]
 
 
 def _map_of(topic: TopicCut, cluster: Cluster, begun: ClusterRestore, folder: Path) -> Mapped:
-    """Return a function from a group's positions in a topic, by partition, to those in the target.
+    """Return a function that converts a group's positions in a topic, by partition, to positions in the target.
 
-    If partitions are spread, a position is before every record that the group had not read: it reads some again, and misses none.
+    If the records go to a different number of partitions, a position in the target is before every record that the group had not
+    read. The group then reads some records again, and misses none.
     """
     sources = [TopicPartition(topic.source, cut.partition) for cut in topic.partitions]
     settled: dict[TopicPartition, int] = {}
@@ -258,12 +263,14 @@ def settle_topics(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore) ->
     }
     for topic in plan.topics:
         if any(key.topic == topic.name for key in begun.ends):
-            continue  # It was there before, and keeps its settings.
+            continue  # The topic existed before, and keeps its settings.
         settings = {key: value for key, value in topic.settings.items() if key not in _OF_OTHER_BROKERS}
         wanted = int(settings.get(_IN_SYNC) or 0)
-        if wanted > replicas[topic.name]:  # Nobody could write.
+        if wanted > replicas[topic.name]:  # Otherwise no producer with acks=all could write.
             del settings[_IN_SYNC]
-            refused.append(f"topic {topic.name}: {_IN_SYNC}={wanted} is not set: it has {replicas[topic.name]} replicas")
+            refused.append(
+                f"topic {topic.name}: {_IN_SYNC}={wanted} was not set: the topic has only {replicas[topic.name]} replicas"
+            )
         changes = [AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in sorted(settings.items())]
         changes += [
             AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in sorted(HELD.keys() - settings.keys())
@@ -271,11 +278,11 @@ def settle_topics(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore) ->
         try:
             _alter(cluster, topic.name, changes)
         except (BrokerError, InvalidArgumentError):
-            for change in changes:  # A release may not know a setting any more.
+            for change in changes:  # A newer release may not have a setting any more.
                 try:
                     _alter(cluster, topic.name, [change])
                 except (BrokerError, InvalidArgumentError) as error:
-                    refused.append(f"topic {topic.name}: {change.name}={change.value} is not set: {error}")
+                    refused.append(f"topic {topic.name}: {change.name}={change.value} was not set: {error}")
     return refused
 
 
@@ -290,8 +297,8 @@ def _alter(cluster: Cluster, topic: str, changes: list[AlterableConfig]) -> None
 def written_ranges(plan: RestorePlan, cluster: Cluster, begun: ClusterRestore, folder: Path) -> dict[TopicPartition, Written]:
     """Return what the restore has written in each partition of the target.
 
-    The end is from the maps: a commit has succeeded before its markers are written, so the last stable offset may be lower, and
-    others may have written since.
+    The end is taken from the offset maps, not from the log: a commit succeeds before its markers are written, so the last stable
+    offset may be lower, and other producers may have written since.
     """
     ends: dict[TopicPartition, int] = {}
     for topic in plan.topics:

@@ -7,8 +7,9 @@
 | a time, in append order | the first point at or after it, which contains everything before it |
 | a time, by timestamps | the newest, because later points may have late records |
 
-A topic that was deleted between two points is restored from the earlier one, even if a topic of the same name was created later
-that has no record before the end. A topic that was created between them is restored if it has a record before the end.
+A topic that was deleted between two points is restored from the earlier point, even if a topic with the same name was created
+later, unless the newer topic has a record before the end. A topic that was created between two points is restored if it has a
+record before the end.
 
 A transaction that is open at a partition's end counts as committed if `__transaction_state`, cut at the same moment, holds the
 decision to commit it. Its records are then restored in all partitions, otherwise in none.
@@ -53,11 +54,12 @@ class PartitionCut(NamedTuple):
     start_offset: int
     end_offset: int
     late_records: int
-    """Records at or after `end_offset` that are older than the requested time. By time they are restored, in append order not."""
+    """The number of records at or after `end_offset` that are older than the requested time. They are restored by timestamps, but
+    not in append order."""
     committed: Mapping[int, int]
-    """Transactions without their end here whose commit was decided: producer id to first offset."""
+    """Transactions that have no marker before the end, but whose commit was decided: producer id to first offset."""
     left_out: Mapping[int, int]
-    """The other transactions that are open at the end: producer id to first offset."""
+    """All other transactions that are open at the end: producer id to first offset."""
 
     @property
     def size(self) -> int:
@@ -73,13 +75,13 @@ class TopicCut(NamedTuple):
     name: str
     """The topic's name in the target."""
     address: str
-    """The point that it is restored from."""
+    """The address of the point from which the topic is restored."""
     sequence: int
     partitions: tuple[PartitionCut, ...]
     settings: Mapping[str, str]
     """The topic's settings in the backup, changed as requested."""
     spread: Spread | None = None
-    """How records are spread over the new partitions, if their number changes."""
+    """How records are spread over the new partitions; None if the number of partitions stays the same."""
 
     @property
     def source(self) -> str:
@@ -101,12 +103,12 @@ class TopicCut(NamedTuple):
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions in the target. Those that the backup could not read are empty there."""
+        """The number of partitions in the target. Partitions that the backup could not read are empty in the target."""
         return self.partitions[-1].partition + 1 if self.spread is None else self.spread.partitions
 
     @property
     def targets(self) -> list[TopicPartition]:
-        """The partitions in the target that records go to."""
+        """The partitions in the target to which records are written."""
         numbers = [cut.partition for cut in self.partitions] if self.spread is None else range(self.spread.partitions)
         return [TopicPartition(self.name, number) for number in numbers]
 
@@ -120,12 +122,12 @@ class RestorePlan:
     point: Point
     topics: tuple[TopicCut, ...]
     internal: tuple[TopicCut, ...]
-    """`__consumer_offsets` and `__transaction_state` as of the moment, if the backup has them."""
+    """`__consumer_offsets` and `__transaction_state` as of the requested time, if the backup has them."""
     notes: tuple[str, ...]
 
     @property
     def identity(self) -> dict[str, object]:
-        """The facts, as JSON, that must be equal for a run to continue an interrupted restore."""
+        """The facts, as JSON, that must be equal in both runs if the second one is to continue an interrupted restore."""
         request = self.request
         return {
             "backup": self.backup_id,
@@ -138,7 +140,7 @@ class RestorePlan:
         }
 
     def splits_of(self, source: Source, topic: TopicCut, cut: PartitionCut) -> list[Split]:
-        """Return the splits that read the restored part of a partition as consumers do. `source` is the topic's point."""
+        """Return splits that read the restored part of a partition as a consumer would. `source` is the topic's point."""
         if not cut.size:
             return []
         request = self.request
@@ -173,22 +175,26 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
             is_empty = cut is None or all(one.size == 0 for one in cut.partitions)
             if before is not None and old is not None and is_other and is_empty:
                 cut = cuts.of(before, old, request.name_of(name))
-                what = "deleted" if new is None else "created again"
-                notes.append(f"{name}: {what} between points {before.sequence} and {point.sequence}; as of {before.sequence}")
+                what = "deleted" if new is None else "deleted and created again"
+                notes.append(
+                    f"{name}: {what} between points {before.sequence} and {point.sequence}; restored as of {before.sequence}"
+                )
             elif before is not None and old is None and is_empty:
-                notes.append(f"{name}: created after the moment, left out")
+                notes.append(f"{name}: not restored, because it was created after the requested time")
                 continue
             if cut is None or not cut.partitions:
-                notes.append(f"{name}: no partition could be backed up, left out")
+                notes.append(f"{name}: not restored, because none of its partitions could be backed up")
                 continue
             topics.append(cut)
             lacking = sorted(set(range(cut.partitions[-1].partition)) - {one.partition for one in cut.partitions})
-            what = "will be empty" if cut.spread is None else "its records are left out"
+            what = "the partition will be empty" if cut.spread is None else "its records are left out"
             notes += [f"{name}-{number}: not in the backup, {what}" for number in lacking]
         here = {one.source for one in topics}
         internal = tuple(cuts.of(point, catalog[name], name) for name in INTERNAL if name in catalog and name not in here)
     if not topics:
-        raise NotFoundError("no topic of the backup matches", path=request.backup, found=", ".join(request.topics) or None)
+        raise NotFoundError(
+            "no topic in the backup matches the requested names", path=request.backup, found=", ".join(request.topics) or None
+        )
     _check_not_empty(request, topics)
     return RestorePlan(
         request,
@@ -201,8 +207,8 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
 
 
 def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Point]:
-    """Return the point to restore from, and before it the last point before the moment if topics may have been deleted since
-    then.
+    """Return two points. The second is the point to restore from. The first is the last point before the requested time, from
+    which topics that were deleted afterwards are restored; None if there are no such topics.
     """
     until_ms = request.until_ms
     if request.point is not None or until_ms is None:
@@ -216,7 +222,7 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
             return None, backup.point()  # Raises.
         newest = backup.read_point(names[-1])
         raise InvalidArgumentError(
-            "the backup ends before this time: without --until everything is restored",
+            "the backup ends before this time: to restore everything, leave --until out",
             path=request.backup,
             found=format_time(until_ms),
             expected=f"at most {format_time(newest.taken_ms)}, the time of point {newest.sequence}",
@@ -228,7 +234,7 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
 
 
 def _check_not_empty(request: RestoreRequest, topics: Iterable[TopicCut]) -> None:
-    """Raise InvalidArgumentError if the backup has nothing before the moment."""
+    """Raise InvalidArgumentError if the backup has no record before the requested time."""
     if request.until_ms is None or request.order != APPEND or any(cut.size for topic in topics for cut in topic.partitions):
         return
     if any(one.end_offset > one.log_start_offset for topic in topics for one in topic.entry.partitions):
@@ -237,7 +243,9 @@ def _check_not_empty(request: RestoreRequest, topics: Iterable[TopicCut]) -> Non
 
 
 def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
-    """Raise NotFoundError for a named topic that the backup lacks."""
+    """Raise NotFoundError for a named topic that the backup lacks, and InvalidArgumentError for names or options that
+    conflict.
+    """
     known = list(chosen)
     taken: dict[str, str] = {}
     for name in filter(request.wants, known):
@@ -250,12 +258,12 @@ def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
             raise NotFoundError(f"no topic {name!r} in the backup{near_topics(name, known)}", path=request.backup)
     for name in (*request.renames, *request.partitions):
         if not request.wants(name):
-            what = "is renamed" if name in request.renames else "gets other partitions"
+            what = "has a new name" if name in request.renames else "has a new number of partitions"
             raise InvalidArgumentError(f"topic {name!r} {what}, but is not restored", found=", ".join(request.topics))
 
 
 class _Cuts:
-    """Finds where the partitions of topics end."""
+    """Computes where the partitions of topics begin and end."""
 
     def __init__(self, backup: Backup, request: RestoreRequest, points: Points) -> None:
         self._backup = backup
@@ -278,7 +286,7 @@ class _Cuts:
         starts = {key: one.log_start_offset for key, one in manifests.items()}
         ends = {key: one.stable_offset for key, one in manifests.items()}
         late: dict[TopicPartition, int] = {}
-        is_own = topic.name in INTERNAL_TOPICS  # Whose times are those of their appends.
+        is_own = topic.name in INTERNAL_TOPICS  # The records' timestamps are their append times.
         if request.from_ms is not None and request.order == APPEND and not is_own:
             starts = self._found(source, ends, request.from_ms)
         if request.until_ms is not None:
@@ -289,7 +297,7 @@ class _Cuts:
                 ends = cut
         cuts = []
         for key in keys:
-            # Where the stable offset is the end of the partition, every transaction has ended.
+            # If the last stable offset is the log end offset, every transaction has ended.
             is_decided = is_own or ends[key] <= starts[key] or ends[key] == manifests[key].end_offset
             open_here = {} if is_decided else self._open(source, key, ends[key])
             decided = self._commits(point) if open_here else frozenset()
@@ -311,7 +319,7 @@ class _Cuts:
         return self._points.at(point_address(self._request.backup, point.sequence))
 
     def _late(self, source: Source, key: TopicPartition, start: int, end: int) -> int:
-        """Count the records in `[start, end)` that are older than the moment."""
+        """Count the records in `[start, end)` that are older than the requested time."""
         time = TimeRange(self._request.from_ms, self._request.until_ms)
         splits = source.splits({key: (start, end)}, time, READ_UNCOMMITTED, split_bytes=SPLIT_BYTES)
         return sum(batch.num_rows for split in splits for batch in split.read(["offset"]))
@@ -323,7 +331,7 @@ class _Cuts:
             return log.open_transactions(offset)
 
     def _commits(self, point: Point) -> frozenset[int]:
-        """Return the producers whose last transaction was committed by the moment."""
+        """Return the producers whose last transaction was committed by the requested time."""
         if point.sequence not in self._decided:
             log_dir = self._source(point).log_dir
             assert log_dir is not None

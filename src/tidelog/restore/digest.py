@@ -37,7 +37,7 @@ class DigestTask(NamedTuple):
 def digest_of(task: DigestTask) -> Digest:
     """Return the digest of a partition's splits.
 
-    Raises what reading them raises.
+    Raises what reading the splits raises.
     """
     streams: dict[str, _Hash] = {}
     count = 0
@@ -54,7 +54,7 @@ def digest_of(task: DigestTask) -> Digest:
 
 
 def _add(streams: dict[str, _Hash], name: str, column: pa.Array) -> None:
-    """Add a column to its streams. A nested column has a stream for each part."""
+    """Add a column's values to the column's streams. A nested column has a stream for each part."""
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         _add(streams, f"{name}.count", pc.fill_null(pc.list_value_length(column), -1))

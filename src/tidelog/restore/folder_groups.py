@@ -1,4 +1,4 @@
-"""Writes committed offsets into `__consumer_offsets` of a data folder that has none, as a coordinator would."""
+"""Writes committed offsets into `__consumer_offsets` of a data folder that has none, as a group coordinator would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.restore.moment import Positions
 from tidelog.storage.topics.new_topic import LEADER_EPOCH, NewTopic
 
 PARTITIONS = 50
-"""Kafka's default."""
+"""The number of partitions of `__consumer_offsets`: Kafka's default."""
 
 SETTINGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
 

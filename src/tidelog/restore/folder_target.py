@@ -1,11 +1,11 @@
 """Writes topics of a backup into a data folder: unchanged batches, with their offsets, leader epochs and producers.
 
 Each topic is created atomically (`storage.topics.new_topic`), so a restore that was killed continues with the first missing
-topic. A batch is rewritten only if some of its records are left out; the others keep their offsets, as after compaction. A
-transaction that is open at the end gets a COMMIT or ABORT marker at the next offset.
+topic. A batch is rewritten only if some of its records are left out. The remaining records keep their offsets, as after
+compaction. A transaction that is open at the end gets a COMMIT or ABORT marker at the next offset.
 
-The internal topics come last, unless the folder already has them. With them, groups keep their positions and Kafka's coordinators
-their state.
+The internal topics are restored last, unless the folder already has them. They preserve the groups' positions and the state of
+Kafka's coordinators.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def _restore(
 
 
 def _append(log: PartitionLog, data: bytes) -> None:
-    """Append batches. A log refuses what is larger than a segment; a batch from before `segment.bytes` was lowered gets one."""
+    """Append batches. A log refuses a batch that is larger than a segment; a batch from before `segment.bytes` was lowered gets a
+    segment of its own.
+    """
     config = log.config
     if len(data) <= config.segment_bytes:
         log.append_as_follower(data)
@@ -98,7 +100,7 @@ def _append(log: PartitionLog, data: bytes) -> None:
 def _pieces(
     source: Source, key: TopicPartition, cut: PartitionCut, kept: _Kept, limit_bytes: int
 ) -> Iterator[tuple[bytes, list[BatchHeader]]]:
-    """Yield the kept records, in pieces of at most `limit_bytes`, or of one batch, each with its batches."""
+    """Yield the kept records in pieces, each with its batches. A piece has at most `limit_bytes`, or a single batch."""
     if not cut.size:
         return
     piece, headers = bytearray(), list[BatchHeader]()
@@ -125,7 +127,7 @@ def _pieces(
 
 
 class _Kept(RecordFilter):
-    """Which records of a partition are restored."""
+    """Decides which records of a partition are restored."""
 
     def __init__(self, request: RestoreRequest, cut: PartitionCut) -> None:
         super().__init__(INT64_MAX, 1)  # So that no batch gets a delete horizon.
@@ -135,7 +137,7 @@ class _Kept(RecordFilter):
         self._until_ms = request.until_ms if is_by_time else None
 
     def is_whole(self, header: BatchHeader) -> bool:
-        """Whether a batch is kept unchanged, judging by its header."""
+        """Whether the header alone shows that the batch is kept unchanged."""
         if header.magic < 2 and (self._from_ms is not None or self._until_ms is not None):
             return False
         inside = self._low <= header.base_offset and header.last_offset < self._high
@@ -143,7 +145,7 @@ class _Kept(RecordFilter):
         return header.is_control or (inside and below and self._from_ms is None)
 
     def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
-        """Keep the last sequence of a producer whose records are left out, so that it can continue."""
+        """Keep the last sequence number of a producer whose records are left out, so that the producer can continue."""
         has_producer = header.magic >= 2 and header.has_producer_id
         return BatchDecision(BatchRetention.RETAIN_EMPTY if has_producer else BatchRetention.DELETE_EMPTY)
 
@@ -156,7 +158,7 @@ class _Kept(RecordFilter):
 
 
 def _decide(cut: PartitionCut, log: PartitionLog, latest: BatchHeader) -> None:
-    """Append a marker for each transaction that is open at the end."""
+    """Append a COMMIT or ABORT marker for each transaction that is open at the end."""
     for producer_id, _ in sorted({**cut.committed, **cut.left_out}.items()):
         entry = log.producer_state.last_entry(producer_id)
         if entry is None or entry.current_txn_first_offset is None:

@@ -31,7 +31,7 @@ def positions_at(log_dir: LogDir, ends: Mapping[int, int]) -> Positions:
             table.read(batches_of(log, end_offset))
         for name, group in table.all_groups().items():
             offsets = dict(group.offsets.all())
-            # If a group is in two partitions, because partitions were added, the partition that its name maps to counts.
+            # If partitions were added, a group may be in two of them: the partition that the group's name maps to counts.
             if offsets and (name not in found or partition_of(name, len(ends)) == partition):
                 found[name] = offsets
     return found
@@ -39,7 +39,7 @@ def positions_at(log_dir: LogDir, ends: Mapping[int, int]) -> Positions:
 
 def decided_commits(log_dir: LogDir, ends: Mapping[int, int]) -> frozenset[int]:
     """Return the producer ids whose last transaction was committed, from the records of `__transaction_state` before each
-    partition's end offset. The decision is stored there before any partition gets the marker.
+    partition's end offset. The decision is stored in that topic before any partition gets the marker.
 
     Raises CorruptDataError, ProtocolError.
     """

@@ -1,4 +1,4 @@
-"""Reads back the restored records, and compares them with the backup. A difference names its cause, as far as it shows."""
+"""Reads back the restored records, and compares them with the backup. A difference includes its cause, if it is known."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from tidelog.sources.split import Split
 
 
 class Written(NamedTuple):
-    """The offsets that a restore has written in a partition of a cluster, and what may have removed records there since."""
+    """The offsets that a restore has written in a partition of a cluster, and facts that show whether records were removed
+    since.
+    """
 
     start_offset: int
     end_offset: int
     log_start_offset: int
-    """Where the partition's log starts now."""
+    """The partition's current log start offset."""
     is_compacted: bool
 
 
 class ReadBack(NamedTuple):
-    """The digests of the target's partitions that are as in the backup, and a text for each that is not."""
+    """The digests of the target's partitions that are equal to the backup, and a text for each partition that differs."""
 
     digests: dict[TopicPartition, Digest]
     differences: list[str]
@@ -41,7 +43,7 @@ def read_back(
     run: Runner,
     written: Mapping[TopicPartition, Written] | None = None,
 ) -> ReadBack:
-    """Compare. `written`: of a cluster; a folder keeps offsets.
+    """Compare the restored records with the backup. `written` is None for a folder, which keeps offsets.
 
     Raises what reading raises, BrokerError if a record was written but cannot be read until the time-out.
     """
@@ -76,7 +78,9 @@ def _compare_spread(
     topic: TopicCut,
     written: Mapping[TopicPartition, Written],
 ) -> None:
-    """Compare a topic whose records are in other partitions now: all of them together, and each in the partition of its key."""
+    """Compare a topic whose number of partitions has changed: all records together, and that each is in the partition of its
+    key.
+    """
     wanted = {
         TopicPartition(topic.name, cut.partition): unordered_digest_of(plan.splits_of(points.at(topic.address), topic, cut))
         for cut in topic.partitions
@@ -86,7 +90,7 @@ def _compare_spread(
         one = unordered_digest_of(_splits(target, key, _left(written[key])), topic.spread)
         odd = one.places.keys() - {key.partition}
         if odd:
-            result.differences.append(f"{log_dir_name(*key)}: has records of partitions {sorted(odd)}")
+            result.differences.append(f"{log_dir_name(*key)}: has records with keys that belong in partitions {sorted(odd)}")
         found.add(one)
     whole = UnorderedDigest()
     for one in wanted.values():
@@ -100,7 +104,11 @@ def _compare_spread(
 def _difference(
     place: str, found: int, wanted: int, keys: Iterable[TopicPartition], written: Mapping[TopicPartition, Written] | None
 ) -> str:
-    counts = "the same number of records, with other content" if found == wanted else f"{found:,} records, {wanted:,} expected"
+    counts = (
+        "the number of records is equal, but their content differs"
+        if found == wanted
+        else f"found {found:,} records, expected {wanted:,}"
+    )
     causes = "" if written is None else "; ".join(_causes(keys, written))
     return f"{place}: {counts}" + (f" ({causes})" if causes else "")
 
@@ -109,10 +117,11 @@ def _causes(keys: Iterable[TopicPartition], written: Mapping[TopicPartition, Wri
     for key in keys:
         one = written[key]
         if one.log_start_offset > one.start_offset:
-            place = f"{log_dir_name(*key)} was written from offset {one.start_offset}, and starts at {one.log_start_offset} now"
+            start = f"its log start offset is now {one.log_start_offset}"
+            place = f"{log_dir_name(*key)} was written from offset {one.start_offset}, but {start}"
             yield f"retention or DeleteRecords has removed records: {place}"
         if one.is_compacted:
-            yield f"compaction may have removed records: cleanup.policy of {key.topic} has compact"
+            yield f"compaction may have removed records: topic {key.topic} has cleanup.policy=compact"
             return
 
 

@@ -35,7 +35,7 @@ from tidelog.storage.log_manager import LogManager
 
 FILE_NAME = "tidelog-restore.json"
 DONE_FILE = "restored.json"
-"""A file in the work folder that says that groups and settings are set: applications may have continued since."""
+"""A file in the work folder. It means that groups and settings have been set, and that applications may have continued since."""
 
 VERSION = 1
 
@@ -51,19 +51,19 @@ class RestoreReport:
     plan: RestorePlan
     partitions: list[RestoredPartition] = field(default_factory=list)
     groups: dict[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
-    """Group → partition of the target → offset."""
+    """Restored positions: group → partition of the target → offset."""
     left_alone: dict[str, str] = field(default_factory=dict)
-    """Groups that were not set, with the reason."""
+    """Groups whose positions were not restored, with the reason."""
     notes: list[str] = field(default_factory=list)
     """Settings that the target refused."""
     digests: dict[TopicPartition, Digest] = field(default_factory=dict)
     """Digests of the target's partitions that were read back and match the backup."""
     differences: list[str] = field(default_factory=list)
-    """Partitions that were read back and are not as in the backup."""
+    """A text for each partition that was read back and differs from the backup."""
 
 
 def work_folder(plan: RestorePlan, state: Path) -> Path:
-    """Return the folder below `state` for the offset maps of a restore into a cluster. The same command gets the same folder."""
+    """Return the folder below `state` for the offset maps of a restore into a cluster. Equal commands get the same folder."""
     request = plan.request
     name = f"{plan.backup_id[:8]}-{plan.point.sequence}-{request.until_ms}-{request.from_ms}-{request.order}-{request.target}"
     return state / "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
@@ -83,7 +83,7 @@ def restore(
     `run` copies and reads back the partitions of a cluster.
 
     Raises:
-        TopicExistsError: a topic already exists. InvalidArgumentError: the target holds another restore.
+        TopicExistsError: a topic already exists. InvalidArgumentError: the target holds a different restore.
         StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
     """
     with Points() as points:
@@ -93,7 +93,7 @@ def restore(
 
 
 def _refuse_damaged(plan: RestorePlan) -> None:
-    """Check every object before anything is written, including the indexes that were used to find ends. Raises
+    """Check every object of the backup that the plan needs, including indexes, before anything is written. Raises
     CorruptDataError.
     """
     refuse_damaged(open_backup(plan.request.backup), [topic.entry for topic in (*plan.topics, *plan.internal)])
@@ -102,7 +102,7 @@ def _refuse_damaged(plan: RestorePlan) -> None:
 def _refuse_place(folder: Path) -> None:
     """Raise InvalidArgumentError if the folder is a backup, StorageError if it holds other files or a broker is running on it."""
     if (folder / HEAD).exists():
-        raise InvalidArgumentError("this folder is a backup", path=folder, expected="another folder")
+        raise InvalidArgumentError("the target folder is a backup: choose a different folder", path=folder)
     if folder.is_dir() and any(folder.iterdir()):
         if not (folder / FILE_NAME).exists():
             check_is_data_folder(folder)
@@ -122,7 +122,7 @@ def _into_folder(
         if known is None:
             report.partitions += restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
         elif known != topic.manifest.topic_id:
-            raise TopicExistsError(f"topic {topic.name!r} already exists", path=folder, expected="--rename, or another folder")
+            raise TopicExistsError(f"topic {topic.name!r} already exists: use --rename, or a different folder", path=folder)
         else:
             report.partitions += [topic.result(cut, cut.end_offset, None, 0) for cut in topic.partitions]
     positions = _positions(plan, points)
@@ -130,7 +130,7 @@ def _into_folder(
     if OFFSETS_TOPIC in there:
         own = {topic.manifest.topic_id for topic in plan.internal}
         if there[OFFSETS_TOPIC] not in own:
-            report.left_alone = dict.fromkeys(positions, f"the folder has {OFFSETS_TOPIC} already")
+            report.left_alone = dict.fromkeys(positions, f"the folder already has {OFFSETS_TOPIC}")
             positions = {}
     elif is_whole:
         for topic in plan.internal:
@@ -138,9 +138,9 @@ def _into_folder(
                 restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
     elif positions:
         write_groups(folder, positions, clock)
-    # Brokers know a folder by its meta.properties, and skip the recovery of one that was shut down.
+    # Brokers identify a folder by its meta.properties, and skip recovery after a clean shutdown.
     with LogManager(folder, clock, properties={"producer.id.expiration.ms": INT64_MAX}) as manager:
-        manager.producer_ids.keep_clear()  # A new producer must not be taken for one in the backup.
+        manager.producer_ids.keep_clear()  # A new producer must not get the id of a producer in the backup.
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
@@ -166,9 +166,9 @@ def refuse_target(plan: RestorePlan, work: Path) -> None:
 
 
 def _there(plan: RestorePlan, folder: Path) -> tuple[dict[str, object], bool]:
-    """Return the ids of the topics that a folder has, and whether the restore into it has begun.
+    """Return the ids of the topics in the target folder, by name, and whether the restore into this folder has begun.
 
-    Raises TopicExistsError, InvalidArgumentError if the folder holds another restore.
+    Raises TopicExistsError, InvalidArgumentError if the folder holds a different restore.
     """
     there: dict[str, object] = {name: topic.topic_id for name, topic in read_topics(folder).items()}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)
@@ -177,14 +177,12 @@ def _there(plan: RestorePlan, folder: Path) -> tuple[dict[str, object], bool]:
         return there, True
     existing = sorted(set(there) & {topic.name for topic in plan.topics})
     if existing:
-        raise TopicExistsError(
-            f"topics already exist: {', '.join(existing)}", path=folder, expected="--rename, or another folder"
-        )
+        raise TopicExistsError(f"topics already exist: {', '.join(existing)}: use --rename, or a different folder", path=folder)
     return there, False
 
 
 def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
-    """Record the restore in the folder, and return the ids of its existing topics."""
+    """Record the restore in the folder, and return the ids of the folder's topics."""
     make_folder(folder)
     there, is_begun = _there(plan, folder)
     if not is_begun:
@@ -202,7 +200,7 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
         report.partitions += sorted(done, key=lambda one: one.target)
         is_again = (work / DONE_FILE).exists()
         if is_again:
-            report.notes.append("this restore was finished before: groups and settings are left as they are now")
+            report.notes.append("this restore has already been completed: groups and settings are left unchanged")
         positions = {} if is_again else _positions(plan, points, renamed=False)
         for group, offsets, why in cluster_target.restore_groups(plan, cluster, begun, work, positions):
             if why:
@@ -220,7 +218,7 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
 
 
 def _positions(plan: RestorePlan, points: Points, *, renamed: bool = True) -> Positions:
-    """Return the positions of the requested groups at the moment, with the target's topic names."""
+    """Return the positions of the requested groups at the requested time, with the target's topic names."""
     offsets = next((topic for topic in plan.internal if topic.source == OFFSETS_TOPIC), None)
     if offsets is None:
         return {}

@@ -12,14 +12,18 @@ class RestoredPartition(NamedTuple):
 
     source: TopicPartition
     target: TopicPartition
-    """The target partition. If the records went to several partitions, it has the source partition's number."""
+    """The target partition. If the records went to several partitions, this is the topic's name in the target with the source
+    partition's number."""
     start_offset: int
     """The first offset restored, as in the backup."""
     end_offset: int | None
     """The target partition's end offset; None if the records went to several partitions."""
     records: int | None
-    """None if only reading back can tell: a restore that went on, or compressed messages of the formats before 2."""
+    """The number of records written. None if only reading back can tell: after a restore was continued, or for compressed
+    messages of formats before v2."""
     size_bytes: int
     late_records: int
-    """Records older than the moment that were appended after the cut; restored only by time."""
+    """The number of records older than the requested time that were appended after the cut. They are restored only by
+    timestamps.
+    """
     transactions_left_out: int

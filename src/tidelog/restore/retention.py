@@ -11,7 +11,7 @@ from tidelog.times import format_time
 
 
 def soon_removed(plan: RestorePlan, now_ms: int) -> Iterator[str]:
-    """Yield a note for each topic of which a broker would delete segments at once. Reads the partitions' manifests."""
+    """Yield a note for each topic from which a broker would delete segments at once. Reads the partitions' manifests."""
     for topic in plan.topics:
         config = LogConfig.from_properties(dict(topic.settings))
         if not config.is_deleted or config.retention_ms < 0:
@@ -20,13 +20,13 @@ def soon_removed(plan: RestorePlan, now_ms: int) -> Iterator[str]:
         if oldest is not None and oldest < now_ms - config.retention_ms:
             whose = "its" if "retention.ms" in topic.settings else "Kafka's default of"
             yield (
-                f"{topic.name}: has records of {format_time(oldest)}; {whose} retention.ms={config.retention_ms} lets a broker "
-                "remove them within minutes: keep them with --set retention.ms=-1"
+                f"{topic.name}: has records of {format_time(oldest)}; with {whose} retention.ms={config.retention_ms} a broker "
+                "may remove them within minutes: to keep them, use --set retention.ms=-1"
             )
 
 
 def _oldest(plan: RestorePlan, topic: TopicCut) -> int | None:
-    """Return the smallest of the largest timestamps of the first segments."""
+    """Return the smallest of the largest timestamps of the partitions' first segments."""
     backup = open_backup(plan.request.backup)
     found = []
     for cut in topic.partitions:

@@ -1,4 +1,4 @@
-"""Who does the work on partitions: the threads of this process, or Spark's workers (`tidelog.spark.jobs.backup`)."""
+"""Runs the work on partitions: on threads of this process, or on Spark's workers (`tidelog.spark.jobs.backup`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 PARALLEL = 4
-"""The number of threads."""
+"""The number of threads that work on partitions."""
 
 
 class Runner(Protocol):
@@ -20,6 +20,6 @@ class Runner(Protocol):
 
 
 def on_threads(work: Callable[[Task], Result], tasks: Sequence[Task], /) -> Iterable[Result]:
-    """Call `work` on a few threads. Raises what it raises."""
+    """Call `work` for each task on a few threads, and return the results in order. Raises what `work` raises."""
     with ThreadPoolExecutor(PARALLEL, "tidelog-restore") as pool:
         yield from pool.map(work, tasks)

@@ -1,7 +1,7 @@
-"""A digest of records that does not depend on their order, for topics whose records are in other partitions after a restore.
+"""A digest of records that does not depend on their order, for topics whose number of partitions was changed by a restore.
 
-Each record is hashed (murmur2, four times with another beginning), and the hashes are added: 124 bits in which a record that is
-missing, there twice, or another one shows.
+Each record is hashed (murmur2, four times with different prefixes), and the hashes are added. The sums have 124 bits. They change
+if a record is missing, duplicated or different.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ _RANGE = 2**31 - 1
 
 @dataclass
 class UnorderedDigest:
-    """Sums over records, which can be added."""
+    """Sums over records. The sums of two sets of records can be added."""
 
     records: int = 0
     hashes: list[int] = field(default_factory=lambda: [0] * len(_SEEDS))
     places: Counter[int] = field(default_factory=Counter)
-    """How many records belong in each partition, if that was asked for; those without a key may be in any."""
+    """How many records belong in each partition, if requested. Records without a key are not counted, because they may be in any
+    partition."""
 
     @property
     def sums(self) -> tuple[int, ...]:
-        """The sums, which are equal for equal sets of records."""
+        """The sums. They are equal for equal sets of records."""
         return self.records, *self.hashes
 
     def add(self, other: UnorderedDigest) -> None:
@@ -51,7 +52,9 @@ class UnorderedDigest:
 
 
 def unordered_digest_of(splits: Iterable[Split], spread: Spread | None = None) -> UnorderedDigest:
-    """Read splits; with `spread` also count where their keys belong. Raises what reading them raises."""
+    """Read splits, and return the digest of their records. With `spread`, also count the records that belong in each partition.
+    Raises what reading the splits raises.
+    """
     found = UnorderedDigest()
     for split in splits:
         for batch in split.read(_COLUMNS):

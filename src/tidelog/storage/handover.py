@@ -242,7 +242,7 @@ def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.U
     there = read_topic_id(folder / names.PARTITION_METADATA)
     if there is not None and there != topic_id:
         raise InvalidArgumentError(
-            "Kafka's folder belongs to another topic of that name", path=folder, found=there, expected=topic_id
+            "Kafka's folder belongs to a different topic with the same name", path=folder, found=there, expected=topic_id
         )
     ours = source / names.log_dir_name(*key)
     logs = {path.name: path.stat().st_size for path in folder.glob(f"*{names.LOG_SUFFIX}")}

@@ -16,7 +16,7 @@ calls `tick`.
 
 A partition that the metadata lacks (a backup, a folder of a Kafka whose metadata is elsewhere) is served, but retention and
 compaction do not touch it until `adopt_topic` is called; a notice says so. A partition that cannot be loaded, or has an I/O error
-later, is offline with a reason. Other partitions are not affected, but no clean-shutdown mark is written at the end.
+later, is offline with a reason. Other partitions are not affected, but no clean-shutdown marker is written at the end.
 
 Use it on one thread; only loading may use several threads (`partitions`). docs/storage.md describes its use.
 """
@@ -193,7 +193,7 @@ class LogManager:
         return opened
 
     def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH, progress: Callable[[], object] = lambda: None) -> bool:
-        """Flush and close every log, write the checkpoints, and the clean-shutdown mark if nothing failed; return whether it did.
+        """Flush and close every log, and write the checkpoints. If nothing failed, write the clean-shutdown marker, return True.
 
         A failure is logged and does not stop the rest, except a disk that does not respond. `progress` is called from time to
         time, while the disk responds. Idempotent.

@@ -33,7 +33,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class OpenedFolder:
-    """The folder `directory` of `owner`, with the metadata `source`. Creating the object removes the clean-shutdown mark; then
+    """The folder `directory` of `owner`, with the metadata `source`. Creating the object removes the clean-shutdown marker; then
     call `load`.
 
     Raises StorageError.
@@ -114,7 +114,7 @@ class OpenedFolder:
                 write_clean_shutdown(self.directory)
 
     def close(self, broker_epoch: int, progress: Callable[[], object], closed: Callable[[], object]) -> bool:
-        """Flush and close every log, call `closed`, write the checkpoints and the clean-shutdown mark; return whether it was
+        """Flush and close every log, call `closed`, write the checkpoints and the clean-shutdown marker; return whether it was
         clean.
         """
         forget_closer(self.partitions.give_descriptors_back)

@@ -49,7 +49,7 @@ class ZookeeperLogManager(MemberLogManager):
         owner = self.owner
         if owner.cluster_id not in (None, cluster_id):
             raise InvalidArgumentError(
-                "the folder belongs to another cluster",
+                "the folder belongs to a different cluster",
                 path=self.directory / META_PROPERTIES,
                 found=owner.cluster_id,
                 expected=cluster_id,

@@ -115,7 +115,7 @@ def test_the_folder_of_another_cluster(tmp_path, zookeeper):
     with controlled(tmp_path, zookeeper) as one:
         assert one.ask(led(topic("t", partition(0))), 4).partition_errors[0].error_code == 0
     zookeeper.put("/cluster/id", {"version": "1", "id": "another"})
-    with refused(tmp_path, zookeeper, InvalidArgumentError, "the folder belongs to another cluster"):
+    with refused(tmp_path, zookeeper, InvalidArgumentError, "the folder belongs to a different cluster"):
         assert (tmp_path / "data" / "t-0").is_dir()
 
 

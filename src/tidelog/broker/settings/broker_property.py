@@ -71,14 +71,16 @@ def choice(name: str, default: str, known: tuple[str, ...]) -> Any:
 
 
 def counts(name: str) -> Any:
-    """Return a field for `host:count`, or several separated by commas."""
+    """Return a dataclass field for the property `name`, whose value is a comma-separated list of `host:count` pairs."""
 
     def parse(value: PropertyValue) -> tuple[tuple[str, int], ...]:
         found = []
         for word in words(value):
             host, _, count = word.rpartition(":")
             if not host or not count.isdigit():
-                raise InvalidArgumentError(f"{name} must be a list", found=repr(word), expected="host:count")
+                raise InvalidArgumentError(
+                    f"{name} must be a comma-separated list of host:count pairs", found=repr(word), expected="host:count"
+                )
             found.append((host, int(count)))
         return tuple(found)
 

@@ -221,7 +221,9 @@ def is_in_cluster(properties: Mapping[str, PropertyValue]) -> bool:
         )
     if roles == ["controller"]:
         raise InvalidArgumentError(
-            "this broker cannot be a controller", found="process.roles=controller", expected="process.roles=broker"
+            "the controller role is not supported without the broker role",
+            found="process.roles=controller",
+            expected="process.roles=broker",
         )
     in_cluster = roles == ["broker"] or (not roles and bool(str(properties.get("zookeeper.connect") or "").strip()))
     if not in_cluster:

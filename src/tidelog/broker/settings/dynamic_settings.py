@@ -135,8 +135,8 @@ class DynamicSettings:
 
 
 def kind_and_default(name: str) -> tuple[str, str | None] | None:
-    """Return Kafka's type and default of a setting that cannot be set here at startup; None if Kafka does not have the setting
-    either.
+    """Return the type and default that Kafka defines for a setting that Tidelog does not accept at startup, or None if Kafka does
+    not define the setting.
     """
     if name in _THROTTLES:
         return "LONG", None

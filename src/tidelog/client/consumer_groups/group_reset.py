@@ -202,7 +202,7 @@ def _new_offsets(
     notes: dict[TopicPartition, str] = {}
     if isinstance(target, ToOffset):
         if target.offset < 0:
-            raise InvalidArgumentError("the offset to reset to is invalid", found=target.offset, expected="0 or more")
+            raise InvalidArgumentError(f"cannot reset to the invalid offset {target.offset}: it must be 0 or greater")
         offsets = {}
         for key, end in ends.items():
             offsets[key] = min(max(target.offset, end.log_start_offset), end.end_offset)

@@ -1,6 +1,6 @@
 """The size of partitions on their leaders' disks (DescribeLogDirs, KIP-113: Kafka 1.0 and later).
 
-Sizes are only used for estimates, so no failure is raised: the size is then unknown.
+Sizes are used only for estimates, so errors are not raised; a size that cannot be fetched is reported as unknown.
 """
 
 from __future__ import annotations

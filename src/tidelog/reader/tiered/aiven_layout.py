@@ -162,7 +162,11 @@ class AivenLayout:
             path = self._root
             for part in key.split("/"):
                 if part in (".", ".."):
-                    raise InvalidArgumentError("an object's name leaves the tier's address", path=self._root, found=key)
+                    raise InvalidArgumentError(
+                        "the object name is outside the prefix of the tiered storage address (it contains '.' or '..')",
+                        path=self._root,
+                        found=key,
+                    )
                 path = path / part if part else path
             yield path
 

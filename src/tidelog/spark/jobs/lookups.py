@@ -123,12 +123,12 @@ def _check_columns(questions: DataFrame) -> DataType:
     ):
         if not isinstance(kinds[name], expected):
             raise InvalidArgumentError(
-                f"the questions' column {name!r} has the wrong type", found=kinds[name].simpleString(), expected=what
+                f"column {name!r} of the lookup rows has the wrong type", found=kinds[name].simpleString(), expected=what
             )
     for name in (_OFFSET, _FOUND, _MS, _SECONDS, _FAULT):
         if name in kinds:
             raise InvalidArgumentError(
-                f"the questions have a column {name!r}, which is the name of a column of the answers: rename it"
+                f"the lookup rows already have a column {name!r}, which is the name of a result column: rename it"
             )
     return kinds["timestamp"]
 
@@ -156,7 +156,7 @@ def _check_questions(directory: str, asked: DataFrame) -> int:
     places = by_place.agg(f.count("*"), f.count_if(is_bad), f.max(f.when(is_bad, example))).collect()
     nowhere = sum(place[2] for place in places if place[0] is None or place[1] is None)
     if nowhere:
-        raise InvalidArgumentError("some questions have no topic or partition", found=nowhere)
+        raise InvalidArgumentError("some lookup rows have a null topic or partition", found=nowhere)
     places.sort()
     log_dir = open_log_dir(directory)
     for topic, partition, *_ in places:
@@ -165,7 +165,7 @@ def _check_questions(directory: str, asked: DataFrame) -> int:
     if bad:
         topic, partition, _, _, shown = bad[0]
         raise InvalidArgumentError(
-            "some questions have no time at or after 1970",
+            "some lookup rows have a timestamp that is null or before 1970",
             found=f"{sum(place[3] for place in bad)}, such as {shown} for {topic}-{partition}",
             expected="a time such as 2013-07-10T09:30:00Z, or epoch milliseconds",
         )

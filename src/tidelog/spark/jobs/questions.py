@@ -55,7 +55,7 @@ def check_columns(names: Sequence[str]) -> None:
     known = {name.lower() for name in names}
     for name in COLUMNS:
         if name not in known:
-            raise InvalidArgumentError(f"the questions lack the column {name!r}", found=", ".join(names))
+            raise InvalidArgumentError(f"the lookup rows lack the column {name!r}", found=", ".join(names))
 
 
 def read_questions(spark: SparkSession, path: str) -> DataFrame:
@@ -80,14 +80,14 @@ def _kind_of(path: str) -> str:
     if "://" not in path:
         local = Path(path)
         if not local.exists():
-            raise NotFoundError("the file of questions does not exist", path=path)
+            raise NotFoundError("the file with the lookup rows does not exist", path=path)
         if local.is_dir():
             names = sorted(entry.name for entry in local.iterdir())
     for name in names:
         kind = KINDS.get(Path(name).suffix.lower())
         if kind is not None:
             return kind
-    raise InvalidArgumentError("the questions are in an unknown file format", path=path, expected=", ".join(KINDS))
+    raise InvalidArgumentError("the lookup rows are in an unknown file format", path=path, expected=", ".join(KINDS))
 
 
 def epoch_ms(column: Column, kind: DataType) -> Column:

@@ -87,7 +87,7 @@ def check_owner(directory: Path, owner: MetaProperties, config: ManagerConfig) -
         ("cluster", owner.cluster_id, config.cluster_id),
     ):
         if expected is not None and found != expected:
-            raise InvalidArgumentError(f"the folder belongs to another {what}", path=path, found=found, expected=expected)
+            raise InvalidArgumentError(f"the folder belongs to a different {what}", path=path, found=found, expected=expected)
 
 
 def is_claimed(directory: Path) -> bool:

@@ -64,7 +64,7 @@ def read_meta_properties(directory: FilePath) -> MetaProperties | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(f"cannot read the folder's owner: {error.strerror}", path=path) from error
+        raise StorageError(f"cannot read meta.properties: {error.strerror}", path=path) from error
     try:
         values = {key: value.strip() for key, value in parse_properties(text).items()}
     except InvalidArgumentError as error:

@@ -138,10 +138,10 @@ def _check_complete(folder: Path, store: MetadataStore, found: Places, numbers: 
     )
     for number, count in sorted(lost.items()):
         raise InvalidArgumentError(
-            "a broker's folder is missing: restore it, or create it empty to give up its records",
+            "a broker's log directory is missing: restore it, or create an empty one to discard its records",
             path=process_folder(folder, number),
-            found="no such folder",
-            expected=f"a folder with {count} partitions",
+            found="no such directory",
+            expected=f"a directory with {count} partitions",
         )
 
 

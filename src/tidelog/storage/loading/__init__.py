@@ -1,1 +1,1 @@
-"""Loads a log from its folder: removes temporary files, recovers after a crash. Entry point: `loader.load`."""
+"""Loads a log from its folder: removes temporary files, and recovers the log after a crash. The entry point is `loader.load`."""

@@ -1,8 +1,8 @@
 """Finds the end of a cleanly closed log from a few bytes of the last segment's index and log (spec §4.6, §6.3).
 
-Kafka trusts such a segment. Here it must end with a whole batch: a preallocated log, or one that was copied while it was written
-to, may have the clean-shutdown mark as well, and records appended after half a batch are lost. A start does this for each
-partition, so files are read by name, without the usual objects.
+Kafka trusts such a segment. Tidelog checks that it ends with a whole batch. A preallocated log, or a log that was copied while it
+was being written to, may not, even though its folder has the clean-shutdown marker. Records appended after part of a batch would
+be lost. Each start checks every partition, so for speed the files are read by name, without the usual objects.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _NO_ENTRY = bytes(_ENTRY.size)
 
 
 class CleanEnd(NamedTuple):
-    """The offset after a segment's last batch, and that batch; None if there is none."""
+    """The offset after a segment's last batch, and that batch, or None if the segment has no batch."""
 
     offset: int
     newest: BatchHeader | None
 
 
 def find_clean_end(segment: LogSegment) -> CleanEnd | None:
-    """Return where a segment ends; None if it does not end with a whole batch.
+    """Return the end of a segment, or None if the segment does not end with a whole batch.
 
-    The search begins at the offset index's last entry; if no batch there matches the entry, the result is None, too. Checksums
-    are not checked. The log stays open. Raises StorageError.
+    The search begins at the offset index's last entry. If no batch matches this entry, the result is None as well. Checksums
+    are not checked. The log file stays open. Raises StorageError.
     """
     size = segment.size_bytes
     if size == 0:
@@ -52,10 +52,10 @@ def find_clean_end(segment: LogSegment) -> CleanEnd | None:
 
 
 def last_batch(segment: LogSegment) -> BatchHeader | None:
-    """Return the last whole batch of a segment, None without one. Raises CorruptBatchError, StorageError."""
+    """Return the last whole batch of a segment, or None if there is no whole batch. Raises CorruptBatchError, StorageError."""
     try:
         last = deque(batches_from(segment, INT64_MAX), maxlen=1)
-    except CorruptBatchError:  # Damage in the log, or where the entry points.
+    except CorruptBatchError:  # The log is damaged, or no batch is at the entry's position.
         last = deque(segment.batches(), maxlen=1)
     return last[0] if last else None
 
@@ -69,9 +69,10 @@ def batches_from(segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
 
 
 def _floor_position(segment: LogSegment, offset: int) -> int | None:
-    """Return where the batch of the last index entry at or below `offset` begins; 0 without one, None if the log contradicts it.
+    """Return the position of the batch of the last index entry at or below `offset`: 0 if there is no such entry, None if the log
+    contradicts the entry.
 
-    The batch is checked, and so are the headers from the previous entry on. Raises StorageError.
+    The batch is checked, and so are the headers between it and the previous entry. Raises StorageError.
     """
     if offset < segment.base_offset:
         return 0
@@ -86,12 +87,13 @@ def _floor_position(segment: LogSegment, offset: int) -> int | None:
         header = segment.log.first_batch(position)
     except CorruptBatchError:
         return None
-    # The batch need not end at the entry's offset: releases differ in that.
+    # The entry's offset need not be the batch's last offset: Kafka's releases differ.
     return position if header is not None and (header.magic < 2 or header.base_offset <= entry.offset) else None
 
 
 def _floor_entries(segment: LogSegment, offset: int) -> tuple[OffsetPosition, OffsetPosition]:
-    """Return the last two entries at or below `offset` of a segment's offset index; (base, 0) for a missing one.
+    """Return the last two entries of a segment's offset index at or below `offset`. A missing entry is returned as (base offset,
+    0).
 
     Raises StorageError.
     """
@@ -101,7 +103,7 @@ def _floor_entries(segment: LogSegment, offset: int) -> tuple[OffsetPosition, Of
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # An index with its preallocated length ends in zeros, which count as beyond any offset.
+            # A preallocated index ends with zeros, which count as entries above any offset.
             low, high = 0, os.fstat(fd).st_size // _ENTRY.size
             middle = high - 1
             while low < high:

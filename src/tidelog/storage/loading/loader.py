@@ -4,17 +4,17 @@
 |---|---|---|
 | 1 | temporary files of an interrupted run are removed | `temporary_files` |
 | 2 | each ``.log`` becomes a segment | here |
-| 3 | segments are recovered if necessary; those with offsets too far from the base are split | `log_recovery`, `overflow` |
+| 3 | segments are recovered if necessary; those with offset overflow are split | `log_recovery`, `overflow` |
 | 4 | a missing ``.timeindex`` is built | `time_index_rebuild` |
-| 5 | the end is found; a log that ends before its start is emptied; a log without segments gets one | here |
+| 5 | the end is found; a log that ends below its log start offset is emptied; a log without segments gets one | here |
 | 6 | leader epochs are truncated to the log, and compared with its batches | `proven_epochs` |
 | 7 | producer state is read from the last snapshot, and replayed from there | `producer_rebuild` |
-| 8 | after a crash: their last batches, which the snapshot lacks, are read | `producer_recall` |
+| 8 | after a crash: the producers' last batches, which the snapshot lacks, are read | `producer_recall` |
 
-After a clean shutdown only a few bytes of each partition are read: its last segment's end, a snapshot, the epochs, and the
-batches where those begin. No file stays open or mapped.
+After a clean shutdown only a few bytes of each partition are read: the end of the last segment, a snapshot, the leader epochs,
+and the batches at which the epochs begin. No file stays open or mapped.
 
-`LogManager` calls `load`, perhaps on several threads: two loads share only the scheduler.
+`LogManager` may call `load` on several threads at the same time: two loads share only the scheduler.
 """
 
 from __future__ import annotations
@@ -46,11 +46,15 @@ __all__ = ["LOST_END", "Progress", "RecoveryProgress", "load"]
 
 logger = logging.getLogger("tidelog.storage")
 
-LOST_END = "%s: ends at %d, and %s says that it went on to %d: the offsets after its end are assigned again"
-"""A log message. Arguments: the log's folder, its end, another file, and the later offset that this file implies."""
+LOST_END = "%s: the log ends at offset %d, but according to %s it reached %d: the lost offsets will be assigned to new records"
+"""A log message. Arguments: the log's folder, the log end offset, the name of a checkpoint, and the higher offset in that
+checkpoint.
+"""
 
 _jitter = random.Random()
-"""The random generator for logs that are given none. It is shared, because each takes two kilobytes and some time."""
+"""The random generator of logs for which the caller gives none. It is shared, because a generator takes two kilobytes and some
+time.
+"""
 
 
 def load(
@@ -69,10 +73,10 @@ def load(
 ) -> PartitionLog:
     """Load the log in `directory`, named ``<topic>-<partition>``; an empty folder becomes an empty log at `log_start_offset`.
 
-    `recovery_point` and `log_start_offset` come from the checkpoints, 0 if missing there; `had_clean_shutdown` says whether the
-    data folder had the clean-shutdown mark; `progress` is called at each step of a recovery. Raises StorageError,
-    CorruptDataError if the damage cannot be repaired, InvalidArgumentError if the folder's or a file's name is not a log's,
-    InconsistentTopicIdError.
+    `recovery_point` and `log_start_offset` come from the checkpoints, and are 0 if they are missing there. `had_clean_shutdown`
+    says whether the data folder had the clean-shutdown marker. `progress` is called at each step of a recovery. Raises
+    StorageError, CorruptDataError if the damage cannot be repaired, InvalidArgumentError if the name of the folder or of a file
+    is not that of a log, InconsistentTopicIdError.
     """
     jitter = jitter or _jitter
     epochs = _read_epochs(directory, config)
@@ -147,7 +151,7 @@ def _load(
             segment.log.release()
     return LoadedLogOffsets(
         log_start_offset,
-        # Only flushes raise it: a crash soon after this start must recover as much again.
+        # Only a flush raises the recovery point: after a crash soon after this start, the same bytes must be recovered again.
         end_offset if log.had_clean_shutdown else min(log.recovery_point, end_offset),
         LogOffsetMetadata(end_offset, active.base_offset, active.size_bytes),
     )
@@ -157,7 +161,7 @@ def _load(
 
 
 def _open_segments(log: LoadingLog, found: set[str]) -> set[int]:
-    """Open all segments; return the bases of those that must be recovered even after a clean shutdown."""
+    """Open all segments. Return the base offsets of those that must be recovered even after a clean shutdown."""
     broken = set()
     for name in sorted(name for name in found if name.endswith(names.LOG_SUFFIX)):
         segment = log.open_segment(names.offset_from_file_name(name))
@@ -165,7 +169,7 @@ def _open_segments(log: LoadingLog, found: set[str]) -> set[int]:
         stem = name.removesuffix(names.LOG_SUFFIX)
         if segment.size_bytes and stem + names.INDEX_SUFFIX not in found:
             if log.had_clean_shutdown or segment.base_offset < log.recovery_point:
-                logger.error("%s is missing: building it from the log", segment.offset_index.path)
+                logger.error("%s is missing: rebuilding it from the log", segment.offset_index.path)
             broken.add(segment.base_offset)
         elif stem + names.TXN_INDEX_SUFFIX in found and not _has_sound_txn_index(segment):
             broken.add(segment.base_offset)
@@ -176,7 +180,7 @@ def _has_sound_txn_index(segment: LogSegment) -> bool:
     try:
         segment.txn_index.sanity_check()
     except CorruptIndexError as error:
-        logger.warning("%s: built from the log", error)
+        logger.warning("%s: rebuilt from the log", error)
         return False
     finally:
         segment.txn_index.close()
@@ -184,7 +188,7 @@ def _has_sound_txn_index(segment: LogSegment) -> bool:
 
 
 def _next_offset_of_swap(log: LoadingLog, base_offset: int) -> int:
-    """Return the end of a ``.log.swap`` by walking it; opening its index would create one."""
+    """Return the end offset of a ``.log.swap`` by walking the file, because opening its index would create an index."""
     last = None
     segment = log.open_segment(base_offset, suffix=names.SWAP_SUFFIX)
     try:
@@ -196,7 +200,7 @@ def _next_offset_of_swap(log: LoadingLog, base_offset: int) -> int:
 
 
 def _without_looking(log: LoadingLog) -> LoadedLogOffsets:
-    """Return the offsets of an empty log: a folder that is being deleted is not examined."""
+    """Return the offsets of an empty log, without examining the folder: it is being deleted."""
     if not log.segments:
         log.begin_segment(0)
     active = log.segments.active
@@ -204,11 +208,11 @@ def _without_looking(log: LoadingLog) -> LoadedLogOffsets:
 
 
 def _check_names(log: LoadingLog) -> None:
-    """Check the names that are relied on before anything is read: those of the first and last segment, of the one with the log
-    start, and of empty ones.
+    """Check the names of segments that are trusted before anything is read: those of the first and the last segment, of the
+    segment with the log start offset, and of empty segments.
 
-    The others are checked after the start (`HoleSearch`), and when a read meets a hole before them (`LocalLog.locate`). Raises
-    CorruptBatchError, StorageError.
+    Other names are checked after the start (`HoleSearch`), and when a read finds a hole before a segment (`LocalLog.locate`).
+    Raises CorruptBatchError, StorageError.
     """
     segments = log.segments
     relied_on = (segments.first, segments.floor(log.log_start_offset), segments.last)
@@ -229,12 +233,17 @@ def _build_missing_time_indexes(log: LoadingLog, found: set[str]) -> None:
 
 
 def _find_end(log: LoadingLog, producer_state: ProducerStateManager, clean_end: int | None) -> int:
-    """Return the log end offset; a log that ends before its start is emptied, and one without segments gets one."""
+    """Return the log end offset. A log that ends below its log start offset is emptied, and a log without segments gets one."""
     if log.segments:
         end_offset = log.segments.active.read_next_offset() if clean_end is None else clean_end
         if end_offset >= log.log_start_offset:
             return end_offset
-        logger.warning("%s: ends at %d, before its start at %d: it is emptied", log.directory, end_offset, log.log_start_offset)
+        logger.warning(
+            "%s: the log ends at offset %d, below its log start offset %d: emptying it",
+            log.directory,
+            end_offset,
+            log.log_start_offset,
+        )
         log.delete_segments(log.segments)
         log.leader_epochs.clear_and_flush()
         producer_state.truncate_fully_and_start_at(log.log_start_offset)
@@ -243,9 +252,10 @@ def _find_end(log: LoadingLog, producer_state: ProducerStateManager, clean_end: 
 
 
 def _warn_of_a_lost_end(log: LoadingLog, end_offset: int) -> None:
-    """Warn if the log is known to have reached a higher offset than its present end.
+    """Warn if the log is known to have reached a higher offset than its current end.
 
-    An epoch begins at the log end at that time, so if one begins after the present end, the records in between are lost.
+    A leader epoch begins at the log end offset of that time. So if an epoch begins above the current end, the records in between
+    are lost.
     """
     latest = log.leader_epochs.latest
     said = [(log.recovery_point, names.RECOVERY_POINT_CHECKPOINT)]
@@ -259,16 +269,18 @@ def _warn_of_a_lost_end(log: LoadingLog, end_offset: int) -> None:
 
 
 def _read_epochs(directory: Path, config: LogConfig) -> LeaderEpochCache | None:
-    """Read the leader epochs; None if the checkpoint is damaged. Formats before v2 have none, and delete the file."""
+    """Read the leader epochs. Return None if the checkpoint is damaged. Message formats before v2 have no epochs: the file is
+    deleted.
+    """
     path = directory / names.LEADER_EPOCH_CHECKPOINT
     if config.magic < 2:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise StorageError(f"cannot remove the leader epochs: {error.strerror}", path=path) from error
+            raise StorageError(f"cannot remove the leader epoch checkpoint: {error.strerror}", path=path) from error
         return LeaderEpochCache(directory, entries=())
     try:
         return LeaderEpochCache(directory)
     except CorruptCheckpointError as error:
-        logger.warning("%s: leader epochs are taken from the log", error)
+        logger.warning("%s: rebuilding the leader epochs from the log", error)
         return None

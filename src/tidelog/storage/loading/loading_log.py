@@ -1,6 +1,6 @@
 """A log while it is being loaded: its folder, its segments so far, and common steps.
 
-`loader` makes one, `log_recovery` works on it, `PartitionLog` takes over its parts. One thread at a time.
+`loader` creates the object, `log_recovery` recovers its segments, and `PartitionLog` takes over its parts. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tidelog.storage.segment.log_segments import LogSegments
 
 
 class LoadingLog:
-    """`recovery_point` and `log_start_offset` are from the checkpoints, `had_clean_shutdown`: whether the data folder had the
-    clean-shutdown mark.
+    """`recovery_point` and `log_start_offset` are from the checkpoints. `had_clean_shutdown` says whether the data folder had the
+    clean-shutdown marker.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class LoadingLog:
         self.log_start_offset = log_start_offset
         self.segments = LogSegments(directory=directory)
         self.newest: BatchHeader | None = None
-        """The last batch of a cleanly closed log, if the last segment has any."""
+        """The last batch of a cleanly closed log; None if the last segment has no batch."""
         self._topic_partition = names.parse_topic_partition_name(directory.name or directory.resolve().name)
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._jitter = jitter
 
     def open_segment(self, base_offset: int, *, suffix: str = "") -> LogSegment:
-        """Open a segment's files, without adding it to the log. Raises StorageError, InvalidArgumentError for a file that is too
-        large.
+        """Open a segment's files, without adding it to the log. Raises StorageError, and InvalidArgumentError for a file
+        that is too large.
         """
         return LogSegment.open(
             self.directory,
@@ -111,7 +111,7 @@ class LoadingLog:
                 self.scheduler.schedule("delete-producer-snapshot", unlink, delay_ms=self.config.file_delete_delay_ms)
 
     def new_producer_state(self) -> ProducerStateManager:
-        """Return an empty producer state. All of them share the snapshots on disk."""
+        """Return an empty producer state. All states of a log share the snapshots on disk."""
         return ProducerStateManager(
             self._topic_partition, self.directory, self.clock, producer_id_expiration_ms=self._producer_id_expiration_ms
         )
@@ -125,7 +125,9 @@ class LoadingLog:
         segments: LogSegments | None = None,
         had_clean_shutdown: bool = False,
     ) -> None:
-        """Advance a producer state to `last_offset`, exclusive, from all segments or some; see `producer_rebuild`."""
+        """Advance a producer state to `last_offset`, exclusive, from all segments, or from the given ones: see
+        `producer_rebuild`.
+        """
         rebuild_producer_state(
             state,
             self.segments if segments is None else segments,

@@ -1,16 +1,17 @@
-"""Which segments of a log are recovered at startup, in which order, and what happens to those after damage (spec §6.3).
+"""Decides which segments of a log are recovered at startup, in which order, and what happens to segments after damage (spec
+§6.3).
 
 | segment | after a clean shutdown | otherwise |
 |---|---|---|
-| from the one with the recovery point on | unchanged | recovered; segments after the first that lost bytes are removed |
+| the one with the recovery point, and later ones | unchanged | recovered; those after the first that lost bytes are removed |
 | without ``.index``, or with a broken ``.txnindex`` | recovered | recovered |
 | with an unfinished ``.index`` or ``.timeindex``, which ends in zeros | unchanged | recovered |
 | the last one, if it does not end with a whole batch | recovered | recovered |
 
 Kafka has only the first two rules. The third is for a recovery that was itself interrupted: an index has its full length until it
-is complete. The last one is for a preallocated log, or one that was copied while it was written to.
+is complete. The last rule is for a preallocated log, or a log that was copied while it was being written to.
 
-A segment with offsets that its base cannot express is split, and recovery continues with the new segments. Bytes recovered below
+A segment with offset overflow is split, and recovery continues with the new segments. Bytes recovered below
 the recovery point are synced, because no later start checks them again. Used only by `loader`.
 """
 
@@ -40,7 +41,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class RecoveryProgress(NamedTuple):
-    """The progress of one partition's recovery, counting only what needs recovery."""
+    """The progress of one partition's recovery. Segments that need no recovery are not counted."""
 
     directory: Path
     segments_done: int
@@ -53,21 +54,21 @@ Progress = Callable[[RecoveryProgress], None]
 
 
 class LogRecovery:
-    """Recovers the parts of `log` that need it; `progress` is called at each step."""
+    """Recovers the segments of `log` that need recovery. `progress` is called at each step."""
 
     def __init__(self, log: LoadingLog, progress: Progress | None) -> None:
         self._log = log
         self.has_changed_files = False
-        """Whether anything was recovered: then the folder's files have changed."""
+        """Whether anything was recovered, so that the folder's files have changed."""
         self._progress = _ProgressTeller(log.directory, progress)
         self._broken: set[int] = set()
         self._done: set[int] = set()
 
     def recover(self, broken: Iterable[int]) -> int | None:
-        """Recover the segments with the bases `broken`, and those of the module's table.
+        """Recover the segments with the base offsets `broken`, and those in the module's table.
 
-        Returns the log end offset if the last segment needed no recovery; None if it must still be found. Raises StorageError,
-        CorruptDataError.
+        Returns the log end offset if the last segment needed no recovery, or None if the end must still be found. Raises
+        StorageError, CorruptDataError.
         """
         self._broken = set(broken)
         bases = self._broken | self._unfinished()
@@ -81,7 +82,7 @@ class LogRecovery:
                 return log_end_offset
 
     def _unfinished(self) -> set[int]:
-        """Return the bases of flushed segments whose indexes were not left by a roll or a complete recovery."""
+        """Return the base offsets of flushed segments whose indexes show that neither a roll nor a recovery was completed."""
         log = self._log
         if log.had_clean_shutdown:
             return set()
@@ -90,7 +91,9 @@ class LogRecovery:
         return {segment.base_offset for segment in flushed if _has_unfinished_index(segment)}
 
     def _clean_end(self, bases: set[int]) -> int | None:
-        """Check the end of a cleanly closed log; a last segment with a wrong end is added to `bases`."""
+        """Check the end of a cleanly closed log. If the last segment does not end with a whole batch, add its base offset
+        to `bases`.
+        """
         last = self._log.segments.last
         if not self._log.had_clean_shutdown or last is None or last.base_offset in bases | self._done:
             return None
@@ -120,10 +123,11 @@ class LogRecovery:
                 return
 
     def _recover_segment(self, segment: LogSegment, behind: list[LogSegment]) -> bool:
-        """Recover one segment; return whether bytes were truncated. If so, the segments `behind`, which follow it, are removed.
+        """Recover one segment, and return whether bytes were truncated. If so, the segments `behind`, which follow it, are
+        removed.
 
-        They are removed first: if the start were interrupted after the truncation, the next one would find nothing to truncate,
-        and leave a hole.
+        They are removed before the truncation. Otherwise, if the start were interrupted after the truncation, the next start
+        would find nothing to truncate, and leave a hole.
         """
         scanned = scan_segment(segment, self._progress.on_bytes)
         if segment.size_bytes and not scanned.valid_bytes:
@@ -137,8 +141,13 @@ class LogRecovery:
             self._log_cut(segment, scanned, behind)
             self._log.delete_segments(behind)
         elif behind and scanned.next_offset < behind[0].base_offset and not self._log.config.is_compacted:
-            # The disk may have lost whole batches here and kept later ones, which are kept, as in Kafka.
-            logger.warning("%s: offsets %d to %d are missing", segment.log.path, scanned.next_offset, behind[0].base_offset - 1)
+            # The disk may have lost whole batches here. Later batches are kept, as in Kafka.
+            logger.warning(
+                "%s: offsets %d to %d after this segment are missing",
+                segment.log.path,
+                scanned.next_offset,
+                behind[0].base_offset - 1,
+            )
         truncated_bytes = self._rebuild(segment, scanned)
         if truncated_bytes and scanned.is_whole:
             self._log.delete_segments(behind)  # An unreadable marker also ends the log.
@@ -147,14 +156,14 @@ class LogRecovery:
         return truncated_bytes > 0
 
     def _remove_empty_within(self, segment: LogSegment, scanned: ScannedLog) -> None:
-        """Remove empty segments whose names are offsets within this segment: its batches are sound and in place."""
+        """Remove empty segments whose names are offsets within this segment, if this segment's batches are sound and in place."""
         segments = self._log.segments
         following = segments.higher(segment.base_offset)
         while following is not None and not following.size_bytes and following.base_offset <= scanned.last_offset:
             if not are_in_place(segment, following.base_offset):
                 return
             logger.warning(
-                "%s is empty, but %s reaches offset %d: removing it",
+                "%s is empty, but the offsets of %s go up to %d: removing the empty segment",
                 following.log.path,
                 segment.log.path.name,
                 scanned.last_offset,
@@ -166,21 +175,21 @@ class LogRecovery:
         log = self._log
         self.has_changed_files = True
         state = log.new_producer_state()
-        # The segments before a broken one get snapshots, as if the log ended there. So do Kafka's, because Kafka finds the
-        # broken one while it opens the segments one by one.
+        # The segments before a broken segment get snapshots, as if the log ended there. The same happens in Kafka, which finds
+        # the broken segment while it opens the segments one by one.
         before = LogSegments(log.segments.values(0, segment.base_offset)) if segment.base_offset in self._broken else None
         log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset, segments=before)
         epochs = None if log.config.magic < 2 else log.leader_epochs
         truncated_bytes = recover_segment(segment, state, epochs, scanned=scanned)
         if log.config.magic >= 2:
-            state.take_snapshot()  # So the next segment's recovery need not read this one again.
+            state.take_snapshot()  # Then the next segment's recovery need not read this segment again.
         _put_to_rest(segment)
         return truncated_bytes
 
     @staticmethod
     def _log_cut(segment: LogSegment, scanned: ScannedLog, behind: list[LogSegment]) -> None:
         logger.warning(
-            "%s: %d bytes are not valid batches and are truncated; it ends at offset %d%s",
+            "%s: truncating %d bytes that are not valid batches; the segment ends at offset %d%s",
             segment.log.path,
             segment.size_bytes - scanned.valid_bytes,
             scanned.next_offset,
@@ -208,11 +217,11 @@ def _check_begins(segment: LogSegment) -> None:
 
 
 def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
-    """Treat a batch as damaged if its offset is the next segment's, or too high without a following batch that confirms it.
+    """Treat a batch as damaged if its offset belongs to the next segment, or is too high and no following batch confirms it.
 
     No checksum covers a base offset: flipped bits there would end the log at a random offset. Segments that must be split come
-    from compaction of Kafka before 2.1: they are followed by others, or at least by other batches. Raises CorruptBatchError if
-    the next segment does not begin at its name, because then that name is wrong.
+    from compaction by Kafka before 2.1. They are followed by other segments, or at least by other batches. Raises
+    CorruptBatchError if the next segment does not begin at its name, because then that name is wrong.
     """
     limit = INT64_MAX if following is None else following.base_offset
     if scanned.last_offset >= limit:
@@ -223,14 +232,14 @@ def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegmen
             raise unfit(following, f"{segment.log.path.name} reaches offset {scanned.last_offset}")
         end = next(header.position for header in segment.batches() if header.last_offset >= limit)
         shorter = scan_log(segment.log, end, segment.base_offset, segment.index_interval_bytes)
-        return shorter._replace(size_bytes=scanned.size_bytes, fault="batch offset belongs to the next segment")
+        return shorter._replace(size_bytes=scanned.size_bytes, fault="the offset of a batch belongs to the next segment")
     if scanned.overflows:
         header = segment.log.first_batch(scanned.valid_bytes)
         assert header is not None
         after = _batch_at(segment, header.end_position)
         is_confirmed = following is not None if after is None else after.base_offset > header.last_offset
         if header.last_offset >= limit or not is_confirmed:
-            return scanned._replace(overflows=False, fault="batch offset far too high for its place")
+            return scanned._replace(overflows=False, fault="the offset of a batch is far too high for its position")
     return scanned
 
 
@@ -255,21 +264,21 @@ def _has_unfinished_index(segment: LogSegment) -> bool:
 
 
 def _put_to_rest(segment: LogSegment) -> None:
-    """Release the resources of the recovery: a log may have more segments than memory or descriptors allow."""
+    """Release the memory and descriptors of a recovered segment: a log may have more segments than can be kept open."""
     segment.offset_index.rest()
     segment.time_index.rest()
     segment.close_idle()
 
 
 class _ProgressTeller:
-    """Counts and logs a recovery's progress."""
+    """Counts and logs the progress of a recovery."""
 
     def __init__(self, directory: Path, progress: Progress | None) -> None:
         self._now = RecoveryProgress(directory, 0, 0, 0, 0)
         self._progress = progress
 
     def expect(self, waiting: Iterable[LogSegment]) -> None:
-        """Add the amount that is still to be recovered."""
+        """Add segments and bytes that are still to be recovered."""
         sizes = [segment.size_bytes for segment in waiting]
         now = self._now
         self._report(now._replace(segments=now.segments_done + len(sizes), bytes=now.bytes_done + sum(sizes)))

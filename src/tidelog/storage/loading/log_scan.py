@@ -1,11 +1,11 @@
-"""Walks a whole `.log` once, and finds its valid part, its index entries, and the facts for epochs and producers (spec §4.7).
+"""Walks a whole `.log` once, and finds its valid part, its index entries, and the facts about epochs and producers (spec §4.7).
 
-A kernel does the walk (`records.kernel.SegmentScan`, which has the rules); this passes the file to it in chunks, through one
-buffer. The buffer is small, so that its bytes are still in the processor's cache when the checksum is computed. A larger batch
-enlarges the buffer; if its size looks like damage, its checksum is first computed in pieces.
+A kernel does the walk (`records.kernel.SegmentScan`, which has the rules). This module passes the file to the kernel in chunks,
+through one buffer. The buffer is small, so that its bytes are still in the processor's cache when the checksum is computed. A
+larger batch enlarges the buffer; if its size looks like damage, its checksum is first computed in pieces.
 
-Nothing is changed here. `recovery` changes its own segments, `check` compares with the files of any folder. Both may run several
-walks at the same time, because the kernel and the reads release the GIL.
+A walk changes nothing. `recovery` uses the result to change segments, `check` compares it with the files of any folder. Both may
+run several walks at the same time, because the kernel and the reads release the GIL.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
 
 CHUNK_BYTES = 1024 * 1024
-"""Bytes read at a time."""
+"""The number of bytes read at a time."""
 
 SUSPECT_BYTES = 64 * 1024 * 1024
-"""A larger batch is checked in pieces before the buffer grows: its length may be damaged."""
+"""A batch larger than this is checked in pieces before the buffer grows, because its length may be damaged."""
 
 Progress = Callable[[int], object]
 """Called with the number of further bytes that were walked."""
 
 
 Whole = Callable[[memoryview, int], object]
-"""Called with complete, verified batches: their bytes, valid until it returns, and their position in the `.log`."""
+"""Called with the bytes of complete, verified batches, and their position in the `.log`. The bytes are valid until the call
+returns.
+"""
 
 
 class LogBytes(Protocol):
@@ -43,16 +45,16 @@ class LogBytes(Protocol):
 
 
 class ScannedLog(NamedTuple):
-    """The result of a walk. Offsets are absolute, positions are bytes in the `.log`, timestamps ms; -1 stands for none."""
+    """The result of a walk. Offsets are absolute, positions are bytes in the `.log`, timestamps ms; -1 means none."""
 
     base_offset: int
     size_bytes: int
-    """The bytes to walk."""
+    """The number of bytes to walk."""
     valid_bytes: int
     """The end of the valid batches; the rest is a torn tail, or begins with `fault`."""
     batches: int
     last_offset: int
-    """The last offset of the last valid batch; the base minus one without batches."""
+    """The last offset of the last valid batch, or the base offset minus one if there is no valid batch."""
     max_timestamp: int
     offset_of_max_timestamp: int
     """The last offset of the first batch with the largest timestamp."""
@@ -65,15 +67,15 @@ class ScannedLog(NamedTuple):
     time_entries: bytes
     """The entries of the `.timeindex`, including the last one."""
     epochs: list[EpochEntry]
-    """Each leader epoch above all earlier ones, and its start."""
+    """Each leader epoch that is above all earlier epochs, and its start offset."""
     producer_positions: list[int]
     """Positions of the batches that matter to a producer state, in order."""
     fault: str
     """The fault of the batch at `valid_bytes`; empty if no whole batch follows."""
     overflows: bool
-    """Whether the fault is an offset that the segment's base cannot express, so that the segment must be split."""
+    """Whether the fault is offset overflow, so that the segment must be split."""
     epoch_spans: list[tuple[int, int, int]] | None
-    """(epoch, first offset, first offset of its last batch) of each of `epochs`; None if epochs decrease."""
+    """(epoch, first offset, first offset of the epoch's last batch) of each of `epochs`; None if epochs decrease."""
     first_gap: tuple[int, int] | None
     """The first offsets [start, end) missing between two v2 batches of the segment."""
 
@@ -84,7 +86,7 @@ class ScannedLog(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is valid."""
+        """Whether all bytes are valid batches."""
         return self.valid_bytes == self.size_bytes
 
 
@@ -97,9 +99,9 @@ def scan_log(
     progress: Progress | None = None,
     whole: Whole | None = None,
 ) -> ScannedLog:
-    """Walk the first `size_bytes` of a segment's `.log`; `whole` gets the batches that are valid, as they are read.
+    """Walk the first `size_bytes` of a segment's `.log`. `whole` is called with the valid batches as they are read.
 
-    Raises what `file` raises for a disk error or a file that became shorter.
+    Raises what `file` raises for a disk error, or for a file that was truncated while it was being read.
     """
     scan = kernel.SegmentScan(base_offset, index_interval_bytes)
     fault = _walk(scan, file, size_bytes, progress, whole)
@@ -126,7 +128,7 @@ def scan_log(
 
 
 def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: Progress | None, whole: Whole | None) -> str:
-    """Pass the file to `scan` until it is complete; return the fault that ended it, if any."""
+    """Pass the file to `scan` until the walk is complete. Return the fault that ended the walk, or an empty text."""
     position = 0
     buffer = memoryview(bytearray(min(CHUNK_BYTES, size_bytes)))
     while position < size_bytes:
@@ -141,7 +143,7 @@ def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: P
         if scan.fault:
             return kernel.BATCH_FAULTS[scan.fault]
         if consumed == 0:
-            # The buffer begins with a batch that it does not hold, or the file ends with a part of one.
+            # The buffer is too small for its first batch, or the file ends with part of a batch.
             if count < size or not size < scan.needed_bytes <= size_bytes - position:
                 break
             if scan.needed_bytes > SUSPECT_BYTES and not _is_sound(file, position):
@@ -151,7 +153,7 @@ def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: P
 
 
 def _is_sound(file: LogBytes, position: int) -> bool:
-    """Whether a batch has the checksum that it states, reading it in pieces."""
+    """Whether the checksum of a batch, which is read in pieces, is the one in its header."""
     try:
         header = read_header(file.read(position, HEADER_BYTES), 0, position)
     except CorruptBatchError:

@@ -1,14 +1,15 @@
-"""Segments with offsets that their base cannot express in an int32, and how they are split (spec §6.6, KAFKA-6264).
+"""Segments with offset overflow: offsets that do not fit in an int32 relative to the segment's base offset, and how such segments
+are split (spec §6.6, KAFKA-6264).
 
 Kafka before 2.1 could write them, by compacting several segments into one. Recovery and the cleaner split such a segment when
-they find it, and start over::
+they find it, then restart their own work::
 
     [5 ......... 5 + 2^31 ..]   →   [5 .........] [5 + 2^31 ..]
 
-Each new segment begins at the first batch that the previous one cannot express. They are written beside the old one, closed,
-synced, and put in its place by `segment_replacement`: a crash leaves the old one or all new ones. Aborted transactions move with
-their markers. Bytes after the last whole batch stay at the end of the last new segment: recovery decides whether they are
-damaged.
+Each new segment begins at the first batch that would overflow the previous one. The new segments are written beside the old
+segment, closed, synced, and put in its place by `segment_replacement`: a crash leaves either the old segment or all new ones.
+Aborted transactions move with their markers. Bytes after the last whole batch stay at the end of the last new segment: recovery
+decides whether they are damaged.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from tidelog.storage.segment.log_segments import LogSegments
 logger = logging.getLogger("tidelog.storage")
 
 COPY_BYTES = 1024 * 1024
-"""How many bytes `append_from_file` copies at a time; a larger batch is copied alone."""
+"""How many bytes `append_from_file` copies at a time. A larger batch is copied alone."""
 
 
 class SplitResult(NamedTuple):
-    """The `new` segments, ascending, and those `removed` whose base offset no new one has."""
+    """The `new` segments in ascending order, and the `removed` segments whose base offset no new segment has."""
 
     new: list[LogSegment]
     removed: list[LogSegment]
@@ -50,16 +51,16 @@ def split_overflowed_segment(
     clock: Clock,
     scheduler: Scheduler | None,
 ) -> SplitResult:
-    """Replace `segment`, one of `segments`, with several segments that can express their offsets. The caller removes the
+    """Replace `segment`, one of `segments`, with several segments without offset overflow. The caller removes the producer
     snapshots of `removed`.
 
-    Raises InvalidArgumentError if the segment cannot be split (not in place, or without such an offset), OffsetOverflowError for
-    a batch does not fit into any segment, StorageError; after an error only ``.cleaned`` files are left.
+    Raises InvalidArgumentError if the segment is not in place or has no such offset, OffsetOverflowError for a batch that does
+    not fit in any segment, StorageError. After an error only ``.cleaned`` files are left behind.
     """
     path = segment.log.path
     if path.name != names.file_name(segment.base_offset, names.LOG_SUFFIX):
-        raise InvalidArgumentError("only a segment in its log can be split", path=path)
-    logger.warning("%s has offsets too far from its base offset: splitting it", path)
+        raise InvalidArgumentError("a segment can be split only while it is part of its log", path=path)
+    logger.warning("%s has offsets that do not fit in an int32 relative to its base offset: splitting it", path)
     new: list[LogSegment] = []
     try:
         _copy(segment, new, directory, config, clock)
@@ -76,7 +77,7 @@ def split_overflowed_segment(
         raise
     removed = replace_segments(segments, new, [segment], directory, scheduler, config.file_delete_delay_ms)
     segment.close_handlers()
-    logger.warning("%s was split into segments at %s", path, ", ".join(str(part.base_offset) for part in new))
+    logger.warning("%s was split into segments with base offsets %s", path, ", ".join(str(part.base_offset) for part in new))
     return SplitResult(new, removed)
 
 
@@ -90,21 +91,23 @@ def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: L
         try:
             append_from_file(part, log, position)
         except (CorruptBatchError, InvalidOffsetError) as error:
-            logger.warning("%s: the rest is left to recovery: %s", log.path, error)
+            logger.warning(
+                "%s: stopped splitting at damaged bytes; recovery will decide about the remainder: %s", log.path, error
+            )
             header = None
         if part.size_bytes == 0:
-            raise OffsetOverflowError("a batch spans more offsets than a segment can express", path=log.path, position=position)
+            raise OffsetOverflowError("a batch spans more offsets than fit in a segment", path=log.path, position=position)
         position += part.size_bytes
         if header is not None:
             header = _first_batch(log, position)
     if not new or (len(new) == 1 and new[0].base_offset == segment.base_offset):
-        raise InvalidArgumentError("no offset of the segment is too far from its base", path=log.path)
+        raise InvalidArgumentError("the segment has no offset overflow, so it cannot be split", path=log.path)
     if position < log.size_bytes:
         new[-1].log.append(log.read(position, log.size_bytes - position))
 
 
 def _first_batch(log: LogFile, position: int) -> BatchHeader | None:
-    """Return the batch at `position`, None if there is no whole one."""
+    """Return the header of the batch at `position`, or None if there is no whole batch."""
     try:
         return log.first_batch(position)
     except CorruptBatchError:
@@ -112,7 +115,7 @@ def _first_batch(log: LogFile, position: int) -> BatchHeader | None:
 
 
 def _open_cleaned(directory: Path, base_offset: int, config: LogConfig, clock: Clock) -> LogSegment:
-    """Begin a segment that is not yet in place, after removing leftovers of an earlier attempt."""
+    """Create a ``.cleaned`` segment, after removing the files of an earlier attempt."""
     for suffix in (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
         delete_file(directory / (names.file_name(base_offset, suffix) + names.CLEANED_SUFFIX))
     return LogSegment.open(directory, base_offset, config, clock, suffix=names.CLEANED_SUFFIX)
@@ -123,7 +126,7 @@ def _hand_on_aborted_txns(segment: LogSegment, new: list[LogSegment]) -> None:
     try:
         aborted = segment.txn_index.aborted
     except CorruptIndexError as error:
-        logger.warning("%s: left out, recovery rebuilds it", error)
+        logger.warning("%s: the transaction index is not copied; recovery will rebuild it", error)
         return
     for txn in aborted:
         part = next((part for part in reversed(new) if part.base_offset <= txn.last_offset), None)
@@ -132,9 +135,10 @@ def _hand_on_aborted_txns(segment: LogSegment, new: list[LogSegment]) -> None:
 
 
 def append_from_file(segment: LogSegment, source: LogFile, start: int) -> int:
-    """Copy whole batches from `source`, from byte `start` on, up to the first that the segment cannot express (§4.3).
+    """Copy whole batches from byte `start` of `source`, up to the first batch that would overflow the segment (§4.3).
 
-    Returns how many bytes were copied. Raises what `append` raises, and CorruptBatchError, after the batches before were copied.
+    Returns the number of bytes copied. Raises what `append` raises, and CorruptBatchError after the batches before the damage
+    have been copied.
     """
     copied = size = 0
     taken: list[BatchHeader] = []

@@ -1,7 +1,8 @@
-"""Loads the partitions of a data folder: all of them at startup, later single ones that are new or loaded again (spec §6.1).
+"""Loads the partitions of a data folder: all partitions at startup, and later single partitions that are new or loaded again
+(spec §6.1).
 
-Only partitions that must be recovered are loaded on several threads: cleanly closed ones load so fast that threads would hinder
-each other. `Partitions` owns one, and stores each result.
+Only partitions that must be recovered are loaded on several threads: cleanly closed partitions load so fast that threads would
+hinder each other. `Partitions` owns a loader, and stores its results.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ logger = logging.getLogger("tidelog.storage")
 
 
 class PartitionFolder(NamedTuple):
-    """A partition to load; the id is None if unknown."""
+    """A partition to load. The topic id is None if it is unknown."""
 
     key: TopicPartition
     directory: Path
@@ -64,7 +65,7 @@ class PartitionLoader:
 
     @contextmanager
     def loaded(self, folders: list[PartitionFolder], threads: int) -> Iterator[Iterable[PartitionLog | Exception]]:
-        """Load partitions on `threads` threads; yield their logs or errors in the order of `folders`."""
+        """Load partitions on `threads` threads. Yield their logs, or errors, in the order of `folders`."""
         if threads == 1:
             yield map(self._try_load, folders)
             return
@@ -72,7 +73,7 @@ class PartitionLoader:
         try:
             yield pool.map(self._try_load, folders)
         finally:
-            # After an interrupt, loads that have not begun must not begin.
+            # After an interrupt, no further loads may begin.
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _try_load(self, folder: PartitionFolder) -> PartitionLog | Exception:
@@ -95,9 +96,10 @@ class PartitionLoader:
         return log
 
     def _believed_start(self, folder: PartitionFolder) -> int:
-        """Return the checkpoint's log start, unless the leader epochs contradict it: then records would be deleted by mistake.
+        """Return the log start offset in the checkpoint, or the first leader epoch's start offset if that is lower: trusting the
+        checkpoint would then delete records by mistake.
 
-        Deleting records moves the first epoch's start before the checkpoint. Kafka trusts the checkpoint alone.
+        Deleting records moves the first epoch's start offset before the checkpoint is written. Kafka trusts only the checkpoint.
         """
         offset = self._checkpoints.log_start_offsets.get(folder.key, 0)
         if offset <= 0 or folder.config.magic < 2:
@@ -105,11 +107,11 @@ class PartitionLoader:
         try:
             first = LeaderEpochs.read(folder.directory / names.LEADER_EPOCH_CHECKPOINT).earliest
         except (CorruptCheckpointError, StorageError):
-            return offset  # Loading reports it.
+            return offset  # Loading the log reports the error.
         if first is None or first.start_offset >= offset:
             return offset
         logger.warning(
-            "%s: %s says %d, and leader epoch %d begins at offset %d: the records in between are kept, and served",
+            "%s: the log start offset in %s is %d, but leader epoch %d begins at offset %d: keeping the records in between",
             folder.directory,
             names.LOG_START_OFFSET_CHECKPOINT,
             offset,
@@ -119,9 +121,10 @@ class PartitionLoader:
         return first.start_offset
 
     def loading_again(self, folder: PartitionFolder, old: PartitionLog | None) -> Callable[[], PartitionLog]:
-        """Return a function that loads an offline partition and recovers it, on any thread; it raises what loading raises.
+        """Return a function that loads and recovers an offline partition. It may be called on any thread, and raises what loading
+        raises.
 
-        `old` is its previous log, None if there was none.
+        `old` is the partition's previous log, or None if it had none.
         """
         key, before = folder.key, self._checkpoints
         recovery_point = before.recovery_points.get(key, 0) if old is None else old.recovery_point
@@ -136,9 +139,9 @@ class PartitionLoader:
         return work
 
     def made(self, folder: PartitionFolder) -> PartitionLog:
-        """Create a partition's folder and return its empty log, not yet published. On any thread.
+        """Create a partition's folder, and return its empty log, which is not yet published. Callable on any thread.
 
-        Raises StorageError, and then leaves nothing behind.
+        Raises StorageError. After an error nothing is left behind.
         """
         try:
             folder.directory.mkdir()

@@ -2,16 +2,16 @@
 
 | the log | action |
 |---|---|
-| stores format v0 or v1, which have no producers | empty snapshots are written, so that nothing is ever read for them |
-| has no snapshot, was closed cleanly, ends before v2 | the same: Kafka before 0.11 wrote it |
+| stores format v0 or v1, which has no producers | empty snapshots are written, so that batches need not be read |
+| has no snapshot, was closed cleanly, ends with v0 or v1 | the same: Kafka before 0.11 wrote the log |
 | the same, but ends with v2 | replayed from its start, with a warning: the snapshots are lost (see below) |
 | anything else | the last snapshot in (log start, log end], replayed to the log end |
 
 Without snapshots Kafka forgets the producers of a cleanly closed log, and read_committed consumers get uncommitted records.
 
-Snapshots are kept at the bases of the last two segments and at the log end, so that a truncation need not read everything.
-`loader` calls this for the whole log and before it recovers a segment, `PartitionLog` after a truncation. A log in use computes
-the remaining state before the truncation, some batches at a time: `state_at`.
+Snapshots are kept at the base offsets of the last two segments and at the log end offset, so that a truncation need not read the
+whole log. `loader` calls this module for the whole log and before it recovers a segment, and `PartitionLog` calls it after a
+truncation. For a log in use, `state_at` computes the remaining state before the truncation, some batches at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidelog.storage.segment.log_segments import LogSegments
 logger = logging.getLogger("tidelog.storage")
 
 AT_ONCE = 64
-"""Batches checked in one step."""
+"""The number of batches that are checked in one step."""
 
 
 def rebuild_producer_state(
@@ -43,7 +43,7 @@ def rebuild_producer_state(
 ) -> None:
     """Advance the state to `last_offset`, exclusive. `magic` is the message format that the log stores.
 
-    `known` is the state at `last_offset`, if the caller has it: then nothing is read. Raises CorruptBatchError,
+    `known` is the state at `last_offset`, if the caller has it; in this case nothing is read. Raises CorruptBatchError,
     InvalidRecordError for replayed batches, StorageError.
     """
     bases = [segment.base_offset for segment in segments][-2:]
@@ -70,12 +70,12 @@ def rebuild_producer_state(
 
 
 def _lacks_snapshots(segments: LogSegments) -> bool:
-    """Whether a log without snapshots must have had some: every writer of v2 batches leaves one at a clean shutdown."""
+    """Whether a log without snapshots must have had some: every writer of v2 batches writes a snapshot at a clean shutdown."""
     filled = [segment for segment in segments if segment.size_bytes]
     first = next(iter(filled[-1].batches()), None) if filled else None
     if first is None or first.magic < 2:
         return False
-    logger.warning("%s: no producer snapshot is left: producers are read from the log", filled[-1].log.path.parent)
+    logger.warning("%s: no producer snapshot is left: rebuilding the producer state from the log", filled[-1].log.path.parent)
     return True
 
 
@@ -84,8 +84,8 @@ def state_at(
 ) -> Generator[None, None, ProducerStateManager | None]:
     """Return the state at an offset of the log, without changing anything. A step reads `AT_ONCE` batches.
 
-    None if the log has no producers now, because then it had none at that offset either. Raises what `rebuild_producer_state`
-    raises.
+    Returns None if the log has no producers now, because in this case it had none at that offset either. Raises what
+    `rebuild_producer_state` raises.
     """
     if producer_state.is_empty and producer_state.map_end_offset >= offset:
         return None
@@ -106,7 +106,7 @@ def _replay(producer_state: ProducerStateManager, segment: LogSegment, start_off
 def _replaying(
     producer_state: ProducerStateManager, segment: LogSegment, start_offset: int, last_offset: int
 ) -> Generator[None, None, None]:
-    """Log that the batches in [start_offset, last_offset) of a segment are replayed."""
+    """Write a log line that the batches in [start_offset, last_offset) of a segment are being replayed."""
     start = segment.translate_offset(start_offset)
     if start is None:
         return

@@ -1,10 +1,10 @@
-"""Restores producer state that snapshots lack: the batches before the last one, which a producer may resend after a crash.
+"""Restores producer state that snapshots lack: each producer's batches before its last one, which it may resend after a crash.
 
 A snapshot has the last batch of each producer, but an append recognizes duplicates of the last five, the most that a producer may
-have in flight. After a crash producers resend unacknowledged batches. Kafka 3.9.1 then knows one batch of each producer, and
-takes an older one for a sequence gap; the producer starts over with another epoch and writes the batch a second time. So the end
-of the log, which recovery has just read, is walked again. `loader` calls this after a crash only: before a clean shutdown every
-request was answered.
+have in flight. After a crash producers resend unacknowledged batches. Kafka 3.9.1 then knows only one batch of each producer, and
+treats an older batch as a sequence gap. The producer starts over with a new epoch, and writes the batch a second time. To avoid
+this, Tidelog walks the end of the log again, which recovery has just read. `loader` calls this only after a crash: before a clean
+shutdown every request has been answered.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from tidelog.storage.segment.log_segments import LogSegments
 logger = logging.getLogger("tidelog.storage")
 
 RECALLED_BYTES = 8 << 20
-"""How many bytes of the log's end are walked. A Java producer has 5 x 16 KiB in flight by default, librdkafka 5 x 1 MB."""
+"""How many bytes at the end of the log are walked. A Java producer has 5 x 16 KiB in flight by default, librdkafka 5 x 1 MB."""
 
 
 def recall_batches(state: ProducerStateManager, segments: LogSegments) -> None:
     """Add earlier batches of producers to the state at the log's end. Raises StorageError.
 
-    Nothing was checked below the recovery point. If a batch is damaged there, the log is served nevertheless, as in Kafka.
+    Batches below the recovery point have not been checked. If one of them is damaged, the log is served nevertheless, as in
+    Kafka.
     """
     wanted = {producer_id: entry for producer_id, entry in state.active_producers.items() if len(entry.batches) == 1}
     if not wanted:
@@ -53,7 +54,7 @@ def recall_batches(state: ProducerStateManager, segments: LogSegments) -> None:
 
 
 def _end_of(segments: LogSegments) -> Iterator[tuple[LogSegment, int]]:
-    """Return the last two segments, each with the position of a batch from which on there are about `RECALLED_BYTES`."""
+    """Yield the last segments, at most two, each with the position from which to read, about `RECALLED_BYTES` before the end."""
     left = RECALLED_BYTES
     ends = []
     for segment in reversed(list(segments)[-2:]):
@@ -64,7 +65,7 @@ def _end_of(segments: LogSegments) -> Iterator[tuple[LogSegment, int]]:
 
 
 def _batch_at(segment: LogSegment, position: int) -> int:
-    """Return the position of the last indexed batch at or before a position; 0 if there is none."""
+    """Return the position of the last indexed batch at or before a position, or 0 if there is no such batch."""
     index = segment.offset_index
     slot = bisect_right(range(index.entries), position, key=lambda slot: index.entry(slot).position)
     return index.entry(slot - 1).position if slot else 0

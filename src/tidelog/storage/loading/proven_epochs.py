@@ -1,17 +1,17 @@
-"""Checks a ``leader-epoch-checkpoint`` against the batches; if it differs, the epochs are taken from them (spec §14).
+"""Checks a ``leader-epoch-checkpoint`` against the batches. If it differs, the epochs are rebuilt from the batches (spec §14).
 
-A follower with wrong epochs truncates committed records, or never finds where its log and its leader's diverge. The file has no
-checksum, but each v2 batch has its leader's epoch. If epochs never decrease from batch to batch, an entry (epoch, start) is right
-if the first batch from `start` on has that epoch, and the batch before it has the epoch of the previous entry. Batches in between
-need no check.
+A follower with wrong epochs truncates committed records, or never finds the offset at which its log and the leader's log diverge.
+The file has no checksum, but each v2 batch has its leader epoch. If epochs never decrease from batch to batch, an entry (epoch,
+start) is right if the first batch at or after `start` has that epoch, and the batch before it has the epoch of the previous
+entry. Batches in between need no check.
 
 | read in each partition | |
 |---|---|
-| the newest batch | known already after a clean shutdown |
+| the newest batch | already known after a clean shutdown |
 | the batches on both sides of each entry's start | found by the offset index; for the newest `MAX_ENTRIES` entries |
-| the headers of all batches | only if one of these contradicts the file, or the file is lost or empty |
+| the headers of all batches | only if one of these batches contradicts the file, or the file is lost or empty |
 
-Files as Kafka leaves them must not change, so a batch does not contradict the file if it
+Files that Kafka may have written must not change, so a batch does not contradict the file if the batch
 
 * has no epoch: format v0 or v1, or -1. After such messages Kafka starts again with an empty file;
 * lies below the first entry: deleting records moves the first entry, and a crash may lose the log start;
@@ -39,13 +39,13 @@ from tidelog.storage.segment.log_segment import LogSegment
 logger = logging.getLogger("tidelog.storage")
 
 MAX_ENTRIES = 64
-"""How many entries are compared with the log, the newest ones: leaders need older ones only for a follower that was away for as
+"""How many of the newest entries are compared with the log. Leaders need older entries only for a follower that was away for as
 many elections.
 """
 
 
 class _Contradiction(NamedTuple):
-    """An offset, its leader epoch in the file (None: the file has none), and in its batch."""
+    """An offset, its leader epoch in the file (None if the file has no epoch for it), and its leader epoch in the batch."""
 
     offset: int
     found: int | None
@@ -53,9 +53,10 @@ class _Contradiction(NamedTuple):
 
 
 def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None:
-    """Compare a loaded log's epochs, already truncated to it, with its batches; if they differ, replace them with a warning.
+    """Compare a loaded log's epochs, which have been truncated to the log, with its batches. If they differ, replace the epochs,
+    with a warning.
 
-    `had_entries`: whether the file had any entries. Raises StorageError.
+    `had_entries` says whether the file had any entries. Raises StorageError.
     """
     newest = log.newest if log.newest is not None and log.newest.next_offset == end_offset else None
     contradiction = _EpochProof(log).find_contradiction(newest, had_entries=had_entries)
@@ -64,12 +65,12 @@ def prove_epochs(log: LoadingLog, end_offset: int, *, had_entries: bool) -> None
     reread = reread_epochs(log, while_they_rise=True)
     known = list(log.leader_epochs.entries)
     is_confirmed = bool(known) and had_entries and reread.contradiction is None
-    # Without a file recovery may have found all of them, if the crash came before the first file.
+    # Recovery may have found all epochs without a file, if the crash came before the file was first written.
     if is_confirmed or reread.goes_back or not reread.is_whole or reread.entries == known:
         return
     offset, found, expected = reread.contradiction or contradiction
     logger.warning(
-        "%s: found leader epoch %s for offset %d, expected %d as in its batch: all epochs are taken from the log",
+        "%s: found leader epoch %s for offset %d, expected %d as in its batch: rebuilding all epochs from the log",
         *(log.leader_epochs.path, "none" if found is None else found, offset, expected),
     )
     log.leader_epochs.replace_all(reread.entries)
@@ -88,9 +89,9 @@ class RereadEpochs(NamedTuple):
 
 
 def reread_epochs(log: LoadingLog, *, while_they_rise: bool = False) -> RereadEpochs:
-    """Read the headers of all batches from the log start on, or up to where epochs decrease.
+    """Read the headers of all batches from the log start offset to the end, or to the first batch whose epoch decreases.
 
-    An entry's start stays unless a batch contradicts it: compaction may have removed the first batch of an epoch.
+    The start offset of an entry stays unless a batch contradicts it: compaction may have removed the first batch of an epoch.
     """
     proof = _EpochProof(log)
     starts = {entry.epoch: entry.start_offset for entry in log.leader_epochs.entries}
@@ -134,7 +135,7 @@ class _EpochProof:
             if earliest is None:
                 return self._without_epoch(newest)
             if not had_entries:
-                # All entries are of recovered batches: earlier ones may have been lost.
+                # All entries are from recovered batches: earlier entries may have been lost.
                 lost = self._without_epoch(self._around(earliest.start_offset)[0])
                 if lost is not None:
                     return lost
@@ -143,7 +144,7 @@ class _EpochProof:
             return None
 
     def contradiction_of(self, header: BatchHeader | None) -> _Contradiction | None:
-        """Return the contradiction between a batch and the epochs, if any: a batch has one epoch throughout."""
+        """Return the contradiction between a batch and the epochs, or None. All offsets of a batch must have its epoch."""
         earliest = self._epochs.earliest
         if header is None or earliest is None or not _has_epoch(header):
             return None
@@ -160,7 +161,7 @@ class _EpochProof:
         return _Contradiction(max(header.base_offset, self._start), None, header.leader_epoch)
 
     def batches(self) -> Iterator[BatchHeader]:
-        """Yield the headers from the log start on."""
+        """Yield the batch headers from the log start offset to the end."""
         for segment in self._segments.values(self._start):
             for header in segment.batches():
                 if header.last_offset >= self._start:
@@ -176,12 +177,12 @@ class _EpochProof:
         return None
 
     def _around(self, offset: int) -> tuple[BatchHeader | None, BatchHeader | None]:
-        """Return the last batch that ends below `offset`, and the first one that does not."""
+        """Return the last batch that ends below `offset`, and the first batch that does not."""
         before = at = None
         segment = self._segments.floor(offset)
         if segment is not None and segment.base_offset == offset:
             at = segment.log.first_batch()
-            if at is not None and at.last_offset < offset:  # Damage: the batches are below the segment's name.
+            if at is not None and at.last_offset < offset:  # Damage: the batches have lower offsets than the segment's name.
                 at = None
         if segment is not None and at is None:
             for header in batches_from(segment, offset - 1):
@@ -200,7 +201,7 @@ class _EpochProof:
         return before, at
 
     def _last_batch(self, segment: LogSegment | None) -> BatchHeader | None:
-        """Return the last batch of a segment, or of the nearest lower segment that has batches."""
+        """Return the last batch of a segment or, if the segment is empty, of the nearest lower segment that has batches."""
         while segment is not None:
             found = last_batch(segment)
             if found is not None:

@@ -5,7 +5,7 @@
 | `.log` | truncated after the last valid batch |
 | `.index`, `.timeindex` | the entries that appending the batches one by one would make, identical to Kafka's |
 | `.txnindex` | the transactions aborted here, from the producer state |
-| leader epochs | each one above the latest known |
+| leader epochs | each epoch that is above the latest known epoch is added |
 | producers | advanced from the segment's base to its end |
 
 There are two differences from Kafka. A batch whose offset is not above the previous offsets ends the log: Kafka accepts it, or
@@ -37,7 +37,7 @@ def recover_segment(
     progress: Progress | None = None,
     scanned: ScannedLog | None = None,
 ) -> int:
-    """Rebuild a segment from its `.log`; return how many bytes were truncated.
+    """Rebuild a segment's files from its `.log`. Return the number of bytes truncated.
 
     `scanned` is an earlier walk over the unchanged segment (`scan_segment`). Raises OffsetOverflowError, before any change, if
     the segment must be split; StorageError.
@@ -46,7 +46,7 @@ def recover_segment(
         scanned = scan_segment(segment, progress)
     if scanned.overflows:
         raise OffsetOverflowError(
-            f"an offset after {scanned.last_offset} does not fit the segment of base {segment.base_offset}",
+            f"an offset after {scanned.last_offset} does not fit in the segment with base offset {segment.base_offset}",
             path=segment.log.path,
             position=scanned.valid_bytes,
         )
@@ -57,7 +57,7 @@ def recover_segment(
         leader_epochs.assign_all(entry for entry in scanned.epochs if latest is None or entry.epoch > latest.epoch)
     if scanned.valid_bytes < segment.size_bytes:
         why = fault or "no whole batch follows"
-        logger.warning("%s: cut at byte %d of %d: %s", segment.log.path, scanned.valid_bytes, segment.size_bytes, why)
+        logger.warning("%s: truncated at byte %d of %d: %s", segment.log.path, scanned.valid_bytes, segment.size_bytes, why)
     return segment.install_recovered(
         scanned.valid_bytes,
         scanned.offset_entries,
@@ -68,13 +68,13 @@ def recover_segment(
 
 
 def scan_segment(segment: LogSegment, progress: Progress | None = None) -> ScannedLog:
-    """Walk an unchanged segment, perhaps ahead of its recovery on another thread."""
+    """Walk an unchanged segment. This may be done on a different thread, ahead of the segment's recovery."""
     return scan_log(segment.log, segment.size_bytes, segment.base_offset, segment.index_interval_bytes, progress=progress)
 
 
 def _update_producers(segment: LogSegment, producer_state: ProducerStateManager, scanned: ScannedLog) -> tuple[ScannedLog, str]:
-    """Advance the state to the segment's end, and collect aborted transactions; return the valid part of the log, and the fault
-    that ends it.
+    """Advance the producer state to the segment's end, and collect aborted transactions. Return the valid part of the log, and
+    the fault that ends it.
 
     An unreadable marker is the last valid batch, as in Kafka.
     """

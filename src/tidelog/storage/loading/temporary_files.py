@@ -5,7 +5,7 @@
 | ``….deleted`` | a delayed deletion | removed |
 | ``….cleaned`` | an unfinished compaction or split | removed: the old segments still exist |
 | ``….swap`` at or above the smallest ``.cleaned`` | the same, on its way from ``.cleaned`` to ``.swap`` | removed |
-| ``….swap`` | a finished one | renamed into place, after the replaced segments' files are removed |
+| ``….swap`` | a finished compaction or split | renamed into place, after the replaced segments' files are removed |
 | ``….index.tmp`` and the like | an index that was being built | removed |
 | an index without its ``.log`` | an interrupted deletion or replacement | removed |
 
@@ -15,7 +15,7 @@ Each step may be interrupted as well, and the next start must reach the same res
 the second makes the first irrevocable. And a segment's ``.log.swap`` is renamed before its indexes, because a renamed index
 beside a ``.log.swap`` would look like an index of the replaced segment.
 
-The first step of `loader`; it uses only names. Without leftovers the folder is listed once.
+This is the first step of `loader`. It looks only at names. If there are no temporary files, the folder is listed once.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX, *_TE
 
 
 def clear_temporary_files(directory: Path, next_offset_of_swap: Callable[[int], int]) -> set[str]:
-    """Remove or rename all ``.deleted``, ``.cleaned`` and ``.swap`` files; return the names of the files in the folder.
+    """Remove or rename all ``.deleted``, ``.cleaned`` and ``.swap`` files. Return the names of the remaining files.
 
-    `next_offset_of_swap(base)` returns where a ``.log.swap`` ends; it is called only if there is one. Raises StorageError, and
-    InvalidArgumentError for a ``.cleaned`` or ``.swap`` without an offset in its name.
+    `next_offset_of_swap(base)` returns the end offset of a ``.log.swap``. It is called only if there is such a file. Raises
+    StorageError, and InvalidArgumentError for a ``.cleaned`` or ``.swap`` without an offset in its name.
     """
     found = list_files(directory)
     left = [name for name in found if name.endswith(_SUFFIXES) and not name.endswith(_RAFT_SNAPSHOT_SUFFIX)]
@@ -57,7 +57,7 @@ def clear_temporary_files(directory: Path, next_offset_of_swap: Callable[[int], 
     swaps = {name: _offset(name, directory) for name in left if name.endswith(names.SWAP_SUFFIX)}
     if cleaned:
         invalid = {name: offset for name, offset in swaps.items() if offset >= min(cleaned.values())}
-        logger.warning("%s: a replacement of segments was interrupted; the old ones stay", directory)
+        logger.warning("%s: a replacement of segments was interrupted; keeping the old segments", directory)
         _remove(directory, invalid)
         _sync(directory)  # Without the last .cleaned, the remaining .swap files would look finished.
         _remove(directory, cleaned)
@@ -70,7 +70,9 @@ def clear_temporary_files(directory: Path, next_offset_of_swap: Callable[[int], 
 
 
 def remove_orphan_indexes(directory: Path, found: set[str]) -> set[str]:
-    """Remove the index files whose ``.log`` is not among the names `found`; return the others. Raises StorageError."""
+    """Remove the index files whose ``.log`` is not among the names `found`. Return the names of the remaining files. Raises
+    StorageError.
+    """
     logs = {name.removesuffix(names.LOG_SUFFIX) for name in found if name.endswith(names.LOG_SUFFIX)}
     orphans = {
         name
@@ -79,7 +81,9 @@ def remove_orphan_indexes(directory: Path, found: set[str]) -> set[str]:
     }
     if not orphans:
         return found
-    logger.warning("%s: %d index files without their log are removed: %s", directory, len(orphans), ", ".join(sorted(orphans)))
+    logger.warning(
+        "%s: removing %d index files whose .log does not exist: %s", directory, len(orphans), ", ".join(sorted(orphans))
+    )
     _remove(directory, orphans)
     return found - orphans
 
@@ -87,8 +91,8 @@ def remove_orphan_indexes(directory: Path, found: set[str]) -> set[str]:
 def list_files(directory: Path) -> set[str]:
     """Return the names of the regular files in a partition's folder.
 
-    Raises StorageError, also for a log that may not be read or is a dangling link; CorruptDataError for a ``.log`` whose name is
-    not a segment's, unless the folder is being deleted.
+    Raises StorageError, also for a log that this user is not allowed to read or that is a dangling link; CorruptDataError for a
+    ``.log`` whose name is not a segment's, unless the folder is being deleted.
     """
     found = set()
     try:
@@ -97,12 +101,12 @@ def list_files(directory: Path) -> set[str]:
                 if entry.is_file():
                     found.add(entry.name)
                 elif entry.name.endswith(names.LOG_SUFFIX) and entry.is_symlink():
-                    raise StorageError("a link to a segment that is not there", path=directory / entry.name)
+                    raise StorageError("the target of a segment's symbolic link does not exist", path=directory / entry.name)
         is_going = directory.name.endswith(names.DELETE_DIR_SUFFIX)
         for name in found:
             if name.endswith(names.LOG_SUFFIX):
                 if not os.access(f"{directory}/{name}", os.R_OK):
-                    raise StorageError("this user may not read the log", path=directory / name)
+                    raise StorageError("this user is not allowed to read the log", path=directory / name)
                 if not (is_going or names.is_padded(name)):
                     names.base_offset_of_log(directory / name)
     except StorageError:
@@ -117,7 +121,9 @@ def _put_into_place(directory: Path, swaps: dict[str, int], next_offset_of_swap:
     bases = sorted(offset for name, offset in swaps.items() if name.endswith(_LOG_SWAP_SUFFIX))
     if bases:
         end_offset = max(bases[-1] + 1, *(next_offset_of_swap(base) for base in bases))
-        logger.warning("%s: segments that replace %d to %d are put into place", directory, bases[0], end_offset - 1)
+        logger.warning(
+            "%s: completing an interrupted replacement of the segments with offsets %d to %d", directory, bases[0], end_offset - 1
+        )
         covered = [name for name in list_files(directory) if _is_covered(name, bases[0], end_offset)]
         _remove(directory, covered)
         _sync(directory)  # Once a .log.swap is renamed, it no longer shows which segments it replaces.

@@ -1,10 +1,11 @@
 """Builds a ``.timeindex`` that is missing beside an ``.index``, from the log.
 
-Kafka creates an empty one, as for segments from before 0.10.1, and then uses the modification time of a segment whose file was
-lost (spec §2.7). Here the records' timestamps count; without any the index is empty, as in Kafka. The entries are those that
-appending the batches one by one would have made.
+Kafka creates an empty time index, as for segments from before 0.10.1, and then uses the segment's modification time (spec §2.7).
+Tidelog uses the records' timestamps. If the records have no timestamps, the index is empty, as in Kafka. The entries are those
+that appending the batches one by one would have made.
 
-The file appears atomically: it is written beside, synced, and renamed. `loader` calls this for segments that need no recovery.
+The file appears atomically: it is written under a temporary name, synced, and renamed. `loader` calls this for segments that need
+no recovery.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ logger = logging.getLogger("tidelog.storage")
 
 
 def rebuild_time_index(segment: LogSegment) -> None:
-    """Write the missing time index of a segment that has not opened one. It ends at a damaged batch. Raises StorageError."""
+    """Write the missing time index of a segment that has not opened a time index. A damaged batch ends the index. Raises
+    StorageError.
+    """
     scanned = scan_segment(segment)
     segment.log.release()
     path = segment.time_index.path
     replace_file(path, scanned.time_entries)
     logger.warning(
-        "%s was missing and is built from the log: %d entries%s",
+        "%s was missing and has been rebuilt from the log: %d entries%s",
         path,
         len(scanned.time_entries) // TimeIndex.entry_bytes,
         "" if scanned.is_whole else f", up to byte {scanned.valid_bytes}: {scanned.fault or 'no whole batch follows'}",

@@ -113,8 +113,9 @@ class LogFlusher:
             self.flush_aside()
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Call `callback` once the log's present content is on disk, perhaps at once. Its argument is True if the flush has
-        failed.
+        """Call `callback(failed)` after the log's current content has been flushed to disk, or the flush has failed.
+
+        If everything is already flushed, the call is immediate.
         """
         if not self.is_awaited:
             callback(self._availability.is_offline)

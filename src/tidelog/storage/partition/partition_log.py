@@ -307,7 +307,7 @@ class PartitionLog:
         return self._flusher.is_awaited
 
     def when_flushed(self, callback: Flushed) -> None:
-        """Call `callback` once the log's present content is on disk, perhaps at once, with True if the flush has failed."""
+        """Call `callback(failed)` after the log's current content has been flushed: see `LogFlusher.when_flushed`."""
         self._flusher.when_flushed(callback)
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:

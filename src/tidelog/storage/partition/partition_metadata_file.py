@@ -34,7 +34,7 @@ class PartitionMetadataFile:
             self.is_dirty = True
         elif self.topic_id != topic_id:
             raise InconsistentTopicIdError(
-                "the folder belongs to another topic of that name",
+                "the folder belongs to a different topic with the same name",
                 path=self.path,
                 found=format_topic_id(self.topic_id),
                 expected=format_topic_id(topic_id),

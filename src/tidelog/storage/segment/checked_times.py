@@ -97,8 +97,8 @@ class CheckedTimes:
         return slot < 0 or self._is_true(slot)
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return a position shortly before the first batch with a timestamp at or after a time (ms), from the headers; None if
-        there is no such batch.
+        """Return a byte position at or shortly before the first batch with a timestamp at or after `timestamp` (ms), found in the
+        batch headers, or None if there is no such batch.
         """
         return self._segment.headers_from(0).first_reaching(timestamp)
 

@@ -1,7 +1,8 @@
-"""Caches frequently used indexes at rest in memory, by least recent use, up to a number of bytes.
+"""A per-thread LRU cache, limited in bytes, of frequently used indexes of segments that are not being written.
 
-A look-up in a file opens it, reads a dozen entries, and closes it, which suits ten thousand segments that are used once. An index
-that is used for the third time is loaded into memory. Each thread has its own cache, because an index belongs to one thread.
+A look-up in an index file opens the file, reads a dozen entries, and closes the file, which suits ten thousand segments that are
+used once. An index that is used for the third time is loaded into memory. Each thread has its own cache, because an index belongs
+to one thread.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _kept = _Kept()
 
 
 def in_memory(at_rest: _Entries) -> _Entries:
-    """Return an index in memory with the same entries as `at_rest`, which reads a file; or `at_rest` itself if it is used too
-    rarely.
+    """Return an index in memory with the same entries as `at_rest`, which reads a file. An index that is used too rarely, or
+    is too large, is returned as it is.
 
     Raises what reading the file raises.
     """

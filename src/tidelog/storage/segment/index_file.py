@@ -1,6 +1,6 @@
 """The writable `.index` and `.timeindex` of a segment: entries in memory, and their sparse file (spec §2).
 
-`formats.offset_index` and `formats.time_index` define the entries and which are accepted; this module owns the files.
+`formats.offset_index` and `formats.time_index` define the entries and which entries are accepted. This module owns the files.
 
 | state | entries | the file | descriptors |
 |---|---|---|---|

@@ -138,20 +138,20 @@ class WalkedHeaders:
         return max(self._latest[slot], max((timestamp for _, _, timestamp in near), default=NO_TIMESTAMP))
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Return a position shortly before the first batch with a timestamp at or after a time (ms), or None if there is no such
-        batch.
+        """Return a byte position at or shortly before the first batch with a timestamp at or after `timestamp` (ms), or None if
+        there is no such batch.
         """
         self.walk(Goal(self.log.size_bytes, timestamp=timestamp))
         slot = bisect_left(self._latest, timestamp, 1)
         return self._positions[slot - 1] if slot < len(self._latest) else None
 
     def floor(self, offset: int) -> int:
-        """Return a position shortly before `offset`; all batches before the position have lower offsets."""
+        """Return a byte position at or shortly before the batch with `offset`: all earlier batches have lower offsets."""
         self.walk(Goal(self.log.size_bytes, offset=offset))
         return self.known_floor(offset)
 
     def known_floor(self, offset: int) -> int:
-        """Return the nearest known position before `offset`, without a walk."""
+        """Return the nearest known byte position at or before the batch with `offset`, without a walk."""
         self._take()
         return self._positions[max(0, bisect_right(self._next_offsets, offset) - 1)]
 
@@ -225,7 +225,7 @@ class WalkedSegment:
         return position in self._tables
 
     def known_floor(self, position: int, offset: int) -> int:
-        """Return a position shortly before `offset` if a walk from `position` has found one; otherwise return `position`."""
+        """Return a byte position shortly before `offset` if a walk from `position` has found one; otherwise return `position`."""
         headers = self._tables.get(position)
         return position if headers is None else headers.known_floor(offset)
 

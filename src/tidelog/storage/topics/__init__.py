@@ -1,1 +1,1 @@
-"""Topics of a data folder: creation, more partitions, configuration, adoption, deletion; settings and statistics."""
+"""Topics of a data folder: creating, enlarging, configuring, adopting and deleting them; their settings and statistics."""

@@ -1,4 +1,4 @@
-"""The interface of a data folder's topics for its owner, implemented by `TopicLifecycle` and `ReplicaFolders`."""
+"""The interface of a data folder's topics, which the folder's owner uses. `TopicLifecycle` and `ReplicaFolders` implement it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class KeptTopics(Protocol):
         """Return the topics that have a configuration, by name."""
 
     def find(self, name: str) -> Topic | None:
-        """Return a topic that has a configuration, None if there is none of that name."""
+        """Return the topic with this name, or None if no topic with a configuration has this name."""
 
     def is_known(self, name: str) -> bool:
-        """Whether the topic has a configuration: otherwise retention and compaction must not touch it."""
+        """Whether the topic has a configuration. If not, retention and compaction must not change the topic."""
 
     def is_wanted(self, key: TopicPartition) -> bool:
-        """Whether a partition should exist."""
+        """Whether a partition should exist in this folder."""
 
     def unfinished(self) -> list[str]:
         """Return the topics whose folders should be removed but could not be renamed."""
 
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
-        """Return what is needed to load a partition; `directory` may be given if it is known."""
+        """Return what is needed to load a partition. `directory` is its folder, if the caller knows it."""
 
     def sort_out(self, contents: FolderContents) -> list[TopicPartition]:
-        """At startup, remove the folders that should not exist; return the partitions to load, in order. Raises StorageError."""
+        """At startup, remove the folders that should not exist. Return the partitions to load, in order. Raises StorageError."""

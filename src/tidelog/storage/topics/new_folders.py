@@ -1,7 +1,7 @@
 """Creates the folders of new partitions before the partitions are published: in steps, many at a time, with one sync.
 
-Checkpoint lines of a deleted partition are removed before its successor begins: a recovery point that is too high would make
-recovery skip records. `TopicLifecycle` and `ReplicaFolders` each own one.
+The checkpoint lines of a deleted partition are removed before a new partition of the same name begins: a recovery point that is
+too high would make recovery skip records. `TopicLifecycle` and `ReplicaFolders` each own one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidelog.storage.partitions import Partitions
 from tidelog.storage.steps import Steps
 
 PARTITIONS_A_STEP = 16
-"""How many partitions are created or renamed before other work runs."""
+"""How many partitions are created or renamed in one step, before other work may run."""
 
 
 class NewFolders:
@@ -35,9 +35,10 @@ class NewFolders:
         folder_of: Callable[[TopicPartition], PartitionFolder],
         refused: dict[TopicPartition, str] | None = None,
     ) -> Steps[list[PartitionLog]]:
-        """Create folders and return their logs, not yet published: `publish` does that.
+        """Create the partitions' folders, and return their logs, which `publish` publishes.
 
-        All or none, unless `refused` collects those that cannot be created, with the reason. Raises StorageError.
+        With `refused`, partitions that cannot be created are added to `refused` with the reason. Without `refused`, either all
+        folders are created or none. Raises StorageError.
         """
         made: list[PartitionLog] = []
         try:
@@ -47,7 +48,7 @@ class NewFolders:
             if any(self._partitions.is_in_checkpoints(key) for key in keys):
                 yield self._partitions.drop_gone
             yield self.sync
-        except GeneratorExit:  # The owner is shutting down: the next start continues from here.
+        except GeneratorExit:  # The owner is shutting down. The next start will continue from here.
             for log in made:
                 log.close_handlers()
             raise
@@ -57,12 +58,12 @@ class NewFolders:
         return made
 
     def unmake(self, made: Iterable[PartitionLog]) -> None:
-        """Remove created folders. On any thread."""
+        """Remove created folders. Callable on any thread."""
         for log in made:
             self._partitions.unmake(log)
 
     def publish(self, made: Sequence[PartitionLog]) -> Steps[None]:
-        """Publish created partitions, all at the same moment."""
+        """Publish the created partitions, all at the same time."""
         try:
             yield from self._partitions.adding(made)
         except GeneratorExit:
@@ -71,7 +72,7 @@ class NewFolders:
             raise
 
     def sync(self) -> None:
-        """Sync the data folder's entries. On any thread. Raises StorageError."""
+        """Sync the data folder's directory entries. Callable on any thread. Raises StorageError."""
         try:
             sync_directory(self._directory)
         except OSError as error:
@@ -80,7 +81,9 @@ class NewFolders:
     def _make(
         self, folders: Iterable[PartitionFolder], made: list[PartitionLog], refused: dict[TopicPartition, str] | None
     ) -> None:
-        """Create the folders and add their logs to `made`, which has those made before an error. Any thread may call this."""
+        """Create the folders, and add their logs to `made`. After an error, `made` has the logs created before. Callable
+        on any thread.
+        """
         for folder in folders:
             try:
                 made.append(self._partitions.loader.made(folder))

@@ -1,7 +1,7 @@
 """Adds a topic with its records to a data folder, atomically.
 
 Each partition is written into a staging folder ``<topic>-<partition>.<uuid>-delete``: readers skip such a name, and Kafka removes
-it at its next start. The first half of the uuid is fixed, so that Tidelog recognizes its own. Then::
+it at its next start. The first half of the UUID is fixed, so that Tidelog recognizes its own staging folders. The steps are::
 
     1  every file of every partition is written and synced          a crash leaves staging folders only
     2  checkpoints get the new offsets                              the same
@@ -9,15 +9,15 @@ it at its next start. The first half of the uuid is fixed, so that Tidelog recog
     4  the staging folders are renamed to <topic>-<partition>       a crash leaves part of the topic
     5  the data folder is synced
 
-The next owner of the folder's lock cleans up: it removes staging folders of an import that was killed in steps 1 or 2. If the
-metadata or a published partition has the same topic id, all data was synced, and the rest is published. All this happens only
-under the lock, so two writers never see each other's staging folders.
+The next owner of the folder's lock cleans up. If an import was killed in step 1 or 2, its staging folders are removed. If the
+metadata or a published partition has the same topic id, all data has been synced, and the remaining staging folders are
+published. All this happens only under the lock, so two writers never see each other's staging folders.
 
-A folder with a ``meta.properties`` and without a metadata log belongs to an Apache Kafka that keeps its metadata elsewhere.
-Nothing is registered there, and a warning says what Kafka will do with an unknown topic.
+A folder with a ``meta.properties`` and without a metadata log belongs to an Apache Kafka broker that keeps its metadata
+elsewhere. In such a folder the topic is not registered, and a warning says what Kafka will do with an unknown topic.
 
-Checkpoints are as after a clean shutdown: high watermark and recovery point are the log end (spec §7). They are replaced by
-rename, and lines of other partitions are kept.
+The checkpoints are as after a clean shutdown: the high watermark and the recovery point are the log end offset (spec §7). The
+files are replaced by rename, and keep the lines of other partitions.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ logger = logging.getLogger("tidelog.storage")
 _CHECKPOINTS = (names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT)
 
 LEADER_EPOCH = 0
-"""The leader epoch of a new topic's records; each log begins with it."""
+"""The leader epoch of a new topic's records, with which each log begins."""
 
 
 _OUR_MARK = b"tidelog".hex()
@@ -72,10 +72,11 @@ _SPARE_FILES = 64
 class NewTopic:
     """Writes a topic of `partitions` partitions into the data folder `directory`, which is created if missing.
 
-    A context manager: `logs[p]` takes partition p's batches, under `LEADER_EPOCH`; `commit` publishes; leaving without it leaves
-    nothing behind. `properties` are the topic's, as text under Kafka's names. Records keep their timestamps even if the topic's
-    type is LogAppendTime, which applies to later appends. With `topic_id` the topic is a copy: its logs take another log's
-    batches as a follower does, and later leader epochs continue from their last one.
+    A context manager. Append partition p's batches to `logs[p]`, with leader epoch `LEADER_EPOCH`, then call `commit` to publish
+    the topic. Leaving the context without `commit` leaves nothing behind. `properties` are the topic's, as text under Kafka's
+    names. Records keep their timestamps even if the topic has message.timestamp.type=LogAppendTime, which applies to later
+    appends. With `topic_id` the topic is a copy: its logs take the batches of a different log as a follower does, and later
+    leader epochs continue from their last one.
 
     Raises InvalidArgumentError for an illegal name, number or property. Entering raises TopicExistsError, CorruptCheckpointError
     for a damaged topics file, and StorageError, also if a broker or another import holds the folder.
@@ -93,7 +94,7 @@ class NewTopic:
     ) -> None:
         check_topic_name(topic)
         if not 1 <= partitions <= 2**31 - 1:
-            raise InvalidArgumentError("a topic has at least one partition", found=partitions)
+            raise InvalidArgumentError("a topic must have at least one partition", found=partitions)
         texts = {name: str(value) for name, value in unaliased(properties).items()}
         self.directory = directory
         self.topic = Topic(topic, topic_id or data_folder.new_topic_id(), partitions, texts)
@@ -113,7 +114,7 @@ class NewTopic:
     def __enter__(self) -> NewTopic:
         _allow_open_files(self.topic.partitions * _FILES_PER_LOG + _SPARE_FILES)
         if any(self.directory.glob(f"*{names.LOG_SUFFIX}")):
-            raise InvalidArgumentError("this is a partition's folder, not a data folder", path=self.directory)
+            raise InvalidArgumentError("the folder is a partition's folder, not a data folder", path=self.directory)
         try:
             self._created = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
             data_folder.create(self.directory)
@@ -136,7 +137,9 @@ class NewTopic:
             raise error.__cause__  # No partition can be offline here.
 
     def commit(self) -> None:
-        """Finish and sync every partition, then publish all of them. Raises StorageError, and then leaves nothing behind."""
+        """Finish and sync every partition, then publish all of them. Raises StorageError; after an error nothing is left
+        behind.
+        """
         self._finish_logs()
         is_kafkas = not ((self.directory / METADATA_DIR).exists() or takeover.is_old(self.directory)) and data_folder.is_claimed(
             self.directory
@@ -159,7 +162,7 @@ class NewTopic:
         self._is_committed = True
         if is_kafkas:
             logger.warning(
-                "%s: an Apache Kafka owns this folder; it sets aside topics that its metadata does not have",
+                "%s: an Apache Kafka owns this folder; Kafka will set aside topics that are not in its metadata",
                 self.directory / META_PROPERTIES,
             )
 
@@ -178,7 +181,7 @@ class NewTopic:
     def _refuse_existing(self, topics: Mapping[str, Topic]) -> None:
         name = self.topic.name
         there = {key.topic for key in data_folder.list_contents(self.directory).partitions} | topics.keys()
-        # Anything with a partition's name would be in the way later.
+        # Any file or folder with the name of a partition would prevent the renaming later.
         own = (self.directory / names.log_dir_name(name, partition) for partition in range(self.topic.partitions))
         if name in there or any(path.exists() for path in own):
             raise TopicExistsError(f"topic {name!r} already exists", path=self.directory)
@@ -192,29 +195,29 @@ class NewTopic:
         except OSError as error:
             raise StorageError(f"cannot create a folder: {error.strerror}", path=folder) from error
         self._staging.append(folder)
-        # This folder looks like one being deleted, of which nothing is loaded; it is empty anyway.
+        # By its name this folder is being deleted, so nothing in it is loaded. It is empty anyway.
         log = load(folder, self._config, self._clock, self._scheduler, had_clean_shutdown=True, topic_id=self.topic.topic_id)
         self.logs.append(log)
         if not self._is_copy:
             log.maybe_assign_epoch_start_offset(LEADER_EPOCH, 0)
 
     def _finish_logs(self) -> None:
-        """Close the logs cleanly, with every file and folder on disk. Raises StorageError."""
-        # Rolled segments wait here for their flush; if it fails, the log is offline, which is reported below.
+        """Close the logs cleanly, and sync every file and folder. Raises StorageError."""
+        # Wait for the flush of rolled segments. If a flush fails, the log is offline, which is reported below.
         self._scheduler.shutdown()
         for log in self.logs:
             log.flush(force_active=True)
             log.close()
         from tidelog.reader.time_map_file import (
             write_time_maps,
-        )  # A broker only looks for unfinished topics, so it starts without this import.
+        )  # A broker looks only for unfinished topics, so it starts without this import.
 
         write_time_maps(path for log in self.logs for path in sorted(log.directory.glob(f"*{names.LOG_SUFFIX}")))
         for log in self.logs:
             log.local.sync_directory()
 
     def _abandon(self) -> None:
-        """Remove everything that this object has created; errors here do not hide the original error."""
+        """Remove everything that this object has created. Errors during the removal do not hide the original error."""
         for log in self.logs:
             log.close_handlers()
         for staged, target in reversed(self._published):
@@ -241,7 +244,9 @@ class NewTopic:
                     replace_file(path, data)
 
     def _unregister(self) -> bool:
-        """Undo the registration in the metadata; False if that cannot be written: then the next start finishes the topic."""
+        """Undo the registration in the metadata. Return False if the metadata cannot be written: the next start then
+        finishes the topic.
+        """
         store, self._store = self._store, None
         if store is None or self.topic.topic_id not in store.image.topics_by_id:
             self._remove_new_metadata(store)
@@ -278,7 +283,7 @@ def check_topic_name(topic: str) -> None:
 
 
 def finish_interrupted(directory: Path) -> None:
-    """Clean up after killed imports; only under the folder's lock. Raises StorageError, CorruptCheckpointError."""
+    """Clean up after killed imports. Call it only under the folder's lock. Raises StorageError, CorruptCheckpointError."""
     contents = data_folder.list_contents(directory)
     leftovers = [folder for folder in contents.going if _STAGING.fullmatch(folder.name)]
     if not leftovers:
@@ -327,7 +332,9 @@ def _bytes_of(path: Path) -> bytes | None:
 
 
 def _checkpoint(directory: Path, end_offsets: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> None:
-    """Add the new partitions' offsets; `starts` has the log starts within a segment."""
+    """Add the new partitions' offsets to the checkpoints. `starts` has the log start offsets that are not base offsets of a
+    segment.
+    """
     before = DirCheckpoints(directory)
     write_offset_checkpoint(directory / names.RECOVERY_POINT_CHECKPOINT, {**before.recovery_points, **end_offsets})
     write_offset_checkpoint(directory / names.HIGH_WATERMARK_CHECKPOINT, {**before.high_watermarks, **end_offsets})
@@ -343,7 +350,7 @@ def _topic_id(folder: Path) -> uuid.UUID | None:
 
 
 def _log_end_offset(folder: Path) -> int:
-    """Return the log end: a finished partition has a snapshot there, unless it is empty."""
+    """Return the log end offset of a finished partition, at which it has a producer snapshot unless it is empty."""
     return max((int(path.stem) for path in folder.glob(f"*{names.SNAPSHOT_SUFFIX}")), default=0)
 
 
@@ -360,7 +367,7 @@ def _allow_open_files(count: int) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < count:
         raise InvalidArgumentError(
-            f"{(count - _SPARE_FILES) // _FILES_PER_LOG} partitions need {count} open files",
+            f"{(count - _SPARE_FILES) // _FILES_PER_LOG} partitions need {count} open files: raise the limit with ulimit -n",
             found=f"a limit of {limit}",
-            expected="more (ulimit -n)",
+            expected=f"a limit of at least {count}",
         )

@@ -1,21 +1,22 @@
 """The replicas in a cluster member's data folder, as the cluster's metadata assigns them (KIP-500, KIP-516).
 
-The controllers decide, and the folders follow:
+The controllers decide which replicas exist, and this class changes the folders accordingly:
 
 | event | the folder | after a crash in between |
 |---|---|---|
 | the node is among a partition's replicas, and has no folder | is created | is empty, and used |
 | the partition is deleted, or moves away, while the broker runs | becomes ``….<uuid>-delete``, removed later | is a stray |
-| a start finds a stray | is renamed to ``….<uuid>-stray``, and stays | the next start renames it |
+| a start finds a stray | is renamed to ``….<uuid>-stray``, and kept | the next start renames it |
 | a start finds ``-delete`` | is removed later | |
-| settings of a topic or the broker change | stays; its log applies them | |
+| settings of a topic or the broker change | is unchanged; the log applies the settings | |
 
 A stray, as in Kafka, is a folder with an unknown topic id (the topic was deleted, and perhaps recreated, while the broker was
 down), of an unknown partition, of a partition without a replica on this node, or without a topic id. In Kafka an empty folder
 that a crash left before it got its id is a stray as well; here it is used. If topics may have no ids (ZooKeeper), a folder
-without one belongs to the topic of its name.
+without a topic id belongs to the topic of its name.
 
-The broker creates each replica explicitly (`creations`). One change at a time. `log_manager` owns one.
+The broker creates each replica explicitly (`creations`), and makes one change at a time. `log_manager` creates one and keeps it
+until it closes.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class ReplicaFolders:
         self.set_aside: list[TopicPartition] = []
         """The strays that this start has renamed."""
         self._strays: dict[TopicPartition, str] = {}
-        """The strays that are still to be renamed, and why."""
+        """The strays that are still to be renamed, with the reasons."""
 
     # --- asking
 
@@ -66,7 +67,7 @@ class ReplicaFolders:
         return {name: topic for name, topic in found if topic is not None}
 
     def find(self, name: str) -> Topic | None:
-        """Return a topic of the cluster, None if there is none of that name."""
+        """Return the cluster's topic with this name, or None if there is no such topic."""
         image = self._metadata.image
         topic = image.topics.get(name)
         if topic is None or not topic.partitions:
@@ -74,7 +75,7 @@ class ReplicaFolders:
         return Topic(name, topic.topic_id, max(topic.partitions) + 1, image.topic_config(name))
 
     def is_known(self, name: str) -> bool:
-        """Whether the topic has a configuration: otherwise retention and compaction must not touch it."""
+        """Whether the topic has a configuration. If not, retention and compaction must not change the topic."""
         return name in self._metadata.image.topics
 
     def is_wanted(self, key: TopicPartition) -> bool:
@@ -87,7 +88,7 @@ class ReplicaFolders:
         return sorted({key.topic for key in self._partitions.failed if not self.is_wanted(key)})
 
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
-        """Return what is needed to load a partition; `directory` may be given if it is known."""
+        """Return what is needed to load a partition. `directory` is its folder, if the caller knows it."""
         topic = self._metadata.image.topics.get(key.topic)
         topic_id = None if topic is None else known_topic_id(topic.topic_id)
         return PartitionFolder(key, directory or self._partitions.directory_of(key), self.table.config_of(key.topic), topic_id)
@@ -95,7 +96,7 @@ class ReplicaFolders:
     # --- at the start
 
     def sort_out(self, contents: FolderContents) -> list[TopicPartition]:
-        """Set strays aside; return the partitions to load, in order. Raises StorageError."""
+        """Set strays aside. Return the partitions to load, in order. Raises StorageError."""
         delay_ms = self.table.config.topic_config({}).file_delete_delay_ms
         for directory in contents.going:
             self._partitions.remove_later(directory, delay_ms)
@@ -113,27 +114,27 @@ class ReplicaFolders:
         return kept
 
     def _stray(self, key: TopicPartition, directory: Path) -> str | None:
-        """Return why a folder is a stray, None if it is this node's replica."""
+        """Return why a folder is a stray, or None if it is a replica of this node."""
         if not self.is_wanted(key):
-            return f"node {self._metadata.node_id} has no replica of it"
+            return f"node {self._metadata.node_id} has no replica of the partition"
         try:
             topic_id = read_topic_id(directory / names.PARTITION_METADATA)
         except (CorruptCheckpointError, StorageError):
-            return None  # Loading reports it.
+            return None  # Loading the log reports the error.
         wanted = self._metadata.image.topics[key.topic].topic_id
         if isinstance(wanted, AssumedTopicId) or (topic_id is None and self.table.config.has_topics_without_ids):
             return None
         if topic_id is None:
-            return None if is_empty(directory) else "it does not say which topic it belongs to"
-        return None if topic_id == wanted else "it belongs to another topic of that name"
+            return None if is_empty(directory) else "the folder has no topic id"
+        return None if topic_id == wanted else "the folder belongs to a different topic with the same name"
 
     # --- changes
 
     def create(self, wanted: Mapping[TopicPartition, uuid.UUID]) -> Steps[dict[TopicPartition, PartitionLog]]:
-        """Create replicas of partitions, each with its topic's id; return all their logs. Idempotent.
+        """Create replicas of partitions, each with its topic's id, and return the logs of all of them. Idempotent.
 
-        A replica with another topic's id is deleted first, a stray is set aside. A replica that cannot be created is offline,
-        with the reason, and is not returned. A replica that is offline without a log is not returned, either.
+        A replica with a different topic id is deleted first, and a stray is set aside. A replica that cannot be created is marked
+        offline with the reason, and is not returned, and neither is a replica that is offline and has no log.
         """
         partitions = self._partitions
         others = [key for key, topic_id in wanted.items() if self._is_of_another(key, topic_id)]
@@ -167,9 +168,9 @@ class ReplicaFolders:
         return found
 
     def delete(self, keys: Iterable[TopicPartition]) -> Steps[None]:
-        """Delete replicas: they are gone at once, their folders are removed later; unknown ones are skipped.
+        """Delete replicas. The replicas disappear at once, and their folders are removed later. Unknown replicas are ignored.
 
-        Raises StorageError if folders cannot be renamed: the replicas are offline then, and this may be called again.
+        Raises StorageError if folders cannot be renamed. These replicas are then offline, and the call may be repeated.
         """
         partitions, removals, refused = self._partitions, [], []
         there = [key for key in keys if partitions.state(key) is not None]
@@ -195,7 +196,9 @@ class ReplicaFolders:
     # --- inside
 
     def _remove(self, key: TopicPartition) -> Removal | None:
-        """Rename a replica's folder for removal, or a stray's; None if that fails: the replica is offline then."""
+        """Rename the folder of a replica for removal, or that of a stray. Return None if this fails, after marking the
+        replica offline.
+        """
         reason = self._strays.get(key)
         if reason is None:
             return self._partitions.remove(key, names.log_delete_dir_name(*key))
@@ -224,6 +227,6 @@ class ReplicaFolders:
 
 
 def is_empty(directory: Path) -> bool:
-    """Whether a partition's folder has no record and never had one: all its logs begin at 0 and are empty."""
+    """Whether a partition's folder holds no record and never held one: its only segments are empty and have base offset 0."""
     logs = list(directory.glob(f"*{names.LOG_SUFFIX}*"))
     return all(path.name == names.file_name(0, names.LOG_SUFFIX) and path.stat().st_size == 0 for path in logs)

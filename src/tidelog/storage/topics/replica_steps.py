@@ -16,7 +16,7 @@ from tidelog.storage.topics.replica_folders import ReplicaFolders
 
 
 class ReplicaSteps:
-    """Changes replicas after a metadata change, for a broker that is a cluster member. One change at a time; see `steps`."""
+    """Changes replicas after a metadata change, for a broker that is a cluster member. Make one change at a time: see `steps`."""
 
     def __init__(self, folders: ReplicaFolders, partitions: Partitions, work: BackgroundWork, settings: BrokerSettings) -> None:
         self._folders = folders
@@ -25,7 +25,7 @@ class ReplicaSteps:
         self._settings = settings
 
     def creation(self, key: TopicPartition, topic_id: uuid.UUID) -> Steps[PartitionLog]:
-        """Create one replica, or find it, and return its log. Raises LogOfflineError, with the reason."""
+        """Return the log of a replica, which is created if necessary. Raises LogOfflineError, with the reason."""
         logs = yield from self.creations({key: topic_id})
         if key not in logs:
             raise LogOfflineError(
@@ -45,7 +45,7 @@ class ReplicaSteps:
         """Delete replicas: see `ReplicaFolders.delete`."""
         try:
             yield from self._folders.delete(keys)
-        except GeneratorExit:  # The folder may be another owner's by now, and forgetting writes a file.
+        except GeneratorExit:  # The folder may have a different owner by now, and dropping the compaction state writes a file.
             raise
         except BaseException:
             self._work.forget_cleaning(keys)
@@ -53,7 +53,7 @@ class ReplicaSteps:
         self._work.forget_cleaning(keys)
 
     def reconfigure(self, topics: Iterable[str] = (), *, broker: bool = False) -> Steps[None]:
-        """Apply the current settings in the metadata: those of `topics`, or with `broker` the broker's, which affect all
-        topics.
+        """Apply the current settings in the metadata: those of `topics`, or if `broker` is True those of the broker, which affect
+        all topics.
         """
         return self._settings.take_over(None if broker else topics)

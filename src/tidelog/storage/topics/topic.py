@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that has a configuration. `properties` are its own, as text under Kafka's names."""
+    """A topic that has a configuration. `properties` are the settings of the topic itself, as text, by Kafka's names."""
 
     name: str
     topic_id: uuid.UUID
@@ -16,5 +16,5 @@ class Topic:
     properties: dict[str, str] = field(default_factory=dict)
 
     def with_properties(self, properties: dict[str, str]) -> Topic:
-        """Return the topic with these properties instead."""
+        """Return a copy of the topic with these properties."""
         return replace(self, properties=dict(properties))

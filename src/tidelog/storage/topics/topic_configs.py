@@ -13,11 +13,11 @@ from tidelog.storage.partitions import Partitions
 logger = logging.getLogger("tidelog.storage")
 
 KEEP_EVERYTHING: dict[str, PropertyValue] = {"cleanup.policy": "delete", "retention.ms": -1, "retention.bytes": -1}
-"""Settings of a topic without a known configuration, besides the folder's defaults."""
+"""The settings of a topic whose configuration is unknown, in addition to the folder's defaults."""
 
 
 class TopicConfigs:
-    """The configuration of each topic's logs. `properties_of` returns a topic's own settings, None for an unknown topic."""
+    """The configuration of each topic's logs. `properties_of` returns a topic's own settings, or None for an unknown topic."""
 
     def __init__(
         self, config: ManagerConfig, partitions: Partitions, properties_of: Callable[[str], Mapping[str, str] | None]
@@ -36,16 +36,20 @@ class TopicConfigs:
         return config
 
     def forget(self, name: str) -> None:
-        """Drop a topic's cached settings, because they have changed. `configure_logs` applies them to its logs."""
+        """Drop a topic's cached settings, because they have changed. `configure_logs` applies the new settings to the
+        topic's logs.
+        """
         self._configs.pop(name, None)
 
     def reconfigure(self, config: ManagerConfig) -> None:
-        """Change the defaults of topics. `configure_logs` applies them to their logs."""
+        """Change the default settings of topics. `configure_logs` applies the new settings to the logs."""
         self.config = config
         self._configs.clear()
 
     def configure_logs(self, name: str) -> None:
-        """Apply the configuration to a topic's logs. A log that fails to apply it goes offline, with an error."""
+        """Apply the configuration to a topic's logs. A log that cannot apply the configuration goes offline, and the
+        error is logged.
+        """
         for key in self._partitions.keys_of(name):
             log = self._partitions.logs.get(key)
             if log is not None:

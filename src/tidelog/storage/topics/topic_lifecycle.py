@@ -9,15 +9,16 @@ The metadata log (`metadata_store`) decides which topics exist. A change costs o
 | delete | folders become ``….<uuid>-delete`` | that is synced | the record is on disk | continues with step 1 |
 | alter, adopt | records are on disk | logs get the properties | | |
 
-If a topic is in the metadata and one of its folders has a deletion mark (`DELETION_MARK`), it was being deleted. A change that
-fails without a crash is undone: a failed creation leaves nothing behind. If that fails too, or if a deletion cannot rename a
-folder or write the metadata log, the topic remains in deletion: `unfinished` names it, and the next attempt (a broker retries by
-itself, see `broker.topics.topic_changes`) or the next start continues.
+If a topic is in the metadata and one of its folders has a deletion marker (`DELETION_MARK`), the topic was being deleted. A
+change that fails without a crash is undone: a failed creation leaves nothing behind. If that fails too, or if a deletion cannot
+rename a folder or write the metadata log, the topic remains in deletion: `unfinished` names it, and the next attempt (a broker
+retries by itself, see `broker.topics.topic_changes`) or the next start continues.
 
-Changes are `Steps`: the caller may run other steps in between, and wait for disks on other threads. A topic is in `topics()` from
-its first step on, so that its name is reserved; its partitions appear at the end.
+Changes are `Steps`: the caller may run other steps in between, and wait for disks on other threads. A new topic is in `topics()`
+from its first step, so that its name is reserved. Its partitions appear after the last step.
 
-Topics that the metadata lacks (a backup) have the configuration `KEEP_EVERYTHING` until they are adopted. `log_manager` owns one.
+Topics that the metadata lacks (in a copy of a folder, for example) have the configuration `KEEP_EVERYTHING` until they are
+adopted. `log_manager` creates one `TopicLifecycle` and keeps it until it closes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ MAX_PARTITIONS = 2**31 - 1
 class TopicLifecycle:
     """The topics of `directory` as in `store`, with their logs in `partitions`.
 
-    `deleting` are those whose deletion an earlier owner has begun.
+    `deleting` are the topics whose deletion an earlier owner has begun.
     """
 
     def __init__(
@@ -75,9 +76,9 @@ class TopicLifecycle:
         self.table = TopicTable(config, partitions, store)
         self._deleting = set(deleting)
         self._busy: set[str] = set()
-        """Topics that are being created or deleted now."""
+        """Topics that are being created, enlarged or deleted at the moment."""
         self._removals: dict[str, list[Removal]] = {}
-        """Folders of topics whose deletion is unfinished: they mark it."""
+        """Folders of topics whose deletion is unfinished. They are kept, because they show this to the next start."""
 
     # --- asking
 
@@ -86,7 +87,7 @@ class TopicLifecycle:
         return {name: topic for name, topic in self.table.by_name.items() if name not in self._deleting}
 
     def find(self, name: str) -> Topic | None:
-        """Return a topic that has a configuration, None if there is none of that name."""
+        """Return the topic with this name, or None if no topic with a configuration has this name."""
         return None if name in self._deleting else self.table.by_name.get(name)
 
     def get(self, name: str) -> Topic:
@@ -97,7 +98,7 @@ class TopicLifecycle:
         return topic
 
     def is_known(self, name: str) -> bool:
-        """Whether the topic has a configuration: otherwise retention and compaction must not touch it."""
+        """Whether the topic has a configuration. If not, retention and compaction must not change the topic."""
         return name in self.table.by_name or name in self._deleting
 
     def is_deleting(self, name: str) -> bool:
@@ -105,7 +106,7 @@ class TopicLifecycle:
         return name in self._deleting
 
     def is_wanted(self, key: TopicPartition) -> bool:
-        """Whether an offline partition should be brought online again: its topic is not being deleted."""
+        """Whether an offline partition should be brought online again: whether its topic is not being deleted."""
         return key.topic not in self._deleting
 
     def unfinished(self) -> list[str]:
@@ -113,7 +114,7 @@ class TopicLifecycle:
         return sorted(self._deleting - self._busy)
 
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
-        """Return what is needed to load a partition; `directory` may be given if it is known."""
+        """Return what is needed to load a partition. `directory` is its folder, if the caller knows it."""
         topic = self.table.by_name.get(key.topic)
         topic_id = None if topic is None else topic.topic_id
         return PartitionFolder(key, directory or self._partitions.directory_of(key), self.table.config_of(key.topic), topic_id)
@@ -121,7 +122,7 @@ class TopicLifecycle:
     # --- at the start
 
     def sort_out(self, contents: FolderContents) -> list[TopicPartition]:
-        """Continue interrupted deletions; return the partitions to load, in order. Raises StorageError."""
+        """Continue interrupted deletions. Return the partitions to load, in order. Raises StorageError."""
         by_id = {topic.topic_id: name for name, topic in self.table.by_name.items()}
         for directory in contents.going:
             if directory.name.rpartition(".")[2].startswith(DELETION_MARK):
@@ -150,7 +151,7 @@ class TopicLifecycle:
             for name in gone:
                 self.table.refresh(name)
         for removal in removals.values():
-            # The marks of unfinished deletions stay.
+            # The folders that mark unfinished deletions are kept.
             if not failed or names.parse_topic_partition_name(removal.directory.name).topic not in failed:
                 self._partitions.remove_later(*removal)
         return sorted(key for key in contents.partitions if key.topic not in gone | failed)
@@ -166,10 +167,10 @@ class TopicLifecycle:
                     self._partitions.remove_later(*removal)
 
     def create_missing(self) -> None:
-        """Create missing partitions of known topics; one that cannot be created is offline."""
+        """Create missing partitions of known topics. A partition that cannot be created is offline."""
         made = []
         for key in [key for topic in self.topics().values() for key in self._missing(topic)]:
-            logger.warning("%s-%d is missing, and is created empty", *key)
+            logger.warning("%s-%d is missing: creating it as an empty partition", *key)
             try:
                 self._partitions.create(self.folder_of(key))
                 made.append(key)
@@ -210,17 +211,19 @@ class TopicLifecycle:
     def add_partitions(self, name: str, partitions: int) -> Steps[Topic]:
         """Increase a topic's partitions to `partitions`.
 
-        Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than before, StorageError.
+        Raises UnknownTopicOrPartitionError, InvalidArgumentError if the topic already has as many partitions, StorageError.
         """
         before = self.get(name)
         _check_partitions(partitions)
         if partitions <= before.partitions:
             raise InvalidArgumentError(
-                f"topic {name!r} needs a larger number of partitions", found=partitions, expected=f"more than {before.partitions}"
+                f"topic {name!r} already has {before.partitions} partitions",
+                found=partitions,
+                expected=f"more than {before.partitions}",
             )
         added = range(before.partitions, partitions)
         if name in self._busy:
-            raise InvalidArgumentError(f"topic {name!r} is being changed", path=self._directory)
+            raise InvalidArgumentError(f"topic {name!r} is being changed: try again later", path=self._directory)
         self._busy.add(name)
         try:
             store = self._store
@@ -242,13 +245,13 @@ class TopicLifecycle:
         finally:
             self._busy.discard(name)
         topic = self.get(name)
-        logger.info("topic %s: partitions %d, %d before", name, partitions, before.partitions)
+        logger.info("topic %s: now has %d partitions, had %d", name, partitions, before.partitions)
         return topic
 
     def delete(self, name: str) -> Steps[None]:
-        """Delete a topic: its partitions are gone at once, their folders are removed later.
+        """Delete a topic. Its partitions disappear at once, and their folders are removed later.
 
-        Raises UnknownTopicOrPartitionError; StorageError, after which this may be called again.
+        Raises UnknownTopicOrPartitionError, and StorageError, after which the call may be repeated.
         """
         keys = self._partitions.keys_of(name)
         topic = self.table.by_name.get(name)
@@ -260,7 +263,7 @@ class TopicLifecycle:
         self._busy.add(name)
         try:
             if topic is None and name not in self._deleting:
-                # So that a start finds the unfinished deletion.
+                # Then the next start finds the unfinished deletion.
                 topic = self._found(name, {key: _text(value) for key, value in KEEP_EVERYTHING.items()})
                 yield self._register(topic)
             self._deleting.add(name)
@@ -277,7 +280,10 @@ class TopicLifecycle:
                     removals.append(removal)
             yield self._folders.sync
             if failed:
-                raise StorageError(f"topic {name!r} was not deleted: {failed} partitions: {reason}", path=self._directory)
+                raise StorageError(
+                    f"topic {name!r} was not deleted: {failed} of its partitions could not be removed: {reason}",
+                    path=self._directory,
+                )
             if topic is not None:
                 yield self._store.append([RemoveTopicRecord(topic.topic_id)])
             self._deleting.discard(name)
@@ -286,7 +292,7 @@ class TopicLifecycle:
                 self._partitions.remove_later(*removal)
         finally:
             self._busy.discard(name)
-        logger.info("topic %s: deleted; its folders are removed later", name)
+        logger.info("topic %s: deleted; its folders will be removed later", name)
 
     def alter(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Replace a topic's properties.
@@ -313,7 +319,7 @@ class TopicLifecycle:
         ids = {log.topic_id for log in logs if log.topic_id is not None}
         if len(ids) > 1:
             found = ", ".join(sorted(map(format_topic_id, ids)))
-            raise InvalidArgumentError(f"{name!r}: partitions of different topics of that name", found=found)
+            raise InvalidArgumentError(f"the partitions of {name!r} belong to different topics with the same name", found=found)
         topic = self._found(name, texts)
         yield self._register(topic)
         for log in logs:
@@ -330,13 +336,13 @@ class TopicLifecycle:
         return [self._partitions.logs[key] for key in keys if key in self._partitions.logs]
 
     def _found(self, name: str, properties: dict[str, str]) -> Topic:
-        """Return a found topic, with the id in its partitions."""
+        """Return a topic that was found without a configuration, with the topic id in its partitions."""
         ids = (log.topic_id for log in self._logs_of(name) if log.topic_id is not None)
         last = max(key.partition for key in self._partitions.keys_of(name))
         return Topic(name, next(ids, None) or new_topic_id(), last + 1, properties)
 
     def _register(self, topic: Topic) -> Change:
-        """Add a found topic to the metadata."""
+        """Add a topic that was found without a configuration to the metadata."""
         epochs = (log.leader_epochs.latest_epoch or 0 for log in self._logs_of(topic.name))
         store = self._store
         change = store.append(topic_records(topic, store.node_id, store.directory_id, leader_epoch=max(epochs, default=0)))
@@ -358,17 +364,17 @@ class TopicLifecycle:
         return self._folders.made(missing, self.folder_of)
 
     def _undo_create(self, topic: Topic) -> Steps[None]:
-        """Revert the metadata. If that cannot be written, the topic remains in deletion."""
+        """Revert the metadata. If the metadata cannot be written, the topic remains in deletion."""
         try:
             change = self._store.append([RemoveTopicRecord(topic.topic_id)])
             self.table.refresh(topic.name)
             yield change
         except StorageError as error:
             self._deleting.add(topic.name)
-            logger.error("topic %s: not created, but still in the metadata: %s", topic.name, error)
+            logger.error("topic %s: not created, but could not be removed from the metadata: %s", topic.name, error)
 
     def _drop_checkpoints(self, made: Iterable[TopicPartition]) -> None:
-        """Remove the checkpoint lines of partitions that begin empty. Raises StorageError.
+        """Remove the checkpoint lines of new partitions, which are empty. Raises StorageError.
 
         A recovery point that is too high would make recovery skip records.
         """
@@ -384,7 +390,7 @@ def _topic_id(directory: Path) -> uuid.UUID | None:
 
 
 def _is_empty(directory: Path, topic_id: uuid.UUID) -> bool:
-    """Whether a partition's folder has no record, and either that topic's id or none."""
+    """Whether a partition's folder has no record, and has either this topic id or no topic id."""
     return _topic_id(directory) in (topic_id, None) and not any(
         path.stat().st_size for path in directory.glob(f"*{names.LOG_SUFFIX}*")
     )
@@ -392,7 +398,7 @@ def _is_empty(directory: Path, topic_id: uuid.UUID) -> bool:
 
 def _check_partitions(partitions: int) -> None:
     if not 1 <= partitions <= MAX_PARTITIONS:
-        raise InvalidArgumentError("a topic has at least one partition", found=partitions)
+        raise InvalidArgumentError("a topic must have at least one partition", found=partitions)
 
 
 def _settings(properties: Mapping[str, str]) -> str:

@@ -1,13 +1,13 @@
-"""A topic's settings from its data folder, and their sources. For folders of Tidelog and Kafka.
+"""Reads the settings of topics from a data folder of Tidelog or Kafka, and the sources of the settings.
 
 | source, in order of precedence | settings |
 |---|---|
 | ``tidelog-topics.json`` | a topic's own settings, in a folder of Tidelog 0.1 |
 | ``__cluster_metadata-0`` | a topic's own settings, in a folder of Tidelog or of a KRaft node with its metadata there |
-| the same | dynamic settings of the folder's broker, then of all brokers |
-| a ``server.properties`` given by the caller; without one | the broker's settings |
-| ``tidelog-served.json`` (`folder.served_settings`) | those of the broker that last served the folder |
-| Kafka 3.9.1 | its defaults |
+| ``__cluster_metadata-0`` | dynamic settings of the folder's broker, then of all brokers |
+| a ``server.properties`` given by the caller | the broker's settings |
+| without it, ``tidelog-served.json`` (`folder.served_settings`) | the settings of the broker that last served the folder |
+| Kafka 3.9.1 | Kafka's defaults |
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ DELETING = (
     *("cleanup.policy", "retention.ms", "retention.bytes"),
     *("delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms"),
 )
-"""Settings that decide what a broker deletes."""
+"""The settings that decide what a broker deletes."""
 
 
 class Source(Enum):
-    """Where a setting comes from; the value is for people."""
+    """Where a setting comes from. The value is text for people."""
 
     OPTION = "given here"
     TOPIC = "the topic's"
@@ -43,10 +43,10 @@ class Source(Enum):
 
 
 class Settings(NamedTuple):
-    """A topic's settings. `sources` has the sources, by Kafka's name, of all that are not Kafka's defaults.
+    """A topic's settings. `sources` has the source of each setting that is not Kafka's default, by Kafka's name.
 
-    `is_known` is False if the folder does not know the topic: then the topic's own settings are unknown. `is_broker_known`:
-    whether a broker configuration was given or is stored in the folder.
+    `is_known` is False if the folder does not know the topic, so that the topic's own settings are unknown. `is_broker_known`
+    says whether a broker configuration was given or is stored in the folder.
     """
 
     config: LogConfig
@@ -60,9 +60,10 @@ class Settings(NamedTuple):
 
 
 class TopicSettings:
-    """The settings of the topics in one data folder. `broker` are a server's properties, under Kafka's names.
+    """The settings of the topics in one data folder. `broker` are a server's properties, by Kafka's names.
 
-    If they are None, those that the folder was `served` with count; `is_kafkas_since` says that Kafka has served it since then.
+    If `broker` is None, the settings with which the folder was last `served` are used. `is_kafkas_since` says that Kafka has
+    served the folder since then.
     Raises CorruptCheckpointError, CorruptDataError for a damaged metadata log, StorageError.
     """
 
@@ -93,7 +94,7 @@ class TopicSettings:
                 self._own.setdefault(name, (log.image.topic_config(name), Source.METADATA_TOPIC))
 
     def _taken(self, broker: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
-        """Return the topic defaults in a broker's properties, under the topics' names."""
+        """Return the topic defaults in a broker's properties, by the names of the topic settings."""
         wanted = {name: value for name, value in broker.items() if name in BROKER_NAMES}
         return {name: value for name, value in unaliased(wanted, warn=False, checks=False).items() if name in self._names}
 
@@ -106,7 +107,7 @@ class TopicSettings:
 
 
 def stricter_settings(ours: LogConfig, theirs: LogConfig) -> list[str]:
-    """Return Kafka's names of the settings by which `theirs` keep less than `ours`."""
+    """Return the names of the settings that make `theirs` keep fewer records than `ours`."""
     found = []
     if (theirs.is_deleted and not ours.is_deleted) or (theirs.is_compacted and not ours.is_compacted):
         found.append("cleanup.policy")

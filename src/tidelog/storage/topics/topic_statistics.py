@@ -1,7 +1,7 @@
-"""Statistics of each topic of a data folder (KIP-32's and KIP-33's warnings about rolling by time).
+"""Computes statistics of each topic of a data folder (see the warnings about rolling by time in KIP-32 and KIP-33).
 
 Many segments that were rolled by time, or that hold a single batch, indicate producer timestamps further apart than segment.ms:
-see `roll_statistics`, which counts them. `LogManager.statistics` returns these.
+`roll_statistics` counts such segments. `LogManager.statistics` returns the statistics.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 
 AT_ONCE = 250
-"""Logs that are checked between two `yield`s: about a millisecond."""
+"""How many logs are checked between two `yield`s. This takes about a millisecond."""
 
 
 class TopicStatistics(NamedTuple):
-    """The statistics of one topic. Rolled and one-batch segments are counted since the start; bytes are those of `.log` files."""
+    """The statistics of one topic. Rolled and one-batch segments are counted since startup. `size_bytes` counts only `.log`
+    files.
+    """
 
     partitions: int = 0
     offline_partitions: tuple[int, ...] = ()
@@ -27,9 +29,10 @@ class TopicStatistics(NamedTuple):
     rolled_by_time: int = 0
     one_batch_segments: int = 0
     uncleanable_partitions: int = 0
-    """Partitions that compaction skips because they are damaged."""
+    """The number of partitions that compaction skips because they are damaged."""
     late_transactions: int = 0
-    """Partitions with a transaction that is open for longer than the maximum: read_committed waits for it (KIP-664)."""
+    """The number of partitions with a transaction that has been open for longer than the maximum and blocks read_committed
+    consumers (KIP-664)."""
 
 
 def topic_statistics(
@@ -38,7 +41,7 @@ def topic_statistics(
     uncleanable: Container[TopicPartition],
     now_ms: int,
 ) -> Generator[None, None, dict[str, TopicStatistics]]:
-    """Add up the logs' statistics, `AT_ONCE` logs per `yield`; `failed` are the partitions without a log."""
+    """Add up the logs' statistics by topic, `AT_ONCE` logs per `yield`. `failed` are the partitions without a log."""
     found: dict[str, TopicStatistics] = defaultdict(TopicStatistics)
     offline = set(failed)
     for count, (key, log) in enumerate(list(logs.items()), 1):

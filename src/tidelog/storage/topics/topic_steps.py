@@ -1,4 +1,4 @@
-"""Changes of topics in steps: those of `TopicLifecycle`, with their effects on compaction."""
+"""Changes topics in steps: makes the changes of `TopicLifecycle`, and applies their effects on compaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
 
 
 class TopicSteps:
-    """Changes topics in steps, for an owner that does other work in between: see `steps`. `LogManager` has the same changes
+    """Changes topics in steps, for an owner that does other work in between: see `steps`. `LogManager` offers the same changes
     as single calls, and documents their errors.
     """
 

@@ -1,4 +1,4 @@
-"""The topics of a data folder by name, as in its metadata: their configurations, and colliding names."""
+"""The topics of a data folder by name, as in the folder's metadata: their configurations, and the check for colliding names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.storage.topics.topic_configs import TopicConfigs
 logger = logging.getLogger("tidelog.storage")
 
 SHOWN_TOPICS = 10
-"""The most topics that a notice names."""
+"""The maximum number of topics that a notice names."""
 
 
 class TopicTable(TopicConfigs):
@@ -27,7 +27,7 @@ class TopicTable(TopicConfigs):
         self.by_name: dict[str, Topic] = {}
         self._store = store
         self._look_alikes: Counter[str] = Counter()
-        """How many topics share a name, apart from dots and underscores."""
+        """The number of topics for each name, with dots and underscores treated as equal."""
         self._restored()
         store.on_restore = self._restored
 
@@ -53,8 +53,8 @@ class TopicTable(TopicConfigs):
             self.refresh(name)
 
     def refuse_collision(self, name: str) -> None:
-        """Refuse a topic whose name differs from another's only in dots and underscores, as Kafka does: metrics would mix them
-        up.
+        """Raise InvalidArgumentError if the name differs from that of an existing topic only in dots and underscores. Kafka does
+        the same, because metrics would mix up such topics.
         """
         wanted = look_alike(name)
         if "_" not in wanted:
@@ -65,12 +65,12 @@ class TopicTable(TopicConfigs):
         for other in {*self._partitions.topics(), *self.by_name}:
             if look_alike(other) == wanted:
                 raise InvalidArgumentError(
-                    f"topic {name!r} collides with another", found=repr(other), path=self._partitions.directory
+                    f"topic {name!r} collides with an existing topic", found=repr(other), path=self._partitions.directory
                 )
 
 
 def look_alike(name: str) -> str:
-    """Return what a topic's name has in common with those that Kafka's metrics cannot tell from it."""
+    """Return a topic's name as in Kafka's metrics. Topics with equal results cannot be told apart there."""
     return name.replace(".", "_")
 
 

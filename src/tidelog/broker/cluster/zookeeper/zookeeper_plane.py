@@ -156,7 +156,7 @@ class ZookeeperPlane:
         while not self.requests.has_metadata.done():
             who = self._named_controller
             self._wait(
-                "no broker is the controller; only a broker of Apache Kafka can be"
+                "the cluster has no active controller; only a broker of Apache Kafka can become the controller"
                 if who < 0
                 else f"broker {who} is the controller, but has not sent the brokers and partitions yet"
             )

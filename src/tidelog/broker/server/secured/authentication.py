@@ -6,7 +6,7 @@
 | SaslHandshake for an enabled mechanism, then SaslAuthenticate, or bare messages after version 0 | the mechanism's replies |
 | SaslHandshake for a mechanism that is not enabled | UNSUPPORTED_SASL_MECHANISM with the enabled ones; connection closed |
 | a wrong message, password or token | SASL_AUTHENTICATION_FAILED after a tenth of a second; the connection is closed |
-| another request between the two | ILLEGAL_SASL_STATE if its response has an error code; the connection is closed |
+| another request between the two | ILLEGAL_SASL_STATE if the response schema has an error code; connection closed |
 | anything else, or more than `MAX_BYTES` at once | the connection is closed without a response |
 
 If sessions expire (`connections.max.reauth.ms`, KIP-368), this class keeps checking requests. A client re-authenticates between
@@ -157,8 +157,8 @@ class Authentication:
         return answer
 
     def _out_of_place(self, key: int, frame: memoryview | None = None) -> Outcome:
-        """Close the connection. For a `frame` during authentication, send ILLEGAL_SASL_STATE first if its response has an error
-        code.
+        """Close the connection after an unexpected request. If `frame` arrived during authentication and the response schema has
+        an error code field, answer ILLEGAL_SASL_STATE first.
         """
         logger.debug("%s was closed: it sent API %d before authentication", self._connection, key)
         response = RESPONSES.get(key)
