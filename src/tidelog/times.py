@@ -268,7 +268,7 @@ def _day_in_words(word: str | None, weekday: str | None, today: int, text: str) 
         return today + _DAYS_FROM_TODAY[(word or "today").lower()]
     wanted = next((number for number, name in enumerate(_WEEKDAYS) if weekday.lower() in (name, name[:3])), None)
     if wanted is None:
-        raise InvalidArgumentError(f"not a time: {text!r}; after 'last' comes a day of the week, such as monday or mon")
+        raise InvalidArgumentError(f"not a time: {text!r}; 'last' must be followed by a day of the week, such as monday or mon")
     # 1970-01-01 was a Thursday.
     return today - ((today + 3 - wanted - 1) % 7 + 1)
 

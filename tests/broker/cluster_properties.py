@@ -74,14 +74,14 @@ REFUSED_HERE: list[tuple[dict[str, str], str]] = [
     ({"controller.quorum.voters": "1@0.0.0.0:0"}, "names no reachable controller"),
     ({"replica.selector.class": "com.example.Nearest"}, "replica.selector.class must be one of Kafka's classes"),
     ({"num.replica.fetchers": "0"}, "num.replica.fetchers is out of range"),
-    ({"process.roles": "broker,controller"}, "cannot be one of several controllers, as controller.quorum.voters says"),
+    ({"process.roles": "broker,controller"}, "cannot be one of several controllers: controller.quorum.voters must name it alone"),
     (
         {"process.roles": "broker,controller", "controller.quorum.voters": "3@c3.example:9093"},
         "cannot be one of several controllers",
     ),
     (
         {"process.roles": "", "controller.quorum.voters": "", "controller.quorum.bootstrap.servers": "a:1,b:2"},
-        "cannot be one of several controllers, as controller.quorum.bootstrap.servers says",
+        "cannot be one of several controllers: controller.quorum.bootstrap.servers must name it alone",
     ),
 ]
 """What Kafka takes, or finds out later."""

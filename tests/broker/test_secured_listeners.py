@@ -206,7 +206,7 @@ def test_what_does_not_fit(secured: Secured) -> None:
         ("SASL", {}, "requires SASL authentication"),
         ("BOTH", secured.tls(), "requires SASL authentication"),
         ("OPEN", sasl(), "does not use SASL"),
-        ("SHORT", sasl("SCRAM-SHA-256"), "does not offer this SASL mechanism: found PLAIN"),
+        ("SHORT", sasl("SCRAM-SHA-256"), "SASL mechanism is not enabled on the listener: found PLAIN"),
     ):
         with pytest.raises(SecurityProtocolError, match=said), tidelog.connect(secured.at(name), **config) as client:
             client.topics()
@@ -287,7 +287,7 @@ def test_a_channel_is_secured(secured: Secured, monkeypatch: pytest.MonkeyPatch)
         ("SASL", sasl(password="wrong-one"), BrokerUnreachableError, "Invalid username or password"),
         ("TLS", {"security.protocol": "SSL"}, BrokerUnreachableError, "is not signed by a trusted authority"),
         ("MTLS", {}, BrokerUnreachableError, "certificate"),
-        ("SHORT", sasl("SCRAM-SHA-256"), SecurityProtocolError, "does not offer this SASL mechanism: found PLAIN"),
+        ("SHORT", sasl("SCRAM-SHA-256"), SecurityProtocolError, "SASL mechanism is not enabled on the listener: found PLAIN"),
         ("TLS", {"security.protocol": "PLAINTEXT"}, BrokerUnreachableError, "the port may require TLS"),
         ("OPEN", {}, TidelogError, "not speak TLS"),
         ("OPEN", sasl(), SecurityProtocolError, "does not use SASL"),

@@ -192,7 +192,7 @@ def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
                 sent = slow.send(requests)
                 unfinished = requests[sent:][: (len(unfinished) - sent) % len(request)]
         server.signal(signal.SIGTERM)
-        wait_for_line(server, "repeat it to stop at once")
+        wait_for_line(server, "send it again to stop at once")
         server.signal(signal.SIGTERM)
         assert server.wait() == 128 + signal.SIGTERM
     assert not (server.data_dir / CLEAN_SHUTDOWN_FILE).exists()

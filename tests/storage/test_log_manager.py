@@ -493,7 +493,7 @@ except StorageError as error:
 
     def test_a_start_that_fails_gives_the_lock_back(self, tmp_path: Path) -> None:
         (tmp_path / "meta.properties").write_text("version=1\nnode.id=4\n")
-        with pytest.raises(InvalidArgumentError, match="another node"):
+        with pytest.raises(InvalidArgumentError, match="a different node"):
             started(tmp_path, node_id=5)
         with managed(tmp_path, node_id=4):
             pass

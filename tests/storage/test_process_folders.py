@@ -151,7 +151,7 @@ def test_what_cannot_be_divided(tmp_path: Path) -> None:
         place(tmp_path / "letters", clock, 2)
     assert not (tmp_path / "letters" / ".lock").exists()
     place(tmp_path / "mine", clock, 1)
-    with pytest.raises(InvalidArgumentError, match="another node"):
+    with pytest.raises(InvalidArgumentError, match="a different node"):
         LogManager(tmp_path / "mine", clock, properties={"node.id": 1}).startup()
 
 

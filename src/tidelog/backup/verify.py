@@ -265,7 +265,7 @@ class _Verification:
     # --- topics and partitions
 
     def of_topic(self, entry: TopicEntry) -> list[Finding]:
-        """Return the damage in a topic of a catalog."""
+        """Return the damage found in the topic that a catalog's entry describes."""
         if entry.sha256 in self._topics:
             return self._topics[entry.sha256]
         try:

@@ -32,8 +32,10 @@ nor close those instances."""
 
 
 def connected(zone: str) -> duckdb.DuckDBPyConnection:
-    """Return a connection to an instance that no other session uses, with the settings of all sessions and an empty database
-    `session`. The instance is free when the connection and its relations are no longer referenced.
+    """Return a connection to an instance that no other session is using, with an empty database named `session`.
+
+    All sessions have the same settings. The instance becomes available again once nothing refers to the connection and to the
+    relations that were made from it.
     """
     place = os.getpid(), zone
     idle = _idle.setdefault(place, [])

@@ -10,7 +10,7 @@ from tidelog.sources.source import Source
 
 
 class Points:
-    """Opens points on demand, and closes all of them at the end."""
+    """Opens a backup's points on demand, and closes all of them when the context ends."""
 
     def __init__(self) -> None:
         self._opened = ExitStack()

@@ -161,7 +161,7 @@ def change(broker: ConfiguredBroker, resource: Resource, *, incremental: bool, v
     elif resource.resource_type == GROUP and broker.config.has_consumer_groups:
         yield from _change_group(broker, resource, incremental=incremental, validate_only=validate_only)
     else:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} cannot be changed here")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"this broker cannot alter configs of resource type {resource.resource_type}")
 
 
 def check_broker_id(broker: ConfiguredBroker, name: str) -> None:

@@ -186,7 +186,7 @@ class TlsSocket:
                     count = cast("int", tls.read(size - filled, buffer[filled:]))
                 except ssl.SSLWantReadError:
                     if self._idle_records > IDLE_RECORDS:
-                        raise ConnectionError("the peer sends only TLS records without data") from None
+                        raise ConnectionError("the peer sent too many empty TLS records in a row") from None
                     if not left:
                         break
                     count = self._feed(min(RECORDS_AT_ONCE, left), size - filled)

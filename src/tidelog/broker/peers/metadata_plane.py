@@ -58,7 +58,7 @@ class MetadataPlane(Protocol):
 
     @property
     def config_writer(self) -> ConfigWriter | None:
-        """Writes properties of topics and brokers; None if the controllers do that."""
+        """Writes the configs of topics and brokers. None if the controllers write them."""
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:

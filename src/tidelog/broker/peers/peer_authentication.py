@@ -35,7 +35,7 @@ async def authenticate(connection: PeerConnection, client: SaslClient, offered: 
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         found = ", ".join(sorted(answer.mechanisms))
         raise SecurityProtocolError(
-            "the port does not offer this SASL mechanism", path=place, found=found, expected=client.mechanism
+            "the SASL mechanism is not enabled on the listener", path=place, found=found, expected=client.mechanism
         )
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise SecurityProtocolError("the port does not use SASL", path=place, found="PLAINTEXT or SSL", expected="SASL")

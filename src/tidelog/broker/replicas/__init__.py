@@ -2,13 +2,13 @@
 
 | read | for |
 |---|---|
-| `replicas` | all replicas of this broker, updated from the metadata; late followers |
+| `replicas` | all replicas of this broker, updated from the metadata; finds followers that lag |
 | `partition`, `remote_replica` | one replica: whether it leads or follows, its ISR, its high watermark |
-| `cluster_leadership` | the replicas' interface for the APIs |
+| `cluster_leadership` | what the APIs call on replicas |
 | `isr_changes` | ISR changes proposed to the controller |
 | `offset_waits`, `delayed_produce` | acks=all: responses that wait until records are committed |
 | `fetchers`, `following/` | following all leaders; fetching from one leader |
 | `replica_numbers` | metrics |
-| `replication_quota` | throttles of replication |
-| `replica_selector` | the replica that a consumer should read from |
+| `replication_quota` | replication throttling |
+| `replica_selector` | the preferred read replica of a consumer |
 """

@@ -237,7 +237,7 @@ def _check_alone(properties: Mapping[str, PropertyValue]) -> None:
         own = str(properties.get("node.id", properties.get("broker.id", ""))).strip()
         if len(members) > 1 or (name.endswith("voters") and members and members[0].partition("@")[0] != own):
             raise InvalidArgumentError(
-                f"this broker cannot be one of several controllers, as {name} says",
+                f"this broker cannot be one of several controllers: {name} must name it alone",
                 found=",".join(members),
                 expected="process.roles=broker, or the node alone",
             )

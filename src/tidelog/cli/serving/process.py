@@ -141,7 +141,7 @@ async def _until_asked_to_end(
     starting = asyncio.current_task()
 
     def asked(number: int) -> None:
-        logger.info("%s: shutting down; repeat it to stop at once", signal.Signals(number).name)
+        logger.info("%s: shutting down; send it again to stop at once", signal.Signals(number).name)
         service_manager.notify_stopping()
         if scraped is not None:
             scraped.health.stopping()

@@ -198,7 +198,7 @@ class Processes:
             logger.warning("%s again: killing the brokers; the next start runs recovery", signal.Signals(number).name)
             self._signal_all(signal.SIGKILL)
             return
-        logger.info("%s: shutting down; repeat it to stop at once", signal.Signals(number).name)
+        logger.info("%s: shutting down; send it again to stop at once", signal.Signals(number).name)
         service_manager.notify_stopping()
         self._stop.set()
 

@@ -50,7 +50,7 @@ def authenticate(connection: Connection, client: SaslClient) -> int:
     answer = connection.ask(SaslHandshakeRequest(client.mechanism), version, SaslHandshakeResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise SecurityProtocolError(
-            "the port does not offer this SASL mechanism",
+            "the SASL mechanism is not enabled on the listener",
             path=place,
             found=", ".join(sorted(answer.mechanisms)),
             expected=client.mechanism,

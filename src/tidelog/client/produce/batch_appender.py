@@ -236,7 +236,7 @@ class BatchAppender:
             raise InvalidArgumentError("the appender has no producer id: call init() first")
         if is_begun is not None and is_begun != self._is_begun:
             raise InvalidArgumentError(
-                f"{'no' if is_begun else 'a'} transaction of {self._transactional_id!r} is open",
+                f"{'no transaction is' if is_begun else 'a transaction is already'} open for {self._transactional_id!r}",
                 expected="begin() first" if is_begun else None,
             )
 

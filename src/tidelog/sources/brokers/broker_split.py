@@ -1,7 +1,7 @@
-"""A split of brokers: a range of offsets of one partition, fetched from its leader.
+"""A split that is read from brokers: a range of offsets of one partition, fetched from its leader.
 
-If records are deleted between plan and read, an OffsetOutOfRangeError is raised, so rows are never missing silently. Records that
-compaction removes in that time cannot be detected.
+If records are deleted between planning and reading, OffsetOutOfRangeError is raised instead of returning fewer rows. Records that
+compaction removes in that time are not noticed.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class DecodedFilter:
         return batch
 
     def notices(self) -> list[str]:
-        """Return the notices of the typed filters, and a notice for each topic with keys or values that were null for these
-        filters because they could not be decoded.
+        """Return the notices of the typed filters, and a notice for each topic whose keys or values the filters treated as null
+        because they could not be decoded.
         """
         numbers = {
             topic: "1 key or value" if count == 1 else f"{count:,} keys or values" for topic, count in (+self._undecoded).items()

@@ -154,8 +154,9 @@ def run_arrow_tasks(
 
 @contextmanager
 def watch(spark: SparkSession, what: str, progress: Progress | None = None) -> Iterator[None]:
-    """Give `what` as a name to the Spark jobs that are started within the context. Report the tasks of the stages known so far to
-    `progress`.
+    """Set `what` as the description of the Spark jobs that are started within the context.
+
+    The progress of their tasks is reported to `progress`, for the stages that are known so far.
     """
     with _Watch(spark.sparkContext, what, None, progress):
         yield

@@ -133,11 +133,11 @@ def verify_indexes(
     time_map_dir: PathLike | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Check that every index and time map is correct and complete. Nothing is written, and a broker may continue to run.
+    """Check that every index and time map is correct and complete. Nothing is written, so a broker may be running on the folder.
 
-    Arguments are those of `rebuild_indexes`. `time_map_dir` is a folder of time maps to verify as well. Rows are findings (`kind`
-    "fault" or "note") and partitions ("partition"). `faults` is the number of faults. See `index_rows`. Raises what opening the
-    folder raises, NotFoundError, StorageError.
+    Arguments are those of `rebuild_indexes`. `time_map_dir` is a folder of time maps to verify as well. The result
+    has a row for each finding (`kind` is "fault" or "note") and for each partition (`kind` is "partition"), see `index_rows`; its
+    `faults` is the number of faults. Raises what opening the folder raises, NotFoundError, StorageError.
     """
     log_dir = LogDir(_absolute(directory))
     wanted = select_partitions(log_dir, topic, partitions)

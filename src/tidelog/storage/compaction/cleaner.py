@@ -125,10 +125,11 @@ class Cleaner:
         return run(self.steps(cleanable, now_ms))
 
     def steps(self, cleanable: LogToClean, now_ms: int | None = None) -> Steps[CleanResult | None]:
-        """Compact a log. `now_ms` decides which tombstones and markers have passed their delete horizon; the default is the
-        clock's time.
+        """Compact a log in steps. `now_ms` decides which tombstones and markers have passed their delete horizon; the default is
+        the clock's time.
 
-        The result is None if a segment had to be split first (`overflow`); run another pass then. Raises CorruptDataError for a
+        The result of the last step says what was cleaned. It is None if a segment's offsets overflowed, and the segment was split
+        instead (`overflow`): run another pass in that case. Raises CorruptDataError for a
         damaged log, StorageError for a disk error, LogOfflineError for a disk error during the replacement of segments.
         """
         if self.offset_map.memory_bytes != self.memory_bytes:

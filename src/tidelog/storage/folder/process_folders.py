@@ -115,7 +115,8 @@ def check(folder: Path, clock: Clock) -> Places:
                 found[key] = number
             elif number == _WHOLE:
                 raise InvalidArgumentError(
-                    "a topic has no metadata, so it cannot be divided: serve the folder with one process first, and adopt it",
+                    "a topic has no metadata, so its partitions cannot be divided among processes: serve the folder with one "
+                    "process first, and adopt the topic",
                     path=folder,
                     found=repr(key.topic),
                 )

@@ -46,8 +46,9 @@ async def joined(
 ) -> AsyncIterator[ServingBroker]:
     """Open and load a manager's folder, and join the cluster that `config` names. Yields the broker once it serves clients.
 
-    The caller closes the manager. Raises what `MemberLogManager` raises, InvalidArgumentError for an address, and the error that
-    ends the metadata plane before clients are served; after that, the caller watches `KraftPlane.failure`.
+    The caller closes the manager. Raises InvalidArgumentError for an invalid address, and what `MemberLogManager` raises. If the
+    metadata plane fails before clients are served, its error is raised, too. The caller must watch `KraftPlane.failure` for
+    later failures.
     """
     assert config.cluster is not None
     manager.open()

@@ -134,7 +134,7 @@ class Update(NamedTuple):
 
 
 def advanced(group: ConsumerGroup, around: Surroundings, update: Update, *, is_full: bool = False) -> Result:
-    """Return what a member's update changes: the group's epoch, the target assignment, and the member's own assignment."""
+    """Return the changes that a member's update makes to the group's epoch, the target and the member's assignment."""
     group_id = group.group_id
     member, updated, replaced, owned = update
     changes = replacement(group, member, replaced)
