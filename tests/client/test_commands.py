@@ -29,7 +29,7 @@ def test_find_says_the_same(address: str, at: str, more: list[str]) -> None:
 def test_find_refuses_what_is_for_folders(address: str, more: list[str]) -> None:
     ran = run("find", address, TOPIC, "--at", "now", *more)
     assert ran.exit_code == 2
-    assert "are for folders" in ran.error
+    assert "need a folder, not brokers" in ran.error
 
 
 @pytest.mark.parametrize(

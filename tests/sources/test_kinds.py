@@ -172,7 +172,7 @@ def test_the_commands(folder: Path, tar: str) -> None:
         assert of_tar.stdout == of_folder.stdout != ""
     assert [line["log_end_offset"] for line in run_ok("stat", tar, TOPIC, "--json").json_lines] == [RECORDS, RECORDS]
     assert "orders" in run_ok("stat", tar).stdout
-    assert "for folders" in run("find", tar, TOPIC, "--at", "1", "--explain").stderr
+    assert "need a folder, not a tar file" in run("find", tar, TOPIC, "--at", "1", "--explain").stderr
     assert "needs a data folder, DIR, not a tar file" in run("verify", tar).stderr
     assert "this kind of source has no consumer groups" in run("groups", "list", tar).stderr
 

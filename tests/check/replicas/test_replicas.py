@@ -469,7 +469,7 @@ class TestCommand:
     def test_what_is_refused(self, folders: tuple[Path, Path], tmp_path: Path) -> None:
         a, b = folders
         for arguments, what in (
-            ([a], "two data folders or more"),
+            ([a], "at least two data folders"),
             ([a, b, "--interval", "5"], "--interval and --time-map-dir do not apply"),
         ):
             ran = run("verify", "--replicas", *map(str, arguments))
