@@ -236,7 +236,7 @@ def test_credentials_and_certificates(tmp_path: Path) -> None:
         in_url = url.replace("://", "://me:p%25ss%3Aw%2Frd@")
         assert SchemaRegistry(in_url, {**whole, "basic.auth.user.info": "other:x"} | {"url": in_url}).latest("nothing") is None
         for properties, words in (
-            ({**whole, "basic.auth.user.info": "me:wr0ng"}, "refuses the credentials: found HTTP status 403"),
+            ({**whole, "basic.auth.user.info": "me:wr0ng"}, "refused the credentials: found HTTP status 403"),
             ({**whole, "ssl.ca.location": str(mine)}, "cannot be reached"),
             ({name: value for name, value in whole.items() if name != "ssl.certificate.location"}, "cannot be reached"),
             ({**whole, "url": url.replace("https", "http")}, ""),
