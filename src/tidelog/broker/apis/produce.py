@@ -203,11 +203,11 @@ def _answer_plain(
     info = log.append_plain_fast(records, epoch, now_ms)
     if info is None:
         return None
-    is_committed = leadership.appended(log)
+    is_uncommitted = not leadership.appended(log) and acks == -1
     node.metrics.appended(topic, info, now_ms)
-    if node.flushes.pending or (acks == -1 and not is_committed):
+    if node.flushes.pending or is_uncommitted:
         answer = PartitionProduceResponse(index, _NONE, info.first_offset, info.log_append_time, info.log_start_offset)
-        uncommitted = [Uncommitted(answer, log, info.last_offset + 1)] if acks == -1 and not is_committed else []
+        uncommitted = [Uncommitted(answer, log, info.last_offset + 1)] if is_uncommitted else []
         message = ProduceRequest(None, acks, timeout_ms, [])
         return _held(node, message, request, produce_response({topic: [answer]}), uncommitted, False)
     return [[[topic, NO_TOPIC_ID, [[index, 0, info.first_offset, -1, info.log_start_offset, _NO_RECORDS, None]]]], 0]

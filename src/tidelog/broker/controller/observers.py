@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.wire.messages.describe_quorum import ReplicaState
@@ -14,28 +13,21 @@ SESSION_MS = 300_000
 """How long a broker is listed after its last fetch: what Kafka's controllers take."""
 
 
-@dataclass(slots=True)
-class _Observer:
-    directory_id: uuid.UUID
-    end_offset: int
-    fetched_ms: int
-    caught_up_ms: int = -1
-
-
 class Observers:
     """The last fetch of each broker. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, _Observer] = {}
+        self._states: dict[int, ReplicaState] = {}
 
     def fetched(self, broker_id: int, directory_id: uuid.UUID, offset: int, log_end: int, now_ms: int) -> None:
         """Note a fetch from `offset` at the time `now_ms`, when the metadata log ended at `log_end`."""
-        one = self._by_id.setdefault(broker_id, _Observer(directory_id, offset, now_ms))
-        one.directory_id, one.end_offset, one.fetched_ms = directory_id, offset, now_ms
+        before = self._states.get(broker_id)
         if offset >= log_end:
-            one.caught_up_ms = now_ms
+            caught_up_ms = now_ms
+        else:
+            caught_up_ms = -1 if before is None else before.last_caught_up_timestamp
+        self._states[broker_id] = ReplicaState(broker_id, directory_id, offset, now_ms, caught_up_ms)
 
     def states(self, now_ms: int) -> list[ReplicaState]:
         """Return the brokers that have fetched in the last `SESSION_MS`, by id."""
-        recent = [(key, one) for key, one in sorted(self._by_id.items()) if now_ms - one.fetched_ms < SESSION_MS]
-        return [ReplicaState(key, one.directory_id, one.end_offset, one.fetched_ms, one.caught_up_ms) for key, one in recent]
+        return [one for _, one in sorted(self._states.items()) if now_ms - one.last_fetch_timestamp < SESSION_MS]

@@ -17,6 +17,7 @@ import contextlib
 import os
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
@@ -24,6 +25,8 @@ from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.offset_index_file import OffsetIndexFile
 from tidelog.storage.segment.time_index_file import TimeIndexFile
 from tidelog.storage.segment.txn_index_file import TxnIndexFile
+
+_Index = TypeVar("_Index", OffsetIndexFile, TimeIndexFile)
 
 
 class SegmentFiles:
@@ -43,15 +46,14 @@ class SegmentFiles:
     @cached_property
     def offset_index(self) -> OffsetIndexFile:
         """The `.index`."""
-        index = OffsetIndexFile(self._beside(INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
-        if self._is_active:
-            index.grow_later()
-        return index
+        return self._made(OffsetIndexFile(self._beside(INDEX_SUFFIX), self.base_offset, self._max_index_bytes))
 
     @cached_property
     def time_index(self) -> TimeIndexFile:
         """The `.timeindex`."""
-        index = TimeIndexFile(self._beside(TIME_INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+        return self._made(TimeIndexFile(self._beside(TIME_INDEX_SUFFIX), self.base_offset, self._max_index_bytes))
+
+    def _made(self, index: _Index) -> _Index:
         if self._is_active:
             index.grow_later()
         return index
