@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from tests import shares
+from tests.confinement import folders_of_started_pytests as folders_of_started_pytests
 from tests.confinement import pytest_runtest_protocol as pytest_runtest_protocol  # a hook
 from tests.examples import DEFAULT, IS_SOAK, drawn
 
