@@ -157,7 +157,7 @@ class Broker:
     def start(self) -> Self:
         """Start the broker, and return once it serves clients. Raises what `LogManager.startup` raises.
 
-        Raises InvalidArgumentError for a bad address, or if it is already running.
+        Raises InvalidArgumentError for an invalid address, or if the broker is already running.
         """
         if self._serving is not None:
             raise InvalidArgumentError("the broker is already running", path=self.data_dir)

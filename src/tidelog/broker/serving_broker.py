@@ -110,7 +110,7 @@ async def running(
     node_type: type[Node] = Node,
 ) -> AsyncIterator[ServingBroker]:
     """Serve the logs of a started manager inside the `with` block. The caller must shut the manager down. Raises
-    InvalidArgumentError for a bad address.
+    InvalidArgumentError for an invalid address.
 
     `plane` connects a member to its cluster; the caller must stop it. `bound` are sockets that already listen. Clients are served
     once `before_serving` has returned.

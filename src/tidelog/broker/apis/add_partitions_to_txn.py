@@ -1,6 +1,6 @@
 """AddPartitionsToTxn (24): adds the partitions that a transaction is about to write to (KIP-98).
 
-The partitions of a transaction are added all or not at all: if one is unknown or forbidden, the others get
+Either all partitions of a transaction are added, or none: if one is unknown or forbidden, the others get
 OPERATION_NOT_ATTEMPTED. Clients use versions up to 3, and may not add internal topics.
 """
 

@@ -42,7 +42,7 @@ SERVED = Versions(0, 18)
 """The versions served here. `tidelog.wire.messages.fetch` lists the changes of each version."""
 
 POSITION_PARTS = 32
-"""The number of dictionaries into which the partition names of a wide request are divided."""
+"""The number of dictionaries among which the names of a request with many partitions are divided."""
 
 ACCESS = within("READ on each TOPIC; from a follower CLUSTER_ACTION on CLUSTER")
 

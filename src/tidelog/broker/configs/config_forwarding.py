@@ -145,7 +145,7 @@ def _looked_at(
 def _written(
     broker: ConfiguredBroker, writer: ConfigWriter, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
 ) -> Generator[Any, Any, None]:
-    """Write a topic's properties, or the settings of this broker or of all brokers, if the controllers do not."""
+    """Write a topic's properties, or the settings of this broker or of all brokers, with `writer`."""
     check_changes(resource)
     if resource.resource_type == BROKER and resource.name:
         check_broker_id(broker, resource.name)

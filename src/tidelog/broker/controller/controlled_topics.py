@@ -1,4 +1,4 @@
-"""The topics of the brokers of one machine: which broker gets which partition.
+"""Assigns partitions of topics to the brokers of one machine.
 
 A new partition has one replica, on the live broker with the fewest partitions. Changes are records of the metadata log;
 the brokers create and remove the folders when they read them.
@@ -101,7 +101,7 @@ class ControlledTopics(Topics):
         yield from self._written(view.name, [RemoveTopicRecord(view.topic_id)])
 
     def finishing(self, name: str) -> Steps[None]:
-        """Do nothing: one record is the whole deletion."""
+        """Do nothing, because a single record deletes a topic."""
         yield from ()
 
     # --- inside

@@ -1,4 +1,4 @@
-"""Creates and connects the controller's parts: a broker's node without partitions, whose topics are on other brokers."""
+"""Creates and connects the controller's parts. A controller is a node without partitions: its brokers have them."""
 
 from __future__ import annotations
 

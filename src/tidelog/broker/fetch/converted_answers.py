@@ -24,7 +24,7 @@ INLINE_CONVERSION_BYTES = 4096
 """Responses with more bytes than this are converted on another thread."""
 
 TURN_S = 0.02
-"""How long, in seconds, that thread works on one response before others get a turn. A single batch may take longer."""
+"""How long, in seconds, the other thread converts one response before others get a turn. A single batch may take longer."""
 
 
 def as_known(broker: FetchingBroker, version: int, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:

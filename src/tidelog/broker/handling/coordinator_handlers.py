@@ -94,8 +94,8 @@ class _Coordinated:
         return self._held(node, kept, request, log, answer, log.uncommitted) if log.uncommitted else answer
 
     def _sliced(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, work: Work, wanted: object) -> Work:
-        """Run a handler in slices that has yielded `wanted`, and hold its response until the records are committed. Between
-        slices other requests may write, and the topic may be deleted.
+        """Run the rest of a handler in slices, after a first step that has yielded `wanted`. Hold its response until the
+        records are committed. Between slices other requests may write, and the topic may be deleted.
 
         `kept` is the request's message; None if the work discards the message.
         """

@@ -43,8 +43,8 @@ class Delays:
         return delay
 
     def call_at_last(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Timer:
-        """Call `callback` like `call_later`, but after at most `delay_ms` of real time, even if a manual clock does not advance.
-        For short waits on which nothing depends.
+        """Call `callback` like `call_later`, but after at most `delay_ms` of real time, even if a manual clock does not
+        advance. For short waits whose exact length does not matter.
         """
         if isinstance(self._clock, SteadyClock):
             return self.call_later(delay_ms, callback, name)

@@ -27,7 +27,7 @@ logger = logging.getLogger("tidelog.broker")
 T = TypeVar("T")
 
 THREADS = 4
-"""The most threads for disk work. More threads would only take memory, because a disk has few requests in its queue."""
+"""The most threads for disk work. More threads would only take memory, because a disk handles few requests at once."""
 
 AT_THE_END_S = 30.0
 """How long shutdown waits for a thread, in seconds. The thread may be stuck on a disk that does not respond."""
@@ -104,7 +104,9 @@ class LoopThreads:
             done(result)
 
     def close(self, at_most_s: float | None = None) -> bool:
-        """Wait for running work, and drop work that has not begun. Return whether all running work ended within that time."""
+        """Wait for running work, and drop work that has not begun. Return whether all running work ended within `at_most_s`
+        seconds (None: `AT_THE_END_S`).
+        """
         self._is_closed = True
         if self._threads is None:
             return True

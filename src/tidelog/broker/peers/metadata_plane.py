@@ -70,7 +70,7 @@ class MetadataPlane(Protocol):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the controller has fenced this broker: it may not lead or be in an ISR."""
+        """Whether the controller has fenced this broker. A fenced broker may not lead or be in an ISR."""
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether a broker is registered and not fenced."""

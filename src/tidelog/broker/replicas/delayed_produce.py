@@ -33,7 +33,7 @@ FIRST_WITH_LEADERS = 10
 
 
 class LeaderNames(Protocol):
-    """What is needed of a broker to name the leaders of partitions, with their addresses."""
+    """The part of a broker that names the leaders of partitions, with their addresses."""
 
     leadership: Leadership
 

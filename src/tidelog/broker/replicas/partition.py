@@ -28,7 +28,8 @@ Unlike in Kafka, a record with the partition epoch in which the proposal was mad
 only repeats an earlier answer. If the proposal were dropped, the high watermark could pass a follower that the controller is
 just adding.
 
-Pure: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. Not thread-safe.
+Does no I/O: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. Not
+thread-safe.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class ListenerSecurity:
         if not words:
             raise InvalidArgumentError(
                 f"listener {listener.name} has no SASL mechanism",
-                expected=f"sasl.enabled.mechanisms, of {', '.join(MECHANISMS)}",
+                expected=f"sasl.enabled.mechanisms with some of {', '.join(MECHANISMS)}",
             )
         for word in words:
             if word not in MECHANISMS:

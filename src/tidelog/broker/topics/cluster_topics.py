@@ -57,7 +57,7 @@ class ClusterTopics(Topics):
         self.on_deleted = []
 
     def changed(self, delta: MetadataDelta) -> None:
-        """Drop the cached views of changed topics. To be called after the image has changed."""
+        """Drop the cached views of changed topics. Call it after the image has changed."""
         self._generation += 1
         for name in delta.deleted_topics.values():
             self._forget(name)
@@ -73,7 +73,7 @@ class ClusterTopics(Topics):
             self._brokers.changed()
 
     def forget_deleted(self, delta: MetadataDelta) -> Generator[None, None, None]:
-        """Have groups and transactions forget the deleted topics, in steps. To be called after `changed`.
+        """Have groups and transactions forget the deleted topics, in steps. Call it after `changed`.
 
         The next change of the metadata may be applied only after the last step, because that change could recreate a topic.
         """

@@ -121,8 +121,8 @@ class BrokerLifecycle:
         self.unfenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Completes when the broker is unfenced for the first time."""
         self.unwritable: Callable[[bool], TopicPartition | None] = lambda is_led: None
-        """Called before each heartbeat. Returns a partition that this broker cannot write and that has other replicas; with
-        `is_led`, one that it leads and that others could lead.
+        """Called before each heartbeat. Returns a partition that this broker cannot write and that has other replicas, or
+        None. With `is_led`, only partitions that this broker leads and that others could lead count.
         """
         self._left_until = 0.0
         self._call = call
@@ -157,7 +157,7 @@ class BrokerLifecycle:
     async def run(self) -> None:
         """Register, and send heartbeats until the controller completes the shutdown.
 
-        No heartbeat is sent after that: it would keep the next start from registering for one session timeout. Raises
+        No heartbeat is sent after that, because it would delay the next start's registration by one session timeout. Raises
         TidelogError if the broker cannot be registered.
         """
         self._move(BrokerState.STARTING)

@@ -1,4 +1,4 @@
-"""Clients' requests that only the controller can answer, forwarded unchanged in an Envelope (KIP-590).
+"""Wraps clients' requests that only the controller can answer, unchanged, in an Envelope (KIP-590).
 
 The envelope names the client's address and its principal (``DefaultPrincipalData`` after a two-byte version). The response holds
 the frame for the client, including its header.

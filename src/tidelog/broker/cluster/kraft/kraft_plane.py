@@ -1,7 +1,8 @@
-"""How a broker under Kafka's controllers gets metadata and reaches the controllers: creates and connects the parts.
+"""Creates and connects the parts that get metadata from Kafka's controllers and send requests to them.
 
-There are two connections to the controllers. `metadata_fetcher` follows the metadata log and thereby knows the active controller.
-`controller_channel` sends all requests, both the broker's and its clients'. Neither waits for the other.
+There are two connections to the controllers. `metadata_fetcher` follows the metadata log and thereby knows the active
+controller. `controller_channel` sends all requests, both the broker's and its clients'. Neither connection waits for the
+other.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ class KraftPlane:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the controller has fenced this broker: it may not lead or be in an ISR."""
+        """Whether the controller has fenced this broker. A fenced broker may not lead or be in an ISR."""
         return self.lifecycle.is_fenced
 
     @property

@@ -1,4 +1,4 @@
-"""Properties of topics and brokers from ZooKeeper: all of them at the start, then those named in change notifications.
+"""Reads properties of topics and brokers from ZooKeeper: all of them at the start, then those named in change notifications.
 
 | znode | |
 |---|---|

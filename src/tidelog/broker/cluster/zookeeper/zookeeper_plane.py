@@ -1,4 +1,4 @@
-"""How a broker in a ZooKeeper cluster gets metadata and reaches the controller: creates and connects the parts.
+"""Creates and connects the parts that get metadata in a ZooKeeper cluster and send requests to the controller.
 
 | what | source |
 |---|---|
@@ -278,7 +278,7 @@ class ZookeeperPlane:
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
-        """None: features exist only in KRaft."""
+        """Empty, because features exist only in KRaft."""
         return {}
 
     def is_alive(self, broker_id: int) -> bool:
@@ -301,7 +301,8 @@ class ZookeeperPlane:
         return None
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
-        """Send a request to the controller and return its response. ISR changes may be made through znodes instead.
+        """Send a request to the controller and return its response. Before inter-broker protocol 2.7, ISR changes are written
+        to znodes instead.
 
         Raises what `MetadataPlane.call` raises.
         """

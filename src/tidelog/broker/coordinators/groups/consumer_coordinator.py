@@ -3,7 +3,7 @@ them, and keeps the members' sessions.
 
 A large group's assignment is computed on another thread. Until it is complete, members keep the previous assignment, as in
 Kafka 4.3. Members that join in the meantime are in the following assignment. That thread shares the interpreter with the event
-loop. So before it computes the group's next assignment, it pauses for several times as long as it has worked.
+loop. So before the group's next assignment, it pauses for `REST` times as long as it has worked, at most `LONGEST_REST_MS`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 LARGE = 500
-"""An assignment with more members and partitions than this, counted together, is computed on another thread."""
+"""If the members and partitions of an assignment together exceed this number, another thread computes it."""
 
 REST = 4
 """The pause before a group's next assignment, as a multiple of the time that the other thread has worked."""
@@ -65,7 +65,7 @@ REST = 4
 LONGEST_REST_MS = 1000
 
 MANY_TOPICS = 200
-"""If a pattern must be matched with more topics than this, another thread does it."""
+"""A pattern that must be matched with more topics than this is matched on another thread."""
 
 Write = Callable[[str, Sequence[Entry]], ErrorCode]
 """Appends records of a group. Returns NONE, or the error code for the group's members."""
@@ -149,8 +149,8 @@ class ConsumerCoordinator:
     # --- members
 
     def heartbeat(self, group: Group, beat: Heartbeat, may_describe: Callable[[str], bool] | None = None) -> Result:
-        """Let a member join, stay, or leave. `may_describe` tells which topics the member may match by a pattern; None: all
-        topics.
+        """Let a member join, stay, or leave. `may_describe` returns whether the member's patterns may match a topic; None
+        means that they may match every topic.
 
         If it raises RefusedError, nothing has changed.
         """
@@ -326,7 +326,7 @@ class ConsumerCoordinator:
     # --- assignments of large groups
 
     def assign(self, group: Group, consumer: ConsumerGroup) -> None:
-        """Have another thread compute the target assignment, unless a computation of this group is in progress or pausing."""
+        """Have another thread compute the target assignment, unless it already computes one for this group or pauses after it."""
         if consumer not in self._assigning:
             self._assigning.add(consumer)
             self._plan(group, consumer)

@@ -32,7 +32,7 @@ class _Result(Protocol):
 
 
 class DelayedResponse(Generic[R]):
-    """A request that waits for its result. One function makes the response from the result; `refused` makes an error response
+    """A request that waits for its result. `response_of` makes the response from the result; `refused` makes an error response
     from a code.
 
     The response is sent once the group's records are committed. If they cannot be committed, the client gets an error, because

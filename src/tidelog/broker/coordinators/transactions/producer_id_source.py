@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 PREFETCH_AT = 10
-"""As in Kafka, the next block is requested when one n-th of a block is left. This constant is n."""
+"""The next block is requested when a tenth of a block is left, as in Kafka. This is the divisor."""
 
 
 class ProducerIdSource(Protocol):

@@ -24,7 +24,7 @@ truncates to its high watermark.
 | otherwise | change nothing: ask again |
 
 `start_of_batch`: a log is never truncated within a batch. Otherwise the records of the batch below the offset would be removed
-as well, and never fetched again. Kafka truncates within the batch, and cannot append what the leader sends next.
+as well, and never fetched again. Kafka truncates within the batch, and cannot append the batch that the leader sends next.
 
 The rules are those of Kafka's AbstractFetcherThread. Nothing here changes a log.
 """
