@@ -218,7 +218,7 @@ class _Lookups:
 
 
 def _isolation(level: int) -> FetchIsolation:
-    """Return the bound for a consumer with this isolation level: the high watermark or the last stable offset."""
+    """Return where a consumer with this isolation level stops reading: at the high watermark or the last stable offset."""
     return FetchIsolation.TXN_COMMITTED if level == ISOLATION_LEVELS[READ_COMMITTED] else FetchIsolation.HIGH_WATERMARK
 
 

@@ -125,8 +125,8 @@ def change_all_forwarded(
 def _looked_at(
     broker: ConfiguredBroker, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
 ) -> Generator[Any, Any, bool]:
-    """Check a resource's changes here. Return True if nothing else is to be done, or False if the controllers must make the
-    changes.
+    """Check a resource's changes, and make them if this broker makes such changes itself. Return True if the resource is done,
+    False if the controllers must make the changes.
 
     Raises ApiError, BrokerUnreachableError.
     """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ControlledTopics(Topics):
-    """The topics in the metadata of `core`, whose partitions are on the brokers of `registrations`."""
+    """The topics in the metadata of `core`. Their partitions are on the brokers of `registrations`."""
 
     def __init__(self, core: Core, registrations: Registrations) -> None:
         self._core = core

@@ -22,7 +22,7 @@ logger = logging.getLogger("tidelog.broker")
 
 
 class ControllerNode(Node):
-    """The node of a controller, which the handlers of its APIs get. Use only on the event loop's thread."""
+    """The node of a controller. The handlers of its APIs get this object. Use only on the event loop's thread."""
 
     dispatcher: Dispatcher
     """Answers forwarded requests; set once the server exists."""

@@ -23,7 +23,7 @@ async def controlling(
     """Control `brokers` inside the `with` block, with the metadata of a started manager. None of these brokers may be running
     yet.
 
-    The caller must shut the manager down. Raises InvalidArgumentError for a bad address, StorageError.
+    The caller must shut the manager down. Raises InvalidArgumentError for an invalid address, StorageError.
     """
     expected = frozenset(brokers)
 

@@ -318,8 +318,8 @@ class StateLog:
         return self._epochs is not None or self._core.flushes.pending > 0
 
     def when_committed(self, partition: int, done: Committed) -> None:
-        """Call `done` with NONE once all current records of a partition are committed, or with an error code. The call may be
-        immediate.
+        """Call `done` with NONE once all current records of a partition are committed, or with an error code, possibly before
+        this method returns.
         """
         log = self._core.manager.logs.get(self.key(partition))
         if log is None:

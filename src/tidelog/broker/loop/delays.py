@@ -37,7 +37,7 @@ class Delays:
         return self._clock.now_ms()
 
     def call_later(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Delay:
-        """Call `callback` once, `delay_ms` from now or a little later; `name` is for the log if it fails."""
+        """Call `callback` once, `delay_ms` from now or a little later; `name` is logged if the call fails."""
         delay = self._scheduler.schedule(name, callback, delay_ms=max(delay_ms, 0))
         self._arm()
         return delay

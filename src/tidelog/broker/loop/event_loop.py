@@ -43,7 +43,7 @@ CLIENTS_SHARE = 9
 
 
 class LoopTimers:
-    """Delayed calls on an event loop: implements `timers.Timers`."""
+    """Implements `timers.Timers` with delayed calls on an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -56,7 +56,7 @@ class LoopTimers:
 
 
 class LoopThreads:
-    """Work on other threads: implements `timers.Blocking` on an event loop. Threads start with the first call.
+    """Implements `timers.Blocking`: runs work on other threads, which start with the first call.
 
     Work runs inside `locked`, which keeps the data folder locked, because a thread may outlast the broker.
     """
@@ -160,8 +160,8 @@ class Ticker:
             self._next.cancel()
 
     def tick(self) -> int:
-        """Run the tasks that are due now, and tasks that become due by running them. Return how many ran. For use after the clock
-        was moved by hand.
+        """Run the tasks that are due now, and tasks that become due by running them. Return how many ran. Call it after the
+        clock was moved by hand.
         """
         ran = 0
         for _ in range(1000):  # A task that is immediately due again must not loop forever.

@@ -52,8 +52,8 @@ class MetadataPlane(Protocol):
 
     @property
     def controller_id(self) -> int | None:
-        """The id of the controller broker, -1 if there is none at the moment; None in a cluster in which no broker is the
-        controller and any broker takes its requests.
+        """The id of the controller broker, -1 if there is none at the moment; None in a KRaft cluster, in which any broker
+        forwards requests to the controllers.
         """
 
     @property
@@ -85,7 +85,7 @@ class MetadataPlane(Protocol):
         """Send a request to the active controller and return its response. During elections the request is retried until the
         deadline.
 
-        Raises BrokerUnreachableError at the deadline, and any error of `Channel.call` that a retry cannot help. The caller
+        Raises BrokerUnreachableError at the deadline, and any error of `Channel.call` that a retry cannot fix. The caller
         handles errors inside the response, except a top-level NOT_CONTROLLER.
         """
 

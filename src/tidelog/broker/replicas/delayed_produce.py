@@ -42,7 +42,7 @@ class LeaderNames(Protocol):
 
 
 class Uncommitted(NamedTuple):
-    """The result of a partition whose records, which end at `end_offset` of `log`, are not committed yet."""
+    """A partition's result that waits until its records are committed. They end at `end_offset` in `log`."""
 
     answer: PartitionProduceResponse
     log: PartitionLog

@@ -214,13 +214,15 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether fewer replicas are in sync than `min.insync.replicas`, of which at most the number of replicas is required."""
+        """Whether fewer replicas are in sync than `min.insync.replicas` requires. It never requires more than the partition
+        has.
+        """
         log = self.log
         return log is not None and len(self.isr) < min(log.config.min_insync_replicas, len(self.followers) + 1)
 
     @property
     def commit_code(self) -> ErrorCode:
-        """The error code for a producer with acks=all whose records are now committed."""
+        """NONE or NOT_ENOUGH_REPLICAS_AFTER_APPEND, for a producer with acks=all whose records are now committed."""
         log = self.log
         assert log is not None
         if len(self.maximal_isr) < min(log.config.min_insync_replicas, len(self.followers) + 1):

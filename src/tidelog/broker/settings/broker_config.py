@@ -242,7 +242,7 @@ class BrokerConfig:
 
     @cached_property
     def consumer_groups(self) -> ConsumerGroupSettings:
-        """The settings that a consumer group can have itself."""
+        """The settings that can also be set for a single consumer group, with their limits."""
         return {
             HEARTBEAT_INTERVAL: Limited(
                 self.group_consumer_heartbeat_interval_ms,

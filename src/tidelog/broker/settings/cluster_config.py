@@ -131,7 +131,7 @@ class ClusterConfig:
     def from_properties(cls, properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> ClusterConfig | None:
         """Return the configuration for a broker's properties and its `listeners`, or None for a standalone broker.
 
-        Raises InvalidArgumentError for a bad or missing value, and for conflicting properties.
+        Raises InvalidArgumentError for an invalid or missing value, and for conflicting properties.
         """
         if not is_in_cluster(properties):
             return None

@@ -49,7 +49,7 @@ ConsumerGroupSettings = Mapping[str, Limited]
 
 
 def group_defaults(settings: ConsumerGroupSettings) -> dict[str, int]:
-    """Return the settings of a group without settings of its own."""
+    """Return the settings of a group for which none are set."""
     return {name: one.default for name, one in settings.items()}
 
 

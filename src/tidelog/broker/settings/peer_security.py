@@ -35,8 +35,8 @@ CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 
 
 def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: str, mechanism_property: str) -> ClientConfig:
-    """Return the client configuration for connections to other nodes' listener. Raises InvalidArgumentError, whose message
-    contains no values that may be secret.
+    """Return the client configuration for connections to the listener `name` of other nodes. The property `mechanism_property`
+    gives the SASL mechanism. Raises InvalidArgumentError; its message contains no values that may be secret.
     """
     if protocol == PLAINTEXT:
         return IN_PLAIN_TEXT

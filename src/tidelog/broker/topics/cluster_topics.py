@@ -156,23 +156,23 @@ class ClusterTopics(Topics):
     # --- changing: the controllers' work
 
     def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def deletion(self, view: TopicView) -> Steps[None]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def finishing(self, name: str) -> Steps[None]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     # --- inside

@@ -44,7 +44,7 @@ LEFT_S = 30.0
 """The longest time in seconds that a broker with a failed disk stays fenced. After that it serves what it can."""
 
 PATIENCE_S = 3.0
-"""A broker that has asked to be unfenced and is still fenced after this many seconds logs the fact."""
+"""If a broker that has asked to be unfenced is still fenced after this many seconds, it logs that."""
 
 
 class BrokerState(Enum):
@@ -139,7 +139,7 @@ class BrokerLifecycle:
         self._log = RetryLog(logger)
 
     def ready_to_unfence(self) -> None:
-        """Ask to be unfenced from now on: the broker can serve."""
+        """From now on, ask the controller to unfence this broker, because it can serve."""
         self._is_ready = True
         self._ready_at = monotonic()
         self._wake.set()
@@ -150,7 +150,7 @@ class BrokerLifecycle:
             self._wake.set()
 
     def register_again(self) -> None:
-        """Register again in the same epoch: the controllers now accept a part of the registration that they rejected before."""
+        """Register again in the same epoch, because the controllers now store the broker's log directories."""
         self._is_outdated = True
         self._wake.set()
 

@@ -61,8 +61,8 @@ class ControllerLink:
         """Send a request and return its response. If the controller changes, the request is sent again to the new one, until the
         deadline.
 
-        If `version` is None, use the highest version that both sides know, up to `at_most`. Raises BrokerUnreachableError at the
-        deadline, and any error of `Channel.call` that a retry cannot help.
+        If `version` is None, use the highest version that both sides know, up to `at_most`. Raises BrokerUnreachableError at
+        the deadline, and any error of `Channel.call` that a retry cannot fix.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         reason = "no controller"

@@ -65,7 +65,7 @@ _FIRST_BY_ID = 2
 
 
 class ZookeeperPlane:
-    """`MetadataPlane` in a ZooKeeper cluster. Use only on the event loop's thread."""
+    """Implements `MetadataPlane` in a ZooKeeper cluster. Use only on the event loop's thread."""
 
     def __init__(self, config: ClusterConfig, *, listeners: tuple[Listener, ...], rack: str | None, clock: Clock) -> None:
         assert config.zookeeper is not None
@@ -224,7 +224,7 @@ class ZookeeperPlane:
         self.broker_epoch = znode.czxid
         self.is_fenced = False
         self._offset += 1
-        logger.info("registered as broker %d, epoch %d, as Kafka %s", self.node_id, self.broker_epoch, self._zookeeper.protocol)
+        logger.info("registered as broker %d, epoch %d, protocol %s", self.node_id, self.broker_epoch, self._zookeeper.protocol)
 
     def _has_lost_session(self) -> None:
         self.is_fenced = True
@@ -355,7 +355,7 @@ class ZookeeperPlane:
     def _where_controller(self) -> tuple[str, int] | None:
         if self._named_controller == self.node_id:
             raise InvalidArgumentError(
-                "the cluster names this broker as its controller, but it cannot be one", found=self.node_id
+                "the cluster names this broker as its controller, but this broker cannot be a controller", found=self.node_id
             )
         return self.endpoint(self._named_controller)
 

@@ -210,7 +210,9 @@ class ConsumerCoordinator:
         return consumer, entries
 
     def commit(self, group: Group, consumer: ConsumerGroup, changes: Sequence[Change], before: Iterable[Entry] = ()) -> None:
-        """Write changes, and apply them. Raises RefusedError if they cannot be written; then nothing has changed."""
+        """Write the records `before` and then the changes, and apply the changes. Raises RefusedError if they cannot be
+        written; then nothing has changed.
+        """
         if not changes:
             return
         code = self._write(group.group_id, [*before, *map(entry, changes)])

@@ -97,4 +97,4 @@ class DelayedResponse(Generic[R]):
 
 
 def _abandon() -> None:
-    """Stop waiting, because the client has disconnected. The member's session continues."""
+    """Do nothing: the client has disconnected, but its member's session continues."""

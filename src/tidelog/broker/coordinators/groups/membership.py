@@ -32,7 +32,7 @@ bytes, and a client id may already be that long.
 
 
 def new_member_id(client_id: str, group_instance_id: str | None) -> str:
-    """Return an unused id."""
+    """Return a new member id: the beginning of the instance id or client id, and a random UUID."""
     return f"{(client_id if group_instance_id is None else group_instance_id)[:MAX_PREFIX]}-{uuid.uuid4()}"
 
 

@@ -48,7 +48,7 @@ class ClusterProducerIds:
         return sum(map(len, self._blocks)) >= count
 
     def next_id(self) -> int:
-        """Return an available id."""
+        """Return an available id. Raises StorageError if none is available."""
         if not self._blocks:
             raise StorageError("the controller has not assigned the next block of producer ids yet")
         block = self._blocks.popleft()

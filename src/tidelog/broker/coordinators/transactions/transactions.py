@@ -249,9 +249,7 @@ class Transactions:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """Fence other producers, and return NONE with a producer id and epoch, or an error code with `NOBODY`. `expected` is
-        the id and epoch that the producer claims to have.
-        """
+        """Fence other producers, and return (NONE, id and epoch) or (error, `NOBODY`). The producer claims to be `expected`."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, NOBODY
         if not 0 < timeout_ms <= self._core.config.transaction_max_timeout_ms:
@@ -413,7 +411,7 @@ class Transactions:
             transaction = self._known[transactional_id]
             if self._fence(transaction) is ErrorCode.NONE:
                 logger.info(
-                    "transactional id %r: aborted a transaction open longer than %d ms", transactional_id, transaction.timeout_ms
+                    "transactional id %r: aborted a transaction older than %d ms", transactional_id, transaction.timeout_ms
                 )
 
     def expire(self) -> None:

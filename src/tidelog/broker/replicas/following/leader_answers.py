@@ -49,8 +49,8 @@ LOUD_RETRIES = 3
 
 
 class LeaderAnswers:
-    """Applies the responses of one leader. `moved` is called when a log has gained or lost readable records. `now_s` returns the
-    time.
+    """Applies the responses of one leader. `moved` is called when a log has gained or lost readable records. `now_s` returns
+    the loop's time in seconds.
     """
 
     def __init__(
