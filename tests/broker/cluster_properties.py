@@ -68,7 +68,7 @@ REFUSED_HERE: list[tuple[dict[str, str], str]] = [
     ({"log.dirs": "/a,/b"}, "log.dirs has several folders"),
     (
         {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"},
-        "sasl.mechanism.controller.protocol: this broker cannot authenticate with it at listener CONTROLLER",
+        "sasl.mechanism.controller.protocol: this broker cannot authenticate at listener CONTROLLER with this mechanism",
     ),
     ({"controller.quorum.voters": "1@a:1,1@b:2"}, "has a duplicate id"),
     ({"controller.quorum.voters": "1@0.0.0.0:0"}, "names no reachable controller"),

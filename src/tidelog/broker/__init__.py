@@ -8,7 +8,7 @@ The packages are layers: each imports only from those below it, type annotations
 | `cluster/` | a member of a cluster: KRaft, ZooKeeper; `cluster.startup` chooses the kind of broker by its configuration |
 | `controller/` | the controller of several brokers on one machine |
 | `serving_broker`, `read_only` | a running broker, from the folder to the sockets; a broker that changes nothing |
-| `server/` | connections: frames read, responses sent, order, limits; authentication; metrics over HTTP |
+| `server/` | reads frames from connections, in order and within limits, and sends responses; authentication; metrics over HTTP |
 | `dispatch/` | from a frame to the handler of its API, and back |
 | `apis/` | from a decoded request to its response; one file per API: versions, rules, a plain function |
 | `handling/` | the code around a handler: the description of an API, authorization, injected faults |
@@ -16,7 +16,7 @@ The packages are layers: each imports only from those below it, type annotations
 | `replicas/`, `coordinators/`, `configs/` | replicas of a cluster member; groups and transactions; settings that clients change |
 | `topics/` | the topics that clients see, and their changes |
 | `core` | what all parts use: logs, clock, timers, threads |
-| `fetch/` | what `apis/fetch` needs: sessions, partitions read, delayed fetches, older formats |
+| `fetch/` | what `apis/fetch` uses: sessions, reads of partitions, delayed fetches, older formats |
 | `partitions/` | which partitions this broker leads; flushes |
 | `authorization/`, `quotas/`, `peers/` | permissions; client limits; connections to other brokers and controllers |
 | `settings/` | the broker's properties: parsing, defaults, dynamic ones |

@@ -84,7 +84,7 @@ _OF_OTHER_CLIENTS = {
 
 
 class Broker:
-    """A broker in this process, for any Kafka client. Raises InvalidArgumentError for an unknown property or a bad value."""
+    """A broker in this process, for any Kafka client. Raises InvalidArgumentError for an unknown property or an invalid value."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Broker:
     def start(self) -> Self:
         """Start the broker, and return once it serves clients. Raises what `LogManager.startup` raises.
 
-        Raises InvalidArgumentError for a bad address, or if it is already running.
+        Raises InvalidArgumentError for an invalid address, or if the broker is already running.
         """
         if self._serving is not None:
             raise InvalidArgumentError("the broker is already running", path=self.data_dir)
@@ -175,8 +175,8 @@ class Broker:
         """Shut down: answer pending requests, flush, and write the clean-shutdown file. Return whether the shutdown was clean.
         Idempotent.
 
-        Raises StorageError if the shutdown makes no progress for `broker_thread.STALLED_S`; it may then be called again. Raises
-        InvalidArgumentError on the broker's own thread.
+        Raises StorageError if the shutdown makes no progress for `broker_thread.STALLED_S`; `stop` may then be called again.
+        Raises InvalidArgumentError on the broker's own thread.
         """
         return self._end(is_clean=True)
 
@@ -333,8 +333,8 @@ class Broker:
         return found
 
     def fail(self, api: str, error: str | int | None, *, topic: str | None = None, times: int | None = 1) -> Fault:
-        """Make the next `times` requests of an API fail, or all of them if `times` is None. Return the fault: its `stop` ends it,
-        and its `count` says how often it has occurred.
+        """Make the next `times` requests of an API fail, or all of them if `times` is None. Return the fault: its `stop` ends
+        it, and its `count` is how often it has occurred.
 
         `api` and `error` are Kafka's names, such as "Fetch" and "NOT_LEADER_OR_FOLLOWER" (or 6). If the error is None, the
         connection is closed. A failed request has no effect. With `topic`, only requests that name this topic fail, and only

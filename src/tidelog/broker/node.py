@@ -108,7 +108,7 @@ class Node(Core):
         """Faults injected by tests of clients."""
 
     def quorum_observers(self) -> list[ReplicaState]:
-        """Return the brokers that read this node's metadata log; none reads that of a standalone broker."""
+        """Return the brokers that read this node's metadata log; an empty list for a standalone broker."""
         return []
 
     def _leadership(self, manager: LogManager, plane: MetadataPlane | None) -> Leadership:

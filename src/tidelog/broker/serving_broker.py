@@ -110,7 +110,7 @@ async def running(
     node_type: type[Node] = Node,
 ) -> AsyncIterator[ServingBroker]:
     """Serve the logs of a started manager inside the `with` block. The caller must shut the manager down. Raises
-    InvalidArgumentError for a bad address.
+    InvalidArgumentError for an invalid address.
 
     `plane` connects a member to its cluster; the caller must stop it. `bound` are sockets that already listen. Clients are served
     once `before_serving` has returned.
@@ -164,7 +164,7 @@ async def serve(
 ) -> bool:
     """Serve `data_dir` until `stop` is set; return whether the shutdown was clean. `started` is called once clients are served.
 
-    Raises InvalidArgumentError for a bad property or address, and what `LogManager.startup` raises.
+    Raises InvalidArgumentError for an invalid property or address, and what `LogManager.startup` raises.
     """
     sorted_ones = properties if isinstance(properties, ServerProperties) else sort_properties(properties, topic_names=True)
     manager = LogManager(data_dir, clock, properties=sorted_ones.manager)

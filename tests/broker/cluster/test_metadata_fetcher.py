@@ -431,7 +431,7 @@ def test_committed_metadata_that_is_gone_ends_it(tmp_path: Path) -> None:
             await follower.until(lambda: "orders" in follower.image.topics)
             quorum.cut(start)
             quorum.elect(3000)
-            with pytest.raises(CorruptDataError, match="lost metadata"):
+            with pytest.raises(CorruptDataError, match="lost committed metadata"):
                 await follower.until(lambda: False)
 
     asyncio.run(go())

@@ -251,8 +251,8 @@ def test_what_is_not_a_classic_groups(caplog: pytest.LogCaptureFixture, monkeypa
     log.write(committed(1))
     assert log.offsets_of("g") == {KEY: 1}
     assert [record.getMessage() for record in caplog.records] == [
-        "the log has groups of newer protocols (consumer, share, streams): they are kept, but not coordinated here; for "
-        "consumer groups, set group.coordinator.rebalance.protocols=classic,consumer"
+        "the log has groups of newer protocols (consumer, share, streams): this broker keeps them but does not coordinate "
+        "them; for consumer groups, set group.coordinator.rebalance.protocols=classic,consumer"
     ]
 
 

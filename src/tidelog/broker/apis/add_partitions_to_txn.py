@@ -1,6 +1,6 @@
 """AddPartitionsToTxn (24): adds the partitions that a transaction is about to write to (KIP-98).
 
-The partitions of a transaction are added all or not at all: if one is unknown or forbidden, the others get
+Either all partitions of a transaction are added, or none: if one is unknown or forbidden, the others get
 OPERATION_NOT_ATTEMPTED. Clients use versions up to 3, and may not add internal topics.
 """
 
@@ -43,8 +43,9 @@ _FIRST_BATCHED = 4
 
 
 def _gate(asker: Asker, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
-    """Authorize the request as a whole: its transactional id, or another broker. Return the error response, or None. The handler
-    authorizes topics, because if one topic is denied, the response must give an error for every partition of the transaction.
+    """Check that the client may use the transactional id, or that another broker may send the request. Return the error
+    response, or None if the request is authorized. The handler authorizes topics, because if one topic is denied, the response
+    must give an error for every partition of the transaction.
     """
     if asker.request.api_version >= _FIRST_BATCHED:
         if asker.may_cluster(Operation.CLUSTER_ACTION):

@@ -80,8 +80,8 @@ def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | No
 
 
 def _idle_ms(node: Node, request: Request, row: list[Any]) -> int | None:
-    """If a heartbeat changes nothing, restart the member's session and return the heartbeat interval in ms. If the heartbeat may
-    change something or is refused, return None. `row` has its fields.
+    """If a heartbeat changes nothing, restart the member's session and return the heartbeat interval in ms. Return None if the
+    heartbeat may change something or is refused. `row` has the heartbeat's fields.
     """
     group_id, member_id, epoch, instance_id, *rest = row
     consumers = node.groups.consumers
@@ -132,7 +132,7 @@ def _answer(node: Node, message: ConsumerGroupHeartbeatRequest, request: Request
 
 
 def may_describe(node: Node, request: Request) -> Callable[[str], bool] | None:
-    """Return a function that tells whether the client may see a topic; None if it may see all topics."""
+    """Return a function that returns whether the client may see a topic. Return None if it may see all topics."""
     if node.permissions is None:
         return None
     return partial(node.permissions.may, request, Operation.DESCRIBE, ResourceType.TOPIC, log_denied=False)

@@ -104,7 +104,7 @@ def _create(node: Node, topic: CreatePartitionsTopic, mutations: Mutations, *, v
     for assignment in topic.assignments or ():
         check_replicas(node.node_id, assignment.broker_ids)
     if not node.manager.is_configuration_known(topic.name):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"the configuration of topic {topic.name!r} is unknown: set one first")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the configuration of topic {topic.name!r} is unknown: set it first")
     mutations.record(added)
     if not validate_only:
         yield from node.topics.enlargement(topic.name, topic.count)

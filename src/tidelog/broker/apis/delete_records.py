@@ -116,7 +116,9 @@ def _delete(node: Node, key: TopicPartition, offset: int, timeout_ms: int, waiti
 
 
 def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
-    """Return the offset to which all replicas must move their log start."""
+    """Move the log start on this broker. Return the offset to which all replicas must move theirs. Raises ApiError, and what
+    `PartitionLog.delete_records` raises.
+    """
     refusal = node.leadership.refusal(key)
     if key.topic in INTERNAL_TOPICS and refusal is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)

@@ -1,7 +1,7 @@
 """DescribeLogDirs (35): returns the size of each partition, and the space on the data folder's disk (KIP-113).
 
-If `topics` is null, all partitions are returned. Partitions that are not on this broker are left out. This broker has one data
-folder. A partition's size is the size of its log segments, without indexes. A partition that could not be loaded has no size.
+If `topics` is null, all partitions are returned. Partitions that are not on this broker, or could not be loaded, are left out.
+This broker has one data folder. A partition's size is the size of its log segments, without indexes.
 """
 
 from __future__ import annotations

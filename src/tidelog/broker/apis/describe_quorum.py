@@ -1,8 +1,8 @@
 """DescribeQuorum (55): returns the voters and observers of the metadata quorum (KIP-595).
 
 A standalone broker is the only voter and has no observers, like a single Kafka node that is both broker and controller. The
-controller of several processes is the only voter, and its brokers are the observers. Any partition other than that of the
-metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
+controller of several brokers on one machine is the only voter, and these brokers are the observers. Any partition other than
+that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ SERVED = Versions(0, 18)
 """The versions served here. `tidelog.wire.messages.fetch` lists the changes of each version."""
 
 POSITION_PARTS = 32
-"""The number of dictionaries into which the partition names of a wide request are divided."""
+"""The number of dictionaries among which the names of a request with many partitions are divided."""
 
 ACCESS = within("READ on each TOPIC; from a follower CLUSTER_ACTION on CLUSTER")
 
@@ -109,7 +109,7 @@ def _refused(message: FetchRequest, version: int) -> FetchResponse:
 
 
 def _partitions(node: Node, topics: list[FetchTopic], version: int) -> Generator[Elsewhere | None, None, list[FetchedPartition]]:
-    """Return the requested partitions in order. If the request names a partition twice, the last entry counts, in the
+    """Return the requested partitions in order. If the request names a partition twice, the last entry is used, at the
     position of the first.
     """
     wanted: list[FetchedPartition] = []
@@ -143,8 +143,8 @@ def _partitions(node: Node, topics: list[FetchTopic], version: int) -> Generator
 
 
 def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple[str | None, uuid.UUID, str | uuid.UUID]:
-    """Return a topic's name (None if unknown), its id (`NO_ID` if the request has none), and whichever of the two identifies
-    topics in the request's version.
+    """Return a topic's name (None if unknown), its id (`NO_ID` if the request has none), and the one of the two that
+    identifies topics in the request's version.
     """
     if not by_id:
         return topic.topic, NO_ID, topic.topic

@@ -35,7 +35,7 @@ def handle(node: Node, message: HeartbeatRequest, request: Request) -> Heartbeat
 
 
 def answer_usual(node: Node, request: Request, row: list[Any]) -> list[Any] | None:
-    """Do what `handle` does if the client is authorized; otherwise return None."""
+    """Answer an authorized heartbeat like `handle`. Return None if the client is not authorized."""
     if not allows(node, request, (Operation.READ, ResourceType.GROUP, row[:1])):
         return None
     return [0, _code(node, *row)]

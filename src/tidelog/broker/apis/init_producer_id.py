@@ -66,7 +66,7 @@ ACCESS = Access(
 
 def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Message | Wide | Outcome | Work:
     """Return a producer id and epoch, or an error. If a new block of ids is needed, the response waits until the block is on
-    disk.
+    disk, or the controller has assigned it.
     """
     if node.producer_ids.has(IDS_OF_A_REQUEST):
         return _answer(node, message, request)

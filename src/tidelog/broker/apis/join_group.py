@@ -1,4 +1,4 @@
-"""JoinGroup (11): adds a member to a group, or takes an existing member into the next generation.
+"""JoinGroup (11): adds a member to a group, or lets a known member rejoin.
 
 `coordinators.groups.joining` lists the rules, including which requests wait. Only the leader's response contains the members and
 their metadata.
@@ -50,7 +50,7 @@ ACCESS = Access("READ on GROUP (group_id)", _gate)
 
 
 def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroupResponse | Outcome:
-    """Add the member to the group, and answer once the generation is complete."""
+    """Add or update the member. The response may wait until the next generation begins."""
     version = request.api_version
     code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
     if code:

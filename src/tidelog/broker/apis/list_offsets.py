@@ -1,9 +1,9 @@
 """ListOffsets (2): returns the offset for a timestamp.
 
-Tiered storage is not supported. A new leader's high watermark may be below the start of its epoch. Until it no longer is, the
-leader cannot give consumers LATEST, or a result at or above the high watermark: they get OFFSET_NOT_AVAILABLE, before version 5
-LEADER_NOT_AVAILABLE (KIP-207). A follower answers only replica id -2, which debugging tools use. Followers of Kafka 4.2 and later
-send version 11 even if the broker does not announce this version.
+Tiered storage is not supported. While a new leader's high watermark is below the start of its epoch, a consumer that requests
+LATEST, or a time for which no record is found, gets OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207). A
+follower answers only replica id -2, which debugging tools use. Followers of Kafka 4.2 and later send version 11 even if the
+broker does not announce this version.
 
 | timestamp | since | offset | timestamp in the answer | epoch in the answer |
 |---|---|---|---|---|
@@ -147,9 +147,7 @@ class _Lookups:
         return ListOffsetsResponse(0, done)
 
     def _names_each_once(self) -> bool:
-        """Whether a quick check, made only for small requests, shows that the request names no partition twice. If False,
-        `_find_what_is_named_twice` must check.
-        """
+        """Return True if the request is small and names no partition twice. Otherwise `_find_what_is_named_twice` must check."""
         topics = self._message.topics
         if len(topics) != 1:
             return not topics
@@ -220,7 +218,7 @@ class _Lookups:
 
 
 def _isolation(level: int) -> FetchIsolation:
-    """Return the bound for a consumer with this isolation level: the high watermark or the last stable offset."""
+    """Return where a consumer with this isolation level stops reading: at the high watermark or the last stable offset."""
     return FetchIsolation.TXN_COMMITTED if level == ISOLATION_LEVELS[READ_COMMITTED] else FetchIsolation.HIGH_WATERMARK
 
 

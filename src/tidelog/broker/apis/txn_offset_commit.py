@@ -1,6 +1,6 @@
 """TxnOffsetCommit (28): commits a group's offsets as part of a transaction (KIP-98).
 
-COORDINATOR_LOAD_IN_PROGRESS is returned from version 2 on: older clients treat it as fatal.
+COORDINATOR_LOAD_IN_PROGRESS is returned only from version 2 on, because older clients treat it as fatal.
 
 The group must have been added to the transaction (AddOffsetsToTxn); from version 5 on this request adds it (KIP-890). Until the
 transaction ends, OffsetFetch returns the previous offsets, or UNSTABLE_OFFSET_COMMIT. `coordinators.groups.offset_commits` checks

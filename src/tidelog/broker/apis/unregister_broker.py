@@ -1,5 +1,5 @@
-"""UnregisterBroker (64): removes a broker's registration from the cluster (KIP-631). A standalone broker refuses it, because it
-is the only broker.
+"""UnregisterBroker (64): removes a broker's registration from the cluster (KIP-631). A standalone broker refuses the request,
+because it is the only broker.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tidelog.wire.error_codes import ErrorCode
 
 
 class Fault:
-    """A fault. `count` says how often it has occurred; `stop` ends it. Any thread may use it."""
+    """An injected fault. `count` is how often it has occurred; `stop` ends it. Any thread may use it."""
 
     def __init__(self, api: str, code: ErrorCode | None, topic: str | None, times: int | None, ended: Callable[[], None]) -> None:
         self.api = api
@@ -33,7 +33,7 @@ class Fault:
 
     @property
     def is_over(self) -> bool:
-        """Whether the fault has occurred as often as it should, or was stopped."""
+        """Whether the fault has occurred as often as requested, or was stopped."""
         return self._left == 0
 
     def concerns(self, topic: str | None) -> bool:
@@ -63,8 +63,8 @@ class Faults:
         self._changed: Callable[[], None] = dict[str, str]().clear
 
     def serve(self, with_topics: Mapping[str, bool], changed: Callable[[], None]) -> None:
-        """Set the served APIs, each with whether it can fail for a single topic. `changed` is called when a fault is
-        added or ends.
+        """Set the served APIs. `with_topics` maps each to whether it can fail for a single topic. `changed` is called when a
+        fault is added or ends.
         """
         self._with_topics, self._changed = with_topics, changed
 

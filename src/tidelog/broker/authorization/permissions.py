@@ -1,7 +1,7 @@
 """The broker's authorizer: it decides by the ACLs in the metadata, and logs its decisions.
 
-Log lines have the format of Kafka's StandardAuthorizer and go to the logger ``tidelog.authorizer``: denials at INFO, permissions
-at DEBUG. Checks that only filter a response or list operations are not logged.
+Log lines have the format of Kafka's StandardAuthorizer and go to the logger ``tidelog.authorizer``: denials at INFO, granted
+operations at DEBUG. Checks that only filter a response or list operations are not logged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _LONGEST_NAME: Final = 1000
 
 
 class Permissions:
-    """Decides whether a request is authorized. Any thread may ask; only the event loop's thread may change the ACLs."""
+    """Decides whether a request is authorized. Any thread may call the checks; only the event loop's thread may change the
+    ACLs.
+    """
 
     def __init__(self, authorizer: StandardAuthorizer) -> None:
         self.authorizer = authorizer

@@ -4,7 +4,7 @@
 |---|---|
 | topic (2) | takes effect at once: with the next append, roll, retention check or compaction |
 | broker (4) | some take effect at once, for this broker (its id) or all (empty name): see `dynamic_settings` |
-| broker's loggers (8) | only incremental, until the process ends; levels are log4j's names; `root` is Tidelog's root logger |
+| broker's loggers (8) | incremental changes only, until the process ends; log4j's levels; `root` is Tidelog's root logger |
 | group (32) | takes effect with the group's next heartbeat; refused while consumer groups are off |
 | any other | refused |
 
@@ -94,7 +94,7 @@ class Resource(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The result for a resource. If there is no reason, the changes were made."""
+    """The result for a resource. If `code` is NONE, the changes were made. `reason` may be None even for an error."""
 
     resource: Resource
     code: ErrorCode
@@ -272,7 +272,9 @@ def _change_broker(broker: ConfiguredBroker, resource: Resource, *, incremental:
 def broker_settings(
     broker: ConfiguredBroker, resource: Resource, before: Mapping[str, str], *, incremental: bool
 ) -> dict[str, str]:
-    """Return the settings of this broker, or of all (empty name), after the changes. Raises ApiError for an invalid change."""
+    """Return the settings of this broker, or of all brokers (empty name), after the changes. Raises ApiError for an invalid
+    change.
+    """
     if resource.name:
         check_broker_id(broker, resource.name)
     after = dict(before) if incremental else {}
@@ -284,7 +286,7 @@ def broker_settings(
 
 
 def log_broker_settings(name: str, settings: Mapping[str, str]) -> None:
-    """Log the new settings of this broker, or of all (empty name), except for values that may be secret."""
+    """Log the new settings of this broker, or of all brokers (empty name), except for values that may be secret."""
     shown = "".join(f" {key}={HIDDEN if is_sensitive(key) else settings[key]}" for key in sorted(settings))
     logger.info("broker %s: settings changed%s", name or "(all)", one_line(shown))
 

@@ -1,7 +1,7 @@
 """Topic and broker properties as DescribeConfigs shows them: value, source, synonyms.
 
-A topic property is looked up in these places. The first place where it is set counts, and all places where it is set are its
-synonyms:
+A topic property is looked up in these places. The first place where it is set determines its value; all places where it is set
+are its synonyms:
 
 | where | source |
 |---|---|
@@ -180,7 +180,7 @@ class ConfigEntries:
             raise ApiError(ErrorCode.INVALID_CONFIG, "remote.storage.enable: tiered storage is not supported")
 
     def created_topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
-        """Return the properties that a CreateTopics response shows for a topic with these own properties, by name."""
+        """Return the properties that a CreateTopics response shows for a topic on which `properties` are set, sorted by name."""
         return [self._created(name, properties) for name in sorted(self._kinds)]
 
     def topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
@@ -336,7 +336,9 @@ def _text_or_none(value: PropertyValue | None) -> str | None:
 
 
 def _shown(value: str, kind: str) -> str:
-    """Return a topic property as Kafka shows it: stripped of blanks."""
+    """Return a property's value as Kafka shows it: without blanks around it, numbers and booleans normalized. Raises
+    ValueError.
+    """
     value = value.strip()
     match kind:
         case "LIST":

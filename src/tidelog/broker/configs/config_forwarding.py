@@ -125,8 +125,8 @@ def change_all_forwarded(
 def _looked_at(
     broker: ConfiguredBroker, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
 ) -> Generator[Any, Any, bool]:
-    """Check a resource's changes here. Return True if nothing else is to be done, or False if the controllers must make the
-    changes.
+    """Check a resource's changes, and make them if this broker makes such changes itself. Return True if the resource is done,
+    False if the controllers must make the changes.
 
     Raises ApiError, BrokerUnreachableError.
     """
@@ -145,7 +145,7 @@ def _looked_at(
 def _written(
     broker: ConfiguredBroker, writer: ConfigWriter, resource: Resource, deadline: float, *, incremental: bool, validate_only: bool
 ) -> Generator[Any, Any, None]:
-    """Write a topic's properties, or the settings of this broker or of all brokers, if the controllers do not."""
+    """Write a topic's properties, or the settings of this broker or of all brokers, with `writer`."""
     check_changes(resource)
     if resource.resource_type == BROKER and resource.name:
         check_broker_id(broker, resource.name)

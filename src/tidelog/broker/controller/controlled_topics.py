@@ -1,4 +1,4 @@
-"""The topics of the brokers of one machine: which broker gets which partition.
+"""Assigns partitions of topics to the brokers of one machine.
 
 A new partition has one replica, on the live broker with the fewest partitions. Changes are records of the metadata log;
 the brokers create and remove the folders when they read them.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ControlledTopics(Topics):
-    """The topics in the metadata of `core`, whose partitions are on the brokers of `registrations`."""
+    """The topics in the metadata of `core`. Their partitions are on the brokers of `registrations`."""
 
     def __init__(self, core: Core, registrations: Registrations) -> None:
         self._core = core
@@ -101,7 +101,7 @@ class ControlledTopics(Topics):
         yield from self._written(view.name, [RemoveTopicRecord(view.topic_id)])
 
     def finishing(self, name: str) -> Steps[None]:
-        """Do nothing: one record is the whole deletion."""
+        """Do nothing, because a single record deletes a topic."""
         yield from ()
 
     # --- inside

@@ -1,4 +1,4 @@
-"""Creates and connects the controller's parts: a broker's node without partitions, whose topics are on other brokers."""
+"""Creates and connects the controller's parts. A controller is a node without partitions: its brokers have them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("tidelog.broker")
 
 
 class ControllerNode(Node):
-    """The node of a controller, which the handlers of its APIs get. Use only on the event loop's thread."""
+    """The node of a controller. The handlers of its APIs get this object. Use only on the event loop's thread."""
 
     dispatcher: Dispatcher
     """Answers forwarded requests; set once the server exists."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import uuid
 
 SESSION_MS = 300_000
-"""How long a broker is listed after its last fetch: what Kafka's controllers take."""
+"""How long a broker is listed after its last fetch, in ms, as in Kafka's controllers."""
 
 
 class Observers:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
 
 SESSION_MS = 9_000
-"""How long a broker stays unfenced without a heartbeat: Kafka's default of ``broker.session.timeout.ms``."""
+"""How long a broker stays unfenced without a heartbeat, in ms: Kafka's default of ``broker.session.timeout.ms``."""
 
 _FENCED, _UNFENCED = 1, -1
 _SHUTTING_DOWN = 1

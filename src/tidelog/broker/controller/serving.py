@@ -21,9 +21,9 @@ async def controlling(
     manager: LogManager, config: BrokerConfig, clock: Clock, brokers: Iterable[int]
 ) -> AsyncIterator[ServingBroker]:
     """Control `brokers` inside the `with` block, with the metadata of a started manager. None of these brokers may be running
-    before.
+    yet.
 
-    The caller must shut the manager down. Raises InvalidArgumentError for a bad address, StorageError.
+    The caller must shut the manager down. Raises InvalidArgumentError for an invalid address, StorageError.
     """
     expected = frozenset(brokers)
 

@@ -139,7 +139,7 @@ class StateLog:
         """A token for each partition that is being loaded, which identifies the current load."""
         self._failed: set[int] = set()
         self._epochs: dict[int, int] | None = None if core.plane is None else {}
-        """In a cluster: the partitions that this broker leads, each with the epoch in which its table is loaded."""
+        """The leader epoch of each partition that this broker leads; None on a standalone broker."""
         self._begin: Callable[[int, PartitionLog], object] | None = None
         self._drop: Callable[[int], object] = lambda _: None
         self._refused: ErrorCode | None = None
@@ -242,7 +242,7 @@ class StateLog:
         return code
 
     def making(self) -> Steps[ErrorCode]:
-        """Create the topic on a standalone broker: the steps of `ensuring`."""
+        """Create the topic on a standalone broker, in steps. Return NONE or COORDINATOR_NOT_AVAILABLE."""
         if self.is_there:
             return ErrorCode.NONE
         if self.wanted.replication_factor > 1:
@@ -318,7 +318,9 @@ class StateLog:
         return self._epochs is not None or self._core.flushes.pending > 0
 
     def when_committed(self, partition: int, done: Committed) -> None:
-        """Call `done` with NONE once a partition's content is committed, or with an error code. The call may be immediate."""
+        """Call `done` with NONE once all current records of a partition are committed, or with an error code, possibly before
+        this method returns.
+        """
         log = self._core.manager.logs.get(self.key(partition))
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -333,7 +335,7 @@ class StateLog:
 
     def _configured(self, result: object) -> None:
         if isinstance(result, Exception):
-            logger.error("%s is neither compacted nor deleted, because its properties could not be set: %s", self.topic, result)
+            logger.error("%s is not compacted, because its properties could not be set: %s", self.topic, result)
 
     # --- loading
 

@@ -10,7 +10,7 @@ served APIs.
 | makes its handler raise an exception | its connection is closed and the error, a bug of the broker, is logged |
 | only the controller can answer, on a cluster member | forwarded unchanged: see `peers.forwarding` |
 | has many elements | another thread decodes it, and encodes its response: see `slices`, `wide_requests` |
-| is not among the smallest, in a full round of the loop | decoded in a later round, in turn |
+| has more than `FEW_BYTES`, in a round of the loop that is full (`slices`) | decoded in a later round, in turn |
 
 Kafka does the same, except that it answers UNKNOWN_SERVER_ERROR if a handler raises an error and the response has an error field.
 """

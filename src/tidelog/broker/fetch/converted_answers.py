@@ -24,12 +24,12 @@ INLINE_CONVERSION_BYTES = 4096
 """Responses with more bytes than this are converted on another thread."""
 
 TURN_S = 0.02
-"""How long, in seconds, that thread works on one response before others get a turn. A single batch may take longer."""
+"""How long, in seconds, the other thread converts one response before others get a turn. A single batch may take longer."""
 
 
 def as_known(broker: FetchingBroker, version: int, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
-    """Replace results that a client of this version cannot read by errors, without reading the records: topics compressed with
-    zstd, and newer message formats if conversion is off.
+    """Return `read`, or an error if a client of this version cannot read the topic: its compression is zstd, or its message
+    format is newer and conversion is off. The records are not examined.
     """
     log = broker.manager.logs.get(wanted.key) if wanted.key is not None else None
     if log is None:

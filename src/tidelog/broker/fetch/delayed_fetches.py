@@ -6,10 +6,10 @@
 | `watch(keys, callback, at_end)` | calls `callback(key)` after each `appended` of one of the keys, until `cancel` |
 | `end()` | calls each watch's `at_end` when the broker shuts down |
 
-Callbacks run in the next round of the loop, not inside `appended`. The producer thus gets its response first, and a request that
-appends to twelve partitions wakes a delayed fetch after the last partition, not after the first. If thousands of fetches wait for
-one record, their callbacks run in slices, with other clients served in between. Cancelling thousands of wide watches is sliced,
-too: `cancel` stops the callbacks at once, and the watch's keys are removed later.
+Callbacks run in the next round of the loop, not inside `appended`. The producer thus gets its response first, and a request
+that appends to twelve partitions wakes a delayed fetch after the last partition, not after the first. If thousands of fetches
+wait for one record, their callbacks run in slices, with other clients served in between. Cancelling thousands of watches with
+many keys is sliced, too: `cancel` stops the callbacks at once, and the watch's keys are removed later.
 
 Everything runs on the event loop's thread.
 """

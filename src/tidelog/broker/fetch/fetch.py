@@ -283,8 +283,8 @@ class Fetch:
     # --- waiting
 
     def _waits(self) -> bool:
-        """Start waiting for records and return True. Return False if the fetch need not wait: `min_bytes` are available by now,
-        perhaps more than a limit let it read, or a partition has later segments.
+        """Start waiting for records and return True. Return False if the fetch need not wait: `min_bytes` are available now (a
+        limit may have stopped the read), or a partition has later segments.
         """
         available = self._available
         for index, (wanted, read) in enumerate(zip(self._partitions, self._reads, strict=True)):

@@ -1,4 +1,4 @@
-"""One partition of a fetch: the checks, the read and the error codes (KIP-98, KIP-107, KIP-320, KIP-595).
+"""Reads one partition for a fetch, after checks that may give an error code (KIP-98, KIP-107, KIP-320, KIP-595).
 
 | check, in this order | result |
 |---|---|
@@ -213,7 +213,7 @@ class FetchReader:
         end = self._leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
         if end is None or wanted.fetch_offset < log.log_start_offset:
             raise OffsetOutOfRangeError(
-                "the offset was removed, or its epoch is unknown", path=log.directory, found=wanted.fetch_offset
+                "the offset is below the log start, or its epoch is unknown", path=log.directory, found=wanted.fetch_offset
             )
         epoch, end_offset = end
         if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:

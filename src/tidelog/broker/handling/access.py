@@ -92,8 +92,7 @@ class Asker:
 
 
 Amend: TypeAlias = "Callable[[Any], Message | Outcome]"
-"""A function that amends a handler's response. If there is none, it gets the handler's `Outcome` instead, unless that is LATER.
-"""
+"""A function that amends a handler's response. If the request gets no response (acks=0), the function gets Outcome.NOTHING."""
 
 Gate: TypeAlias = "Callable[[Asker, Any], Message | Outcome | Amend | None]"
 

@@ -6,7 +6,7 @@
 | has written or read uncommitted records | it is answered once they are committed |
 | ... but another broker leads, too few replicas are in sync, or a timeout occurs | it gets the error for a missing coordinator |
 | ... but the disk fails | its connection is closed without a response, because the result is unknown |
-| ... but they cannot be committed, and the request is wide | the same: its content is already discarded (`wide_requests`) |
+| ... but they cannot be committed, and the request is wide | its connection is closed, because its content is already discarded |
 
 So no client sees state that another leader might not have. Records are committed once the in-sync replicas have them and, if
 `log.flush.interval.messages` is set, they are flushed.
@@ -94,8 +94,8 @@ class _Coordinated:
         return self._held(node, kept, request, log, answer, log.uncommitted) if log.uncommitted else answer
 
     def _sliced(self, node: Node, message: Any, kept: Any, request: Request, log: StateLog, work: Work, wanted: object) -> Work:
-        """Run a handler in slices that has yielded `wanted`, and hold its response until the records are committed. Between
-        slices other requests may write, and the topic may be deleted.
+        """Run the rest of a handler in slices, after a first step that has yielded `wanted`. Hold its response until the
+        records are committed. Between slices other requests may write, and the topic may be deleted.
 
         `kept` is the request's message; None if the work discards the message.
         """

@@ -37,14 +37,14 @@ class Delays:
         return self._clock.now_ms()
 
     def call_later(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Delay:
-        """Call `callback` once, `delay_ms` from now or a little later; `name` is for the log if it fails."""
+        """Call `callback` once, `delay_ms` from now or a little later; `name` is logged if the call fails."""
         delay = self._scheduler.schedule(name, callback, delay_ms=max(delay_ms, 0))
         self._arm()
         return delay
 
     def call_at_last(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Timer:
-        """Call `callback` like `call_later`, but after at most `delay_ms` of real time, even if a manual clock does not advance.
-        For short waits on which nothing depends.
+        """Call `callback` like `call_later`, but after at most `delay_ms` of real time, even if a manual clock does not
+        advance. For short waits whose exact length does not matter.
         """
         if isinstance(self._clock, SteadyClock):
             return self.call_later(delay_ms, callback, name)

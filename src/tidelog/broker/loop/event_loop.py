@@ -27,7 +27,7 @@ logger = logging.getLogger("tidelog.broker")
 T = TypeVar("T")
 
 THREADS = 4
-"""The most threads for disk work. More threads would only take memory, because a disk has few requests in its queue."""
+"""The most threads for disk work. More threads would only take memory, because a disk handles few requests at once."""
 
 AT_THE_END_S = 30.0
 """How long shutdown waits for a thread, in seconds. The thread may be stuck on a disk that does not respond."""
@@ -43,7 +43,7 @@ CLIENTS_SHARE = 9
 
 
 class LoopTimers:
-    """Delayed calls on an event loop: implements `timers.Timers`."""
+    """Implements `timers.Timers` with delayed calls on an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -56,7 +56,7 @@ class LoopTimers:
 
 
 class LoopThreads:
-    """Work on other threads: implements `timers.Blocking` on an event loop. Threads start with the first call.
+    """Implements `timers.Blocking`: runs work on other threads, which start with the first call.
 
     Work runs inside `locked`, which keeps the data folder locked, because a thread may outlast the broker.
     """
@@ -104,7 +104,9 @@ class LoopThreads:
             done(result)
 
     def close(self, at_most_s: float | None = None) -> bool:
-        """Wait for running work, and drop work that has not begun. Return whether all running work ended within that time."""
+        """Wait for running work, and drop work that has not begun. Return whether all running work ended within `at_most_s`
+        seconds (None: `AT_THE_END_S`).
+        """
         self._is_closed = True
         if self._threads is None:
             return True
@@ -158,8 +160,8 @@ class Ticker:
             self._next.cancel()
 
     def tick(self) -> int:
-        """Run the tasks that are due now, and tasks that become due by running them. Return how many ran. For use after the clock
-        was moved by hand.
+        """Run the tasks that are due now, and tasks that become due by running them. Return how many ran. Call it after the
+        clock was moved by hand.
         """
         ran = 0
         for _ in range(1000):  # A task that is immediately due again must not loop forever.

@@ -78,8 +78,8 @@ class Leadership(Protocol):
         """Like `refusal`, for a follower's fetch. The follower must be one of the partition's replicas."""
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
-        """Return NOT_ENOUGH_REPLICAS if fewer than `min.insync.replicas` are in sync, NONE otherwise. For appends with
-        acks=all.
+        """Return NOT_ENOUGH_REPLICAS if an append with acks=all must be refused, because fewer than `min.insync.replicas` are
+        in sync. Return NONE otherwise.
         """
 
     def check_latest_known(self, log: PartitionLog) -> ErrorCode:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 NO_ID = uuid.UUID(int=0)
 
 Refuse = Callable[[Any, ErrorCode, str], Message]
-"""Builds the error response to a request."""
+"""Builds the error response from the request, the error code and the reason."""
 
 
 class Forwarded(NamedTuple):

@@ -125,7 +125,9 @@ class Forwarding:
         self._tasks.begin(sent(), "tidelog-forwarding")
 
     async def forward(self, frame: Bytes, client: Client) -> bytes:
-        """Return the controller's response to a frame. Raises what `MetadataPlane.forward` raises."""
+        """Return the controller's response to a frame. Raises InvalidArgumentError for a frame that is too large, and what
+        `MetadataPlane.forward` raises.
+        """
         size = len(frame)
         if size > MAX_REQUEST_BYTES:
             raise InvalidArgumentError(

@@ -52,8 +52,8 @@ class MetadataPlane(Protocol):
 
     @property
     def controller_id(self) -> int | None:
-        """The id of the controller broker, -1 if there is none at the moment; None in a cluster in which no broker is the
-        controller and any broker takes its requests.
+        """The id of the controller broker, -1 if there is none at the moment; None in a KRaft cluster, in which any broker
+        forwards requests to the controllers.
         """
 
     @property
@@ -70,7 +70,7 @@ class MetadataPlane(Protocol):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the controller has fenced this broker: it may not lead or be in an ISR."""
+        """Whether the controller has fenced this broker. A fenced broker may not lead or be in an ISR."""
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether a broker is registered and not fenced."""
@@ -85,7 +85,7 @@ class MetadataPlane(Protocol):
         """Send a request to the active controller and return its response. During elections the request is retried until the
         deadline.
 
-        Raises BrokerUnreachableError at the deadline, and any error of `Channel.call` that a retry cannot help. The caller
+        Raises BrokerUnreachableError at the deadline, and any error of `Channel.call` that a retry cannot fix. The caller
         handles errors inside the response, except a top-level NOT_CONTROLLER.
         """
 

@@ -30,7 +30,7 @@ async def authenticate(connection: PeerConnection, client: SaslClient, offered: 
     place = connection.place
     newest = offered.get(SaslAuthenticateRequest.API_KEY, (0, -1))[1]
     if newest < 0:
-        raise UnsupportedVersionError("the node does not support SaslAuthenticate, which Kafka has since 1.0", path=place)
+        raise UnsupportedVersionError("the node does not support SaslAuthenticate, which Kafka has had since 1.0", path=place)
     answer: SaslHandshakeResponse = await connection.send(SaslHandshakeRequest(client.mechanism), 1, SaslHandshakeResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         found = ", ".join(sorted(answer.mechanisms))

@@ -209,7 +209,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _wake_at(self, left_bytes: int) -> None:
         """Have the system wake the loop once per megabyte of a large frame, because each wakeup costs milliseconds on a busy
-        machine. The peer may send that much ahead.
+        machine. The peer can send that much before any of it is read.
         """
         if self._socket is not None:
             with contextlib.suppress(OSError):

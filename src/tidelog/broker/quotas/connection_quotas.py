@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 MAX_ADDRESSES: Final = 20_000
-"""The most addresses whose rates are kept. The address with the oldest last connection is dropped first."""
+"""The most addresses whose rates are kept. The address whose last connection is oldest is dropped first."""
 
 
 class ConnectionQuotas:

@@ -1,4 +1,5 @@
-"""Finds the limit that applies to a client. The first row with an existing quota counts, as in Kafka's DefaultQuotaCallback:
+"""Finds the limit that applies to a client. The first row for which a quota is set applies, as in Kafka's
+DefaultQuotaCallback:
 
 | | user | client id | shared by |
 |---|---|---|---|
@@ -26,7 +27,7 @@ IP: Final = "ip"
 
 
 class Part(Enum):
-    """Stands for the default entity where a name is expected."""
+    """Replaces a name if the quota's entity lacks this part, or has the default entity as this part."""
 
     ABSENT = 0
     DEFAULT = 1

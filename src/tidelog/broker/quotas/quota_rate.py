@@ -3,7 +3,7 @@
 A rate is the sum of the last ``quota.window.num`` windows, divided by the time since the oldest window began. Windows without a
 sample (at the start or after a pause) count as empty, so after a pause a client may exceed the rate for a while.
 
-Pure: `now_ms` is the time of a monotonic clock. An idle rate or a full bucket behaves like a new one, so it may be dropped.
+`now_ms` is the time of a monotonic clock, in ms. An idle rate or a full bucket behaves like a new one, so it may be dropped.
 """
 
 from __future__ import annotations

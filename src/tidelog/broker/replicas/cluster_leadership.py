@@ -39,10 +39,8 @@ _NONE = ErrorCode.NONE
 
 
 class ClusterLeadership:
-    """Decides which requests for a partition this cluster member may serve. `quota` is the leader's replication throttle, and
-    `has_selector` says whether consumers are directed to replicas in their racks.
-
-    The node passes methods of its parts as callables.
+    """Decides which requests for a partition this cluster member may serve. `quota` is the leader's replication throttle. With
+    `has_selector`, consumers are directed to replicas in their racks.
     """
 
     def __init__(

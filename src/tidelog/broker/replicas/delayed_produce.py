@@ -33,7 +33,7 @@ FIRST_WITH_LEADERS = 10
 
 
 class LeaderNames(Protocol):
-    """What is needed of a broker to name the leaders of partitions, with their addresses."""
+    """The part of a broker that names the leaders of partitions, with their addresses."""
 
     leadership: Leadership
 
@@ -42,7 +42,7 @@ class LeaderNames(Protocol):
 
 
 class Uncommitted(NamedTuple):
-    """The result of a partition whose records, which end at `end_offset` of `log`, are not committed yet."""
+    """A partition's result that waits until its records are committed. They end at `end_offset` in `log`."""
 
     answer: PartitionProduceResponse
     log: PartitionLog

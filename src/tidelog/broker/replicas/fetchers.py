@@ -124,7 +124,7 @@ class Fetchers:
 
     @property
     def failed(self) -> list[FollowedPartition]:
-        """The partitions that are not followed until their next epoch."""
+        """The partitions that have failed, and are not followed until their next leader epoch."""
         return [one for one in self.partitions() if one.state is FollowerState.FAILED]
 
     @property

@@ -28,7 +28,8 @@ Unlike in Kafka, a record with the partition epoch in which the proposal was mad
 only repeats an earlier answer. If the proposal were dropped, the high watermark could pass a follower that the controller is
 just adding.
 
-Pure: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. Not thread-safe.
+Does no I/O: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. Not
+thread-safe.
 """
 
 from __future__ import annotations
@@ -213,13 +214,15 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether fewer replicas are in sync than `min.insync.replicas`, of which at most the number of replicas is required."""
+        """Whether fewer replicas are in sync than `min.insync.replicas` requires. It never requires more than the partition
+        has.
+        """
         log = self.log
         return log is not None and len(self.isr) < min(log.config.min_insync_replicas, len(self.followers) + 1)
 
     @property
     def commit_code(self) -> ErrorCode:
-        """The error code for a producer with acks=all whose records are now committed."""
+        """NONE or NOT_ENOUGH_REPLICAS_AFTER_APPEND, for a producer with acks=all whose records are now committed."""
         log = self.log
         assert log is not None
         if len(self.maximal_isr) < min(log.config.min_insync_replicas, len(self.followers) + 1):

@@ -8,7 +8,7 @@
 The log end of the previous fetch counts, so that a follower stays in sync although it is always a few records behind ongoing
 appends.
 
-Times are of a monotonic clock, in seconds. Pure.
+Times are of a monotonic clock, in seconds. Does no I/O.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class ReplicaNumbers:
     under_min_isr: int = 0
     """Partitions led here with fewer in-sync replicas than `min.insync.replicas`, so that acks=all is refused."""
     failed: int = 0
-    """Partitions that are not followed until their next epoch."""
+    """Partitions that have failed, and are not followed until their next leader epoch."""
     max_lag: int = 0
     """The largest lag of a followed partition: the number of offsets below its leader's high watermark that are missing here."""
     copied_bytes: int = 0
@@ -31,7 +31,7 @@ class ReplicaNumbers:
 
 
 def counted(partitions: Iterable[Partition], fetchers: Fetchers) -> Iterator[ReplicaNumbers]:
-    """Count the partitions, some per step. Each step yields the same numbers, which are complete after the last step."""
+    """Count the partitions, some per step. Each step yields the same object, whose numbers are complete after the last step."""
     numbers = ReplicaNumbers(copied_bytes=fetchers.appended_bytes)
     for count, partition in enumerate(tuple(partitions), start=1):
         if partition.is_leader:

@@ -1,4 +1,4 @@
-"""The replica that a consumer should read from: one in its own rack, if possible (KIP-392).
+"""Chooses the replica that a consumer should read from: one in its own rack, if possible (KIP-392).
 
 | | |
 |---|---|
@@ -11,9 +11,9 @@
 A replica can serve a consumer if it is in the ISR, reachable by the consumer, and has the requested offset. Consumers of an
 out-of-sync replica might never reach the end.
 
-A leader calls `preferred_replica` for a consumer's fetch (version 11 and later) before it reads records. If there is a preferred
-replica, the response names it and contains no records. A follower serves records up to its own high watermark. See Kafka's
-RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica. Pure.
+A leader calls `preferred_replica` for a consumer's fetch (version 11 and later) before it reads records. If there is a
+preferred replica, the response names it and contains no records. A follower serves records up to its own high watermark. See
+Kafka's RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica. Does no I/O.
 """
 
 from __future__ import annotations

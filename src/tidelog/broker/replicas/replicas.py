@@ -285,7 +285,7 @@ class Replicas:
             self._resigned(partition.key, was_led=was_led)
 
     def _resigned(self, key: TopicPartition, *, was_led: bool) -> None:
-        """End the waits of requests for a partition that only its leader can complete."""
+        """End the waiting requests for a partition that only its leader can complete."""
         record = self.record(key)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if record is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.committed.end(key, code)

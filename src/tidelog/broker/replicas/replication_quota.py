@@ -3,7 +3,7 @@
 | | leader | follower |
 |---|---|---|
 | rate, bytes per second | `leader.replication.throttled.rate` | `follower.replication.throttled.rate` |
-| which: `partition:broker,…` or `*` | `leader.replication.throttled.replicas` | `follower.replication.throttled.replicas` |
+| replicas: `partition:broker,…` or `*` | `leader.replication.throttled.replicas` | `follower.replication.throttled.replicas` |
 | counts | bytes sent to followers of throttled partitions | bytes received of throttled partitions |
 | above the rate | responses have no records of these partitions | these partitions are not requested |
 | except | a follower in the ISR | a follower that has reached the leader's high watermark |
@@ -11,10 +11,10 @@
 All bytes of throttled partitions count, including those of exempt replicas, so that traffic stays at the rate. An in-sync replica
 is never throttled, because it would leave the ISR.
 
-The rate is a number of bytes divided by a time. The bytes are those of the last ``replication.quota.window.num`` windows of
-``replication.quota.window.size.seconds``; all bytes of the oldest window count, although it is only partly covered. The time is
-that since the oldest window began, at least one window. See Kafka's ReplicationQuotaManager and SimpleRate. Pure: `now_s` is of
-a monotonic clock.
+The rate is the bytes of the last ``replication.quota.window.num`` windows of ``replication.quota.window.size.seconds``,
+divided by the time since the oldest of these windows began (at least one window). All bytes of the oldest window count, even
+if a part of it is older. See Kafka's ReplicationQuotaManager and SimpleRate. `now_s` is the time of a monotonic clock, in
+seconds.
 """
 
 from __future__ import annotations

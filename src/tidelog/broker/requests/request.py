@@ -57,14 +57,14 @@ class Request(Protocol):
         """Whether the response is pending."""
 
     def mute(self, throttle_ms: int) -> None:
-        """Stop reading from the connection for a while. The response is still sent."""
+        """Stop reading from the connection for `throttle_ms`. The response is still sent."""
 
     @property
     def api_name(self) -> str:
         """The API's name in Kafka."""
 
     def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
-        """Send a delayed response. To be called once. If the connection is closed, nothing is sent.
+        """Send a delayed response. Call it once. If the connection is closed, nothing is sent.
 
         Outcome.NOTHING lets the connection continue without a response, Outcome.CLOSE closes it, Outcome.LATER does nothing.
         """

@@ -69,10 +69,10 @@ COLLECTED_S = 0.02
 """After this much noted work, in seconds, a dedicated broker process collects young garbage."""
 
 MAX_PREFETCHES = 64
-"""After this many consecutive attempts whose bytes were not in memory, memory is short, and the read may block the event loop's
-thread.
+"""If the bytes for a read were not in memory in this many consecutive attempts, memory is short, and the next attempt may
+block the event loop's thread.
 
-Errors that are `is_progress` do not count.
+A NotCachedError with `is_progress` does not count.
 """
 
 
@@ -255,7 +255,7 @@ class Slices:
             try:
                 calls[0]()
             except Exception:
-                logger.exception("a call failed")
+                logger.exception("a scheduled call failed")
             del calls[0]
             if calls and perf_counter() >= until:
                 self._timers.call_later(0, self._call_some)

@@ -68,7 +68,7 @@ class WideRequests:
         begin()
 
     def leave(self) -> None:
-        """Return a slot."""
+        """Free a slot, or pass it to the request that has waited longest."""
         if self._waiting:
             self._waiting.popleft()()
             return

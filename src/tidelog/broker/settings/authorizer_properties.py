@@ -1,4 +1,4 @@
-"""A broker's authorizer properties: which of Kafka's authorizer classes it replaces, and the super users."""
+"""A broker's authorizer properties: which of Kafka's authorizer classes is accepted, and the super users."""
 
 from __future__ import annotations
 

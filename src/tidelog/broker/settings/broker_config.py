@@ -4,34 +4,34 @@
 property                               default     meaning
 =====================================  ==========  ====================================================================
 listeners and what belongs to them     loopback    see `listeners`
-log.dirs, log.dir                      none        the data folder, one
+log.dirs, log.dir                      none        the data folder; only one is supported
 broker.rack                            none        this broker's rack, which clients see
 socket.request.max.bytes               104857600   a larger request is refused, and its connection is closed
-socket.send.buffer.bytes               -1          the kernel's buffer of a connection; -1: its own choice (Kafka: 102400)
-socket.receive.buffer.bytes            -1          the same; in a cluster 102400, as Kafka's
+socket.send.buffer.bytes               -1          the kernel's buffer for sent bytes; -1: the kernel's choice (Kafka: 102400)
+socket.receive.buffer.bytes            -1          the kernel's buffer for received bytes; in a cluster 102400, as in Kafka
 socket.listen.backlog.size             1024        connections that may wait to be accepted (Kafka: 50)
 max.connections                        2147483647  connections at the same time
-max.connections.per.ip                 2147483647  ... from one address
-max.connections.per.ip.overrides       none        host:count, or several separated by commas
+max.connections.per.ip                 2147483647  connections at the same time from one address
+max.connections.per.ip.overrides       none        limits for single addresses: host:count, separated by commas
 max.connection.creation.rate           2147483647  connections per second; above that, the listener pauses
 quota.window.num                       11          how many windows the rates of client quotas cover
-quota.window.size.seconds              1           ... of this length
-controller.quota.window.num            11          the same for the rate of partitions created and deleted
-controller.quota.window.size.seconds   1           ... of this length
+quota.window.size.seconds              1           the length of a window of client quotas
+controller.quota.window.num            11          how many windows the rate of created and deleted partitions covers
+controller.quota.window.size.seconds   1           the length of a window of that rate
 connections.max.idle.ms                600000      an idle connection is closed after this
 queued.max.request.bytes               -1          bytes of large requests being read before others wait; -1: 512 MiB
 authorizer.class.name                  none        StandardAuthorizer checks permissions; see `authorization`
 super.users                            none        principals with full access: User:a;User:b
 allow.everyone.if.no.acl.found         false       whether resources without ACLs are open to all
 auto.create.topics.enable              true        whether Metadata requests create missing topics
-num.partitions                         1           default of new topics
-default.replication.factor             1           the same
+num.partitions                         1           the number of partitions of new topics, by default
+default.replication.factor             1           the number of replicas of new topics, by default
 delete.topic.enable                    true        whether topics can be deleted
 fetch.max.bytes                        57671680    the most bytes of a fetch response
 max.incremental.fetch.session...slots  1000        the most fetch sessions
 message.max.bytes                      1048588     the largest batch; the default of max.message.bytes
 group.min.session.timeout.ms           6000        the shortest session timeout of a member
-group.max.session.timeout.ms           1800000     ... and the longest
+group.max.session.timeout.ms           1800000     the longest session timeout of a member
 group.initial.rebalance.delay.ms       3000        how long an empty group waits for more members
 group.max.size                         2147483647  the most members of a group
 offset.metadata.max.bytes              4096        the longest metadata of a committed offset
@@ -40,26 +40,26 @@ group.consumer.assignors               both        server-side assignors, unifor
 group.consumer.migration.policy        disabled    upgrade, downgrade, bidirectional: groups with members change protocol
 group.consumer.max.size                2147483647  the most members of a consumer group
 group.consumer.session.timeout.ms      45000       how long a member of a consumer group may be silent
-group.consumer.min.session...          45000       the least that a group's own setting may be
-group.consumer.max.session...          60000       ... and the most
+group.consumer.min.session...          45000       the shortest session timeout that can be set for a group
+group.consumer.max.session...          60000       the longest session timeout that can be set for a group
 group.consumer.heartbeat.interval.ms   5000        how often members of consumer groups send heartbeats
-group.consumer.min.heartbeat...        5000        the least that a group's own setting may be
-group.consumer.max.heartbeat...        15000       ... and the most
+group.consumer.min.heartbeat...        5000        the shortest heartbeat interval that can be set for a group
+group.consumer.max.heartbeat...        15000       the longest heartbeat interval that can be set for a group
 offsets.retention.minutes              10080       how long offsets of an empty group are kept
-offsets.retention.check.interval.ms    600000      how often expired offsets are looked for
+offsets.retention.check.interval.ms    600000      how often the broker looks for expired offsets
 offsets.commit.timeout.ms              5000        in a cluster: how long a commit waits for other replicas
-offsets.topic.num.partitions           50          of __consumer_offsets, if it is created
-offsets.topic.replication.factor       1           the same; in a cluster 3, as Kafka's
-offsets.topic.segment.bytes            104857600   the same
-offsets.topic.compression.codec        0           the codec of its batches, by Kafka's number
+offsets.topic.num.partitions           50          partitions of __consumer_offsets, when it is created
+offsets.topic.replication.factor       1           replicas of __consumer_offsets, likewise; in a cluster 3, as in Kafka
+offsets.topic.segment.bytes            104857600   segment.bytes of __consumer_offsets, when it is created
+offsets.topic.compression.codec        0           the codec of batches in __consumer_offsets, by Kafka's number
 transaction.max.timeout.ms             900000      the longest transaction timeout of a producer
 transactional.id.expiration.ms         604800000   how long a transactional id without transactions is kept
-transaction.abort.timed.out...         10000       how often timed out transactions are looked for
-transaction.remove.expired...          3600000     how often expired transactional ids are looked for
-transaction.state.log.num.partitions   50          of __transaction_state, if it is created
-transaction.state.log.replication...   1           the same; in a cluster 3, as Kafka's
-transaction.state.log.segment.bytes    104857600   the same
-transaction.state.log.min.isr          1           the same; in a cluster 2, as Kafka's
+transaction.abort.timed.out...         10000       how often the broker looks for transactions that have timed out
+transaction.remove.expired...          3600000     how often the broker looks for expired transactional ids
+transaction.state.log.num.partitions   50          partitions of __transaction_state, when it is created
+transaction.state.log.replication...   1           replicas of __transaction_state, likewise; in a cluster 3, as in Kafka
+transaction.state.log.segment.bytes    104857600   segment.bytes of __transaction_state, when it is created
+transaction.state.log.min.isr          1           min.insync.replicas of __transaction_state; in a cluster 2, as in Kafka
 transaction.partition.verification...  true        whether transactions are verified before an append
 =====================================  ==========  ====================================================================
 
@@ -212,7 +212,7 @@ class BrokerConfig:
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> BrokerConfig:
         """Return the configuration for a broker's properties. Names that are not in the table are ignored.
 
-        Raises InvalidArgumentError for a bad value.
+        Raises InvalidArgumentError for an invalid value.
         """
         listeners = parse_listeners(properties)
         cluster = ClusterConfig.from_properties(properties, listeners)
@@ -242,7 +242,7 @@ class BrokerConfig:
 
     @cached_property
     def consumer_groups(self) -> ConsumerGroupSettings:
-        """The settings that a consumer group can have itself."""
+        """The settings that can also be set for a single consumer group, with their limits."""
         return {
             HEARTBEAT_INTERVAL: Limited(
                 self.group_consumer_heartbeat_interval_ms,

@@ -9,17 +9,17 @@ node.id, broker.id                       none        this broker's id, unique in
 controller.quorum.voters                 none        id@host:port of each controller, separated by commas
 controller.quorum.bootstrap.servers      none        host:port of controllers, without voters (KIP-853)
 controller.listener.names                none        the controllers' listeners; the first one's protocol is used
-sasl.mechanism.controller.protocol       none        this broker's SASL mechanism there
+sasl.mechanism.controller.protocol       none        this broker's SASL mechanism at the controllers' listener
 inter.broker.listener.name               PLAINTEXT   the listener for the other brokers
 security.inter.broker.protocol           PLAINTEXT   the same listener, by its protocol; set only one of the two
-sasl.mechanism.inter.broker.protocol     none        this broker's SASL mechanism there
+sasl.mechanism.inter.broker.protocol     none        this broker's SASL mechanism at the other brokers' listener
 controller.quorum.request.timeout.ms     2000        a request to the quorum fails after this
 controller.quorum.fetch.timeout.ms       2000        without a response for this time, another controller is asked
-controller.quorum.retry.backoff.ms       20          between two attempts
+controller.quorum.retry.backoff.ms       20          the wait before a failed request to the quorum is retried
 controller.socket.timeout.ms             30000       a request to the active controller fails after this
 initial.broker.registration.timeout.ms   60000       how long startup waits for the registration
 broker.heartbeat.interval.ms             2000        the time between two heartbeats to the controller
-broker.session.timeout.ms                9000        without a heartbeat for this time the controller fences it
+broker.session.timeout.ms                9000        without a heartbeat for this time, the controller fences this broker
 controlled.shutdown.enable               true        whether leaders move to other brokers before a shutdown
 num.replica.fetchers                     1           connections to each leader
 replica.lag.time.max.ms                  30000       a follower that lags for this time leaves the in-sync replicas
@@ -31,10 +31,10 @@ replica.fetch.backoff.ms                 1000        a follower's pause after an
 replica.socket.timeout.ms                30000       a request to a leader fails after this
 replica.socket.receive.buffer.bytes      65536       the kernel's buffer of a connection to a leader
 replication.quota.window.num             11          how many windows the rate of throttled bytes covers
-replication.quota.window.size.seconds    1           ... of this length
+replication.quota.window.size.seconds    1           the length of a window of that rate
 request.timeout.ms                       30000       a request to another broker fails after this
 socket.connection.setup.timeout.ms       10000       a connection attempt fails after this
-socket.connection.setup.timeout.max.ms   30000       ... and at most after this, if earlier attempts failed
+socket.connection.setup.timeout.max.ms   30000       the longest such timeout: it doubles after each failed attempt
 replica.selector.class                   none        which replica consumers should read from (KIP-392)
 =======================================  ==========  ==================================================================
 
@@ -131,7 +131,7 @@ class ClusterConfig:
     def from_properties(cls, properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> ClusterConfig | None:
         """Return the configuration for a broker's properties and its `listeners`, or None for a standalone broker.
 
-        Raises InvalidArgumentError for a bad or missing value, and for conflicting properties.
+        Raises InvalidArgumentError for an invalid or missing value, and for conflicting properties.
         """
         if not is_in_cluster(properties):
             return None

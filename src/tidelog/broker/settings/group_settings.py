@@ -28,7 +28,7 @@ ASSIGNORS: Final = {
     f"{_PACKAGE}.UniformAssignor".lower(): "uniform",
     f"{_PACKAGE}.RangeAssignor".lower(): "range",
 }
-"""Kafka's assignors: by name since 4.0, before by class."""
+"""Kafka's assignors, by their names (since Kafka 4.0) and by their class names (before)."""
 DEFAULT_ASSIGNORS: Final = f"{_PACKAGE}.UniformAssignor,{_PACKAGE}.RangeAssignor"
 """Kafka 3.9's default."""
 
@@ -49,12 +49,12 @@ ConsumerGroupSettings = Mapping[str, Limited]
 
 
 def group_defaults(settings: ConsumerGroupSettings) -> dict[str, int]:
-    """Return the settings of a group without settings of its own."""
+    """Return the settings of a group for which none are set."""
     return {name: one.default for name, one in settings.items()}
 
 
 def check_group_settings(settings: ConsumerGroupSettings, given: Mapping[str, str]) -> None:
-    """Raise InvalidArgumentError for an unknown or bad setting of a group."""
+    """Raise InvalidArgumentError for an unknown or invalid setting of a group."""
     values = group_defaults(settings)
     for name, text in given.items():
         if name not in values:

@@ -119,7 +119,7 @@ class ListenerSecurity:
         return self._number(own if f"{self._prefix}{own}" in self._given else name)
 
     def _tokens_text(self, name: str) -> str:
-        """Return the value of an OAUTHBEARER property, with or without the mechanism as prefix."""
+        """Return the value of an OAUTHBEARER property. The property with the mechanism as prefix takes precedence."""
         return self._given.get(f"{self._prefix}{OAUTHBEARER.lower()}.{name}", "").strip() or self._text(name)
 
     def _number(self, name: str) -> int:
@@ -144,7 +144,7 @@ class ListenerSecurity:
         if not words:
             raise InvalidArgumentError(
                 f"listener {listener.name} has no SASL mechanism",
-                expected=f"sasl.enabled.mechanisms, of {', '.join(MECHANISMS)}",
+                expected=f"sasl.enabled.mechanisms with some of {', '.join(MECHANISMS)}",
             )
         for word in words:
             if word not in MECHANISMS:

@@ -35,8 +35,8 @@ CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 
 
 def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: str, mechanism_property: str) -> ClientConfig:
-    """Return the client configuration for connections to other nodes' listener. Raises InvalidArgumentError, whose message
-    contains no values that may be secret.
+    """Return the client configuration for connections to the listener `name` of other nodes. The property `mechanism_property`
+    gives the SASL mechanism. Raises InvalidArgumentError; its message contains no values that may be secret.
     """
     if protocol == PLAINTEXT:
         return IN_PLAIN_TEXT
@@ -52,7 +52,7 @@ def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: st
         mechanism = str(properties.get(mechanism_property) or "").strip().upper()
         if mechanism not in MECHANISMS:
             raise InvalidArgumentError(
-                f"{mechanism_property}: this broker cannot authenticate with it at listener {name}",
+                f"{mechanism_property}: this broker cannot authenticate at listener {name} with this mechanism",
                 found=mechanism or "nothing, so Kafka's default GSSAPI",
                 expected=f"one of {', '.join(MECHANISMS)}",
             )
@@ -65,5 +65,5 @@ def peer_config(properties: Mapping[str, PropertyValue], name: str, protocol: st
     try:
         return client_config(given)
     except InvalidArgumentError as error:
-        what = f"listener {name}, as this broker reaches it: {error.message}"
+        what = f"connections of this broker to listener {name}: {error.message}"
         raise InvalidArgumentError(what, path=error.path, found=error.found, expected=error.expected) from None

@@ -44,8 +44,8 @@ class ServerProperties(NamedTuple):
 def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: bool = False) -> ServerProperties:
     """Split properties by what they configure. With `topic_names`, topic properties are accepted as defaults, too.
 
-    Raises InvalidArgumentError for a bad value. If Kafka has several names for one setting, the name with the finest unit takes
-    precedence; a topic property's name takes precedence over all of them.
+    Raises InvalidArgumentError for an invalid value. If Kafka has several names for one setting, the name with the finest unit
+    takes precedence; a topic property's name takes precedence over all of them.
     """
     config = BrokerConfig.from_properties(properties)
     zookeeper = None if config.cluster is None else config.cluster.zookeeper

@@ -79,8 +79,8 @@ UNUSED_PROPERTIES = frozenset(_NAMES.split())
 """All single properties without an effect, by name."""
 
 _GROUPS = r"group\.(?:consumer|share|streams|coordinator)"
-"""Prefixes of such properties. The whole of ``group.`` is not included, so that misspelt names of supported properties are
-reported.
+"""Prefixes of unused group properties. The whole of ``group.`` is not included, so that misspelt names of supported properties
+are reported.
 """
 _UNUSED_PREFIXES = re.compile(rf"(?:listener\.name|rsm\.config|rlmm\.config|sasl|ssl|zookeeper|{_GROUPS}|share|controller)\.")
 """Properties whose names users choose, and families of properties that newer releases extend."""

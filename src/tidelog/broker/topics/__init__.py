@@ -1,4 +1,4 @@
-"""The topics that clients see, and how they are created, grow, and are deleted.
+"""The topics that clients see, and how they are created, enlarged and deleted.
 
 | read | for |
 |---|---|

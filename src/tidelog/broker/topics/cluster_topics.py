@@ -57,7 +57,7 @@ class ClusterTopics(Topics):
         self.on_deleted = []
 
     def changed(self, delta: MetadataDelta) -> None:
-        """Drop the cached views of changed topics. To be called after the image has changed."""
+        """Drop the cached views of changed topics. Call it after the image has changed."""
         self._generation += 1
         for name in delta.deleted_topics.values():
             self._forget(name)
@@ -73,7 +73,7 @@ class ClusterTopics(Topics):
             self._brokers.changed()
 
     def forget_deleted(self, delta: MetadataDelta) -> Generator[None, None, None]:
-        """Have groups and transactions forget the deleted topics, in steps. To be called after `changed`.
+        """Have groups and transactions forget the deleted topics, in steps. Call it after `changed`.
 
         The next change of the metadata may be applied only after the last step, because that change could recreate a topic.
         """
@@ -156,23 +156,23 @@ class ClusterTopics(Topics):
     # --- changing: the controllers' work
 
     def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def deletion(self, view: TopicView) -> Steps[None]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     def finishing(self, name: str) -> Steps[None]:
-        """Raise InvalidArgumentError."""
+        """Raise InvalidArgumentError: only the controllers can change topics."""
         raise _not_here()
 
     # --- inside

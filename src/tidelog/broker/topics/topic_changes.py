@@ -143,7 +143,7 @@ class TopicChanges:
             self.begin(Job(name, finishing(name)), partial(over, name))
 
     def stop(self) -> None:
-        """Abandon unfinished changes. To be called once no other thread works on them."""
+        """Abandon unfinished changes. Call it only after all other threads have stopped working on them."""
         self.is_over = True
         for run in list(self._runs):
             run.close()

@@ -44,7 +44,7 @@ LEFT_S = 30.0
 """The longest time in seconds that a broker with a failed disk stays fenced. After that it serves what it can."""
 
 PATIENCE_S = 3.0
-"""A broker that has asked to be unfenced and is still fenced after this many seconds logs the fact."""
+"""If a broker that has asked to be unfenced is still fenced after this many seconds, it logs that."""
 
 
 class BrokerState(Enum):
@@ -121,8 +121,8 @@ class BrokerLifecycle:
         self.unfenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Completes when the broker is unfenced for the first time."""
         self.unwritable: Callable[[bool], TopicPartition | None] = lambda is_led: None
-        """Called before each heartbeat. Returns a partition that this broker cannot write and that has other replicas; with
-        `is_led`, one that it leads and that others could lead.
+        """Called before each heartbeat. Returns a partition that this broker cannot write and that has other replicas, or
+        None. With `is_led`, only partitions that this broker leads and that others could lead count.
         """
         self._left_until = 0.0
         self._call = call
@@ -139,7 +139,7 @@ class BrokerLifecycle:
         self._log = RetryLog(logger)
 
     def ready_to_unfence(self) -> None:
-        """Ask to be unfenced from now on: the broker can serve."""
+        """From now on, ask the controller to unfence this broker, because it can serve."""
         self._is_ready = True
         self._ready_at = monotonic()
         self._wake.set()
@@ -150,14 +150,14 @@ class BrokerLifecycle:
             self._wake.set()
 
     def register_again(self) -> None:
-        """Register again in the same epoch: the controllers now accept a part of the registration that they rejected before."""
+        """Register again in the same epoch, because the controllers now store the broker's log directories."""
         self._is_outdated = True
         self._wake.set()
 
     async def run(self) -> None:
         """Register, and send heartbeats until the controller completes the shutdown.
 
-        No heartbeat is sent after that: it would keep the next start from registering for one session timeout. Raises
+        No heartbeat is sent after that, because it would delay the next start's registration by one session timeout. Raises
         TidelogError if the broker cannot be registered.
         """
         self._move(BrokerState.STARTING)

@@ -1,4 +1,4 @@
-"""Channels to controllers, by address: each user has separate channels, so a long request (a Fetch) does not block others."""
+"""Channels to controllers, by address. Long requests (Fetch) and others use separate channels, so neither blocks the other."""
 
 from __future__ import annotations
 

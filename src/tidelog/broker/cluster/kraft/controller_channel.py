@@ -1,4 +1,4 @@
-"""Requests to the active controller, retried over elections and restarts until a deadline (Kafka's
+"""Sends requests to the active controller, and retries them across elections and restarts until a deadline (Kafka's
 NodeToControllerChannelManager).
 
 `metadata_fetcher` finds the leader of the quorum. A request that gets no response, or NOT_CONTROLLER, is sent again to the same
@@ -37,7 +37,7 @@ class ControllerChannel:
     @property
     def offered(self) -> Mapping[int, tuple[int, int]] | None:
         """Return the versions that the active controller supports (see `Channel.offered`), or None while the controller is
-        unknown or was never connected.
+        unknown or this broker has not connected to it yet.
         """
         leader = self._quorum.leader
         return None if leader is None else self._channels.to(leader).offered

@@ -96,7 +96,9 @@ class DirectoryAssignments:
         return len(self._waiting) + len(self._sent)
 
     def placed(self, topic_id: uuid.UUID, partition: PartitionRecord) -> None:
-        """Add a replica of this broker whose log is open, with its current partition record."""
+        """Note that the log of one of this broker's replicas is open. If `partition`, its current record, names a different
+        directory, report the replica's directory to the controllers.
+        """
         replica = topic_id, partition.partition_id
         if directory_of(partition, self._plane.node_id) == self._directory_id:
             self._waiting.pop(replica, None)

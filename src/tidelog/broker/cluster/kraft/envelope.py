@@ -1,4 +1,4 @@
-"""Clients' requests that only the controller can answer, forwarded unchanged in an Envelope (KIP-590).
+"""Wraps clients' requests that only the controller can answer, unchanged, in an Envelope (KIP-590).
 
 The envelope names the client's address and its principal (``DefaultPrincipalData`` after a two-byte version). The response holds
 the frame for the client, including its header.
@@ -32,8 +32,8 @@ def envelope(frame: Bytes, principal: tuple[str, str], client_host: str) -> Enve
 
 
 def unwrapped(response: EnvelopeResponse, place: str) -> bytes:
-    """Return the response's frame. Raises UnsupportedVersionError if the controller lacks the version, BrokerError for any other
-    error.
+    """Return the frame in the response. Raises UnsupportedVersionError if the controller does not support the version of the
+    client's request, BrokerError for any other error.
     """
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         raise UnsupportedVersionError("the controller does not support the version of the client's request", path=place)

@@ -39,7 +39,7 @@ FIRST_VERSION_FROM_0 = 4
 def announced(supported: Mapping[str, tuple[int, int]], finalized: Mapping[str, int], registration_version: int) -> list[Feature]:
     """Return the features to announce to a controller with these supported and finalized features.
 
-    Raises UnsupportedVersionError for a finalized feature, or a level of one, that is not supported here.
+    Raises UnsupportedVersionError if a finalized feature or its level is not supported here.
     """
     for name, level in finalized.items():
         low, high = KNOWN.get(name, (1, 0))

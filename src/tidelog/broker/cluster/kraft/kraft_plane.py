@@ -1,7 +1,8 @@
-"""How a broker under Kafka's controllers gets metadata and reaches the controllers: creates and connects the parts.
+"""Creates and connects the parts that get metadata from Kafka's controllers and send requests to them.
 
-There are two connections to the controllers. `metadata_fetcher` follows the metadata log and thereby knows the active controller.
-`controller_channel` sends all requests, both the broker's and its clients'. Neither waits for the other.
+There are three connections to the active controller. `metadata_fetcher` follows the metadata log, and thereby knows which
+controller is active. One `ControllerChannel` sends the broker's requests, another its clients' requests. No connection waits
+for another.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Publish = Callable[[MetadataDelta], Awaitable[None]]
 
 
 class KraftPlane:
-    """`MetadataPlane` under the controllers of Apache Kafka. Use only on the event loop's thread."""
+    """Implements `MetadataPlane` with the controllers of Apache Kafka. Use only on the event loop's thread."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class KraftPlane:
         return self._fetcher.replaying
 
     async def until(self, event: asyncio.Future[None]) -> None:
-        """Wait for an event of the lifecycle. If the metadata plane fails first, raises its error."""
+        """Wait for an event of the lifecycle. Raises the metadata plane's error if the plane fails first."""
         await asyncio.wait({event, self.failure}, return_when=asyncio.FIRST_COMPLETED)
         if self.failure.done():
             self.failure.result()
@@ -171,12 +172,12 @@ class KraftPlane:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration; -1 before it."""
+        """The epoch of this broker's registration; -1 before the broker is registered."""
         return self.lifecycle.broker_epoch
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the controller has fenced this broker: it may not lead or be in an ISR."""
+        """Whether the controller has fenced this broker. A fenced broker may not lead or be in an ISR."""
         return self.lifecycle.is_fenced
 
     @property

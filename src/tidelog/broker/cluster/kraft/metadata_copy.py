@@ -8,7 +8,7 @@
 
 Kafka's brokers also append the log's batches. Like this broker, they can start from a snapshot that is newer than their log.
 
-The image does not change while a snapshot is written: its records are built in slices on the loop and written by another thread.
+The image does not change while a snapshot's records are built, in slices on the loop. Then another thread writes them.
 """
 
 from __future__ import annotations

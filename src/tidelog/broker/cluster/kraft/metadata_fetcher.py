@@ -62,7 +62,7 @@ FIRST_WAIT_MS = 10
 
 MAX_FETCH_BYTES = 8 << 20
 MAX_PENDING_BYTES = 64 << 20
-"""While more bytes of records than this await their replay, fetching pauses."""
+"""Fetching pauses while at least this many bytes of committed records await replay."""
 
 _REFUSED = frozenset(
     {
@@ -313,7 +313,7 @@ class MetadataFetcher:
         committed = max(self.high_watermark, self._begun[0])
         if end_offset < min(committed, self._next_offset):
             raise CorruptDataError(
-                "the controllers have lost metadata that was committed: this broker acted on it and cannot continue",
+                "the controllers have lost committed metadata on which this broker has acted, so it cannot continue",
                 found=f"offset {end_offset}",
                 expected=f"offset {committed} or more",
             )

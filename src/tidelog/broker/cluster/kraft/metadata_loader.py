@@ -61,7 +61,7 @@ class MetadataLoader:
         """Replay committed batches and publish the changes. Each batch must be complete, with a valid checksum.
 
         Raises CorruptDataError or ProtocolError for a batch that cannot be read, InvalidRecordError or UnsupportedVersionError
-        for a record that is invalid here.
+        for a record that cannot be applied.
         """
         delta = MetadataDelta(self.image)
         self._until = perf_counter() + SLICE_S

@@ -1,4 +1,4 @@
-"""The controllers and their leader, as known from their responses. Does no I/O.
+"""Keeps the addresses of the controllers and their leader, as learned from responses. Does no I/O.
 
 The leader with the highest election epoch wins; a lower epoch is ignored.
 
@@ -19,7 +19,7 @@ NO_LEADER = -1
 
 
 class Address(NamedTuple):
-    """Where a controller listens."""
+    """A controller's host and port."""
 
     host: str
     port: int
@@ -54,7 +54,7 @@ class Quorum:
         *,
         is_by_leader: bool = False,
     ) -> bool:
-        """Take over the leader, epoch and addresses of a response. Return whether any of them was new.
+        """Store the leader, epoch and addresses of a response. Return whether any of them was new.
 
         A leader that was given up is accepted again only from its own response (`is_by_leader`), because others may not have
         noticed its failure yet. The address that was asked does not matter: a controller may have several.

@@ -1,11 +1,11 @@
-"""Changes properties of topics and brokers: the broker that gets the request writes them, as Kafka's ZkAdminManager does.
+"""Writes changed properties of topics and brokers to ZooKeeper, as Kafka's ZkAdminManager does.
 
 | znode | |
 |---|---|
 | ``/config/topics/<topic>``, ``/config/brokers/<id>``, ``/config/brokers/<default>`` | all properties of the resource |
 | ``/config/changes/config_change_<number>`` | the notification: all brokers, this one included, read the resource again |
 
-A znode is written only if its version is still the one that was read, so no concurrent change is lost (in Kafka it may be). If
+A znode is written only if its version is still the one that was read, so no concurrent change is lost (Kafka may lose one). If
 the connection is lost in between, everything is repeated: a second notification is harmless.
 """
 

@@ -1,4 +1,4 @@
-"""Properties of topics and brokers from ZooKeeper: all of them at the start, then those named in change notifications.
+"""Reads properties of topics and brokers from ZooKeeper: all of them at the start, then those named in change notifications.
 
 | znode | |
 |---|---|
@@ -47,7 +47,7 @@ class Configs:
         self._seen: set[str] = set()
         self._log = RetryLog(logger)
         self._learning = asyncio.Lock()
-        """Held from the first read to the publication, so that later reads are published later."""
+        """Held from the first read to the publication, so that results are published in the order of the reads."""
 
     async def load(self) -> None:
         """Read all properties. Raises BrokerUnreachableError."""

@@ -1,8 +1,8 @@
-"""Requests to the controller, which is one of the brokers: this broker's own, and clients' requests, forwarded unchanged.
+"""Sends requests to the controller, which is one of the brokers: this broker's own requests, and clients' requests unchanged.
 
-In these clusters Kafka's brokers answer NOT_CONTROLLER to requests for the controller, and clients find it through Metadata; this
-broker's Metadata names it, too. A client that sends such a request here still gets the controller's response. Changes of
-properties, which a Kafka broker writes to ZooKeeper itself, take the same path.
+In these clusters a Kafka broker answers NOT_CONTROLLER to a request for the controller, and the client finds the controller
+through Metadata. This broker's Metadata names the controller, too, but a client that sends such a request here still gets the
+controller's response.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class ControllerLink:
         """Send a request and return its response. If the controller changes, the request is sent again to the new one, until the
         deadline.
 
-        If `version` is None, use the highest version that both sides know, up to `at_most`. Raises BrokerUnreachableError at the
-        deadline, and any error of `Channel.call` that a retry cannot help.
+        If `version` is None, use the highest version that both sides know, up to `at_most`. Raises BrokerUnreachableError at
+        the deadline, and any error of `Channel.call` that a retry cannot fix.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         reason = "no controller"

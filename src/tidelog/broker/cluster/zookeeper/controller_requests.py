@@ -184,7 +184,7 @@ class ControllerRequests:
         return ErrorCode.NONE
 
     def _judged(self, request: LeaderAndIsrRequest, codes: dict[TopicPartition, ErrorCode]) -> Iterator[LedState]:
-        """Yield the accepted partitions of a request, and put the error codes of the others into `codes`."""
+        """Yield each partition of a request, after putting its error code into `codes` (NONE if the partition is accepted)."""
         for one in led_states(request):
             codes[one.key] = self._partition_refusal(one)
             yield one

@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| ``/brokers/topics/<topic>/partitions/<number>/state`` | written only in the version that the leader knows (partition epoch) |
+| ``/brokers/topics/<topic>/partitions/<number>/state`` | written only if its version is the known partition epoch |
 | ``/isr_change_notification/isr_change_<number>`` | names the changed partitions; the controller informs brokers and removes it |
 
 If the response to a write was lost, the write is recognized by the znode's content. If another writer changed the znode, the

@@ -42,7 +42,7 @@ def parsed(path: str, data: bytes, read: Callable[[dict[str, Any]], T]) -> T:
 
 
 def cluster_id_of(value: dict[str, Any]) -> str:
-    """Return the cluster's id."""
+    """Return the cluster's id from the value of ``/cluster/id``."""
     found = value["id"]
     if not isinstance(found, str) or not found.strip():
         raise ValueError
@@ -50,12 +50,12 @@ def cluster_id_of(value: dict[str, Any]) -> str:
 
 
 def controller_of(value: dict[str, Any]) -> int:
-    """Return the controller's broker id."""
+    """Return the controller's broker id from the value of ``/controller``."""
     return int(value["brokerid"])
 
 
 def assignment_of(value: dict[str, Any]) -> Assignment:
-    """Return a topic's replica assignment."""
+    """Return a topic's id and replicas from the value of its znode."""
     text = value.get("topic_id")
     topic_id = None
     if text:
@@ -71,5 +71,5 @@ def assignment_of(value: dict[str, Any]) -> Assignment:
 
 
 def last_producer_id_of(value: dict[str, Any]) -> int:
-    """Return the last producer id of the most recently allocated block."""
+    """Return the last producer id of the block in ``/latest_producer_id_block``."""
     return int(value["block_end"])

@@ -1,4 +1,4 @@
-"""How a broker in a ZooKeeper cluster gets metadata and reaches the controller: creates and connects the parts.
+"""Creates and connects the parts that get metadata in a ZooKeeper cluster and send requests to the controller.
 
 | what | source |
 |---|---|
@@ -65,7 +65,7 @@ _FIRST_BY_ID = 2
 
 
 class ZookeeperPlane:
-    """`MetadataPlane` in a ZooKeeper cluster. Use only on the event loop's thread."""
+    """Implements `MetadataPlane` in a ZooKeeper cluster. Use only on the event loop's thread."""
 
     def __init__(self, config: ClusterConfig, *, listeners: tuple[Listener, ...], rack: str | None, clock: Clock) -> None:
         assert config.zookeeper is not None
@@ -224,7 +224,7 @@ class ZookeeperPlane:
         self.broker_epoch = znode.czxid
         self.is_fenced = False
         self._offset += 1
-        logger.info("registered as broker %d, epoch %d, as Kafka %s", self.node_id, self.broker_epoch, self._zookeeper.protocol)
+        logger.info("registered as broker %d, epoch %d, protocol %s", self.node_id, self.broker_epoch, self._zookeeper.protocol)
 
     def _has_lost_session(self) -> None:
         self.is_fenced = True
@@ -278,7 +278,7 @@ class ZookeeperPlane:
 
     @property
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
-        """None: features exist only in KRaft."""
+        """Empty, because features exist only in KRaft."""
         return {}
 
     def is_alive(self, broker_id: int) -> bool:
@@ -301,7 +301,8 @@ class ZookeeperPlane:
         return None
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
-        """Send a request to the controller and return its response. ISR changes may be made through znodes instead.
+        """Send a request to the controller and return its response. Before inter-broker protocol 2.7, ISR changes are written
+        to znodes instead.
 
         Raises what `MetadataPlane.call` raises.
         """
@@ -354,7 +355,7 @@ class ZookeeperPlane:
     def _where_controller(self) -> tuple[str, int] | None:
         if self._named_controller == self.node_id:
             raise InvalidArgumentError(
-                "the cluster names this broker as its controller, but it cannot be one", found=self.node_id
+                "the cluster names this broker as its controller, but this broker cannot be a controller", found=self.node_id
             )
         return self.endpoint(self._named_controller)
 

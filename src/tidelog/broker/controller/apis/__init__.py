@@ -1,5 +1,5 @@
-"""The requests that only brokers send to their controller, one file each. `TABLE` also has the APIs that it serves for
-clients.
+"""The requests that only brokers send to their controller, one file each. `TABLE` also has the APIs that the controller serves
+for clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Envelope (58): a client's request that a broker forwards (KIP-590). The request is authorized by the client's principal."""
+"""Envelope (58): answers a client's request that a broker forwards (KIP-590). The client's principal is authorized."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fetch (1), of the metadata log only, by brokers that follow it (KIP-595).
 
-A broker that does not know the leader, or sends a different epoch, gets FENCED_LEADER_EPOCH with the leader's id and epoch. A
-fetch at the end of the log waits until the log grows.
+A request with an older epoch than the leader's gets FENCED_LEADER_EPOCH, with a newer one UNKNOWN_LEADER_EPOCH. Both responses
+name the leader and its epoch. A fetch at the end of the log waits until the log grows.
 """
 
 from __future__ import annotations

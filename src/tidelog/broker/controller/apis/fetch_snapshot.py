@@ -1,4 +1,4 @@
-"""FetchSnapshot (59): bytes of a snapshot of the metadata log (KIP-630)."""
+"""FetchSnapshot (59): returns bytes of a snapshot of the metadata log (KIP-630)."""
 
 from __future__ import annotations
 

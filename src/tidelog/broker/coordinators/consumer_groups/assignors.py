@@ -1,4 +1,4 @@
-"""The server-side assignors of consumer groups, which give the same results as Kafka's assignors with these names.
+"""The server-side assignors of consumer groups, with Kafka's names.
 
 | assignor | each member gets | kept from the previous assignment |
 |---|---|---|
@@ -6,8 +6,8 @@
 | uniform | the same number of partitions, or one more | as much as these numbers allow |
 
 If members are subscribed to different topics, no assignment is more even than that of `uniform`. As in Kafka 3.9 and 4.2,
-neither assignor uses racks. Each member gets as many partitions as from Kafka. Which partitions move may differ, because that
-depends in Kafka on the order of Java's hash maps; but no more partitions move than needed.
+neither assignor uses racks. Each member gets as many partitions as from Kafka's assignor. Which partitions move may differ,
+because Kafka's choice depends on the order of Java's hash maps. No more partitions move than needed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def assign_uniformly(assigning: Assigning) -> Assignments:
 
 
 def _share_equally(held: dict[str, list[Partition]], free: list[Partition]) -> None:
-    """Give each member the same number of partitions. Members that already have more get the extra ones first."""
+    """Give each member the same number of partitions. If some members must get one more, those that have the most now get it."""
     if not held:
         return
     each, more = divmod(sum(map(len, held.values())) + len(free), len(held))

@@ -1,10 +1,10 @@
-"""Members of the classic protocol in a consumer group (KIP-848, online migration): what their requests change, and the results.
+"""Handles requests of members that use the classic protocol in a consumer group (KIP-848, online migration).
 
 | request | |
 |---|---|
-| JoinGroup | the member joins, or moves on towards its target assignment. It never leads: the coordinator assigns |
+| JoinGroup | the member joins, or advances towards its target assignment. No member is the leader: the coordinator assigns |
 | SyncGroup | returns the member's assignment, and changes nothing |
-| Heartbeat | REBALANCE_IN_PROGRESS makes it rejoin: its epoch is old, it must revoke, or partitions that it awaits are free |
+| Heartbeat | returns REBALANCE_IN_PROGRESS if the member has an old epoch, must revoke, or awaits partitions that are free |
 | LeaveGroup | removes members of either protocol |
 
 A member's generation is its epoch. Its subscription and owned partitions are in the metadata of its first protocol. The rules
@@ -75,12 +75,14 @@ def check_protocols(group: ConsumerGroup, protocol_type: str, protocols: Iterabl
     if protocol_type != PROTOCOL_TYPE or not any(all(name in other for other in others) for name in protocols):
         raise RefusedError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            "the member supports no protocol that all other members of the classic protocol support",
+            "none of the member's protocols is supported by all other members that use the classic protocol",
         )
 
 
 def update_of(group: ConsumerGroup, joining: ClassicJoin, id_of: IdOf) -> Update:
-    """Return a member before and after its JoinGroup. Raises RefusedError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+    """Return a member as it was before its JoinGroup, and as the request changes it. Raises RefusedError (UNKNOWN_MEMBER_ID,
+    FENCED_INSTANCE_ID).
+    """
     instance_id, wanted = joining.instance_id, joining.subscription
     if instance_id is None or joining.is_new:
         member, replaced = joining_member(group, joining.member_id, instance_id)
@@ -102,8 +104,8 @@ def update_of(group: ConsumerGroup, joining: ClassicJoin, id_of: IdOf) -> Update
 
 
 def join_result(group: ConsumerGroup, update: Update, around: Surroundings, *, is_last: bool = False) -> Result:
-    """Return what a JoinGroup changes. Raises RefusedError. With `is_last`, the group becomes a classic group by this request. A
-    changed subscription then needs no assignment, because the members rebalance.
+    """Return what a JoinGroup changes. Raises RefusedError. With `is_last`, this request makes the group a classic group. A
+    changed subscription then needs no new assignment, because the members rebalance.
     """
     if is_last and update.before.subscription != update.after.subscription:
         changes = replacement(group, update.before, update.replaced)

@@ -1,4 +1,4 @@
-"""The data of a consumer group (KIP-848). Kafka's records are its only changes: `ConsumerGroup.apply`.
+"""The data of a consumer group (KIP-848). Only Kafka's records change it (`ConsumerGroup.apply`).
 
 | epoch | grows when |
 |---|---|
@@ -10,10 +10,11 @@
 |---|---|
 | STABLE | has its target assignment, or the part of it that the last heartbeat assigned |
 | UNREVOKED_PARTITIONS | still has to report that it has revoked partitions, within its rebalance timeout |
-| UNRELEASED_PARTITIONS | has revoked everything, and waits for partitions that others have not released |
+| UNRELEASED_PARTITIONS | has nothing left to revoke, and waits for partitions that others have not released |
 | UNKNOWN | has a state of a later Kafka release |
 
-A partition belongs to a member from its assignment until the member's heartbeat no longer lists it, so it has at most one owner.
+A member owns a partition from its assignment until the member's heartbeat no longer lists the partition. So a partition has at
+most one owner.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class ConsumerMember(NamedTuple):
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: records.ClassicMemberMetadata | None = None
-    """What a member of the classic protocol sent in its JoinGroup; None for one of the new protocol."""
+    """The member's JoinGroup data if it uses the classic protocol, otherwise None."""
     state: MemberState = MemberState.STABLE
     epoch: int = 0
     previous_epoch: int = -1
@@ -135,15 +136,15 @@ class ConsumerMember(NamedTuple):
     """The partitions that the member must revoke."""
 
     def reconciled(self, state: MemberState, epoch: int, assigned: Assignment, pending: Assignment = NOTHING) -> ConsumerMember:
-        """Return the member in the given state, with the given epoch and partitions. Raises IllegalStateError if that
-        state cannot follow.
+        """Return the member in the given state, with the given epoch and partitions. Raises IllegalStateError if `TRANSITIONS`
+        does not allow the change.
         """
         checked(TRANSITIONS, self.state, state, f"member {self.member_id!r}")
         return self._replace(state=state, epoch=epoch, previous_epoch=self.epoch, assigned=assigned, pending=pending)
 
     @property
     def said(self) -> tuple[int, str | None, str, str]:
-        """The values in the member's heartbeats as long as nothing changes: epoch, instance id, client id and host."""
+        """The values that the member's heartbeats repeat while nothing changes: epoch, instance id, client id and host."""
         return self.epoch, self.instance_id, self.client_id, self.client_host
 
     def is_reconciled_to(self, epoch: int) -> bool:

@@ -4,7 +4,7 @@
 |---|---|
 | epoch 0 | joins; a known member joins again, without partitions |
 | the member's epoch | keeps its session; it may change its subscription and report revoked partitions |
-| the previous epoch, and only partitions of the current assignment | the same, because the last response was lost |
+| the previous epoch, and only partitions of the current assignment | as for the member's epoch: the last response was lost |
 | any other epoch | FENCED_MEMBER_EPOCH: the member must give up its partitions and join again |
 | -1 | leaves |
 | -2, of a static member | leaves for now: its partitions stay until it returns or its session ends |
@@ -12,7 +12,7 @@
 | instance id | member id | |
 |---|---|---|
 | new | | joins |
-| known | a different one, epoch 0 | takes the place of a member that has left for now; else UNRELEASED_INSTANCE_ID |
+| known | a different one, epoch 0 | replaces a member that has left for now; else UNRELEASED_INSTANCE_ID |
 | known | a different one, any other epoch | FENCED_INSTANCE_ID |
 | unknown, not joining | | UNKNOWN_MEMBER_ID |
 
@@ -51,7 +51,7 @@ from tidelog.wire.error_codes import ErrorCode
 
 
 class Heartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat request. None stands for a field that has not changed."""
+    """A ConsumerGroupHeartbeat request. A field is None, and the timeout -1, if it has not changed."""
 
     member_id: str
     member_epoch: int
@@ -134,7 +134,7 @@ class Update(NamedTuple):
 
 
 def advanced(group: ConsumerGroup, around: Surroundings, update: Update, *, is_full: bool = False) -> Result:
-    """Return the changes that a member's update makes to the group's epoch, the target and the member's assignment."""
+    """Return the changes that a member's update makes to the group's epoch, its target assignment and the member's assignment."""
     group_id = group.group_id
     member, updated, replaced, owned = update
     changes = replacement(group, member, replaced)
@@ -178,7 +178,7 @@ def advanced(group: ConsumerGroup, around: Surroundings, update: Update, *, is_f
 
 
 def replacement(group: ConsumerGroup, member: ConsumerMember, replaced: str | None) -> list[Change]:
-    """Return the records that put a member in the place of the member `replaced`; none if that is None."""
+    """Return the records with which `member` replaces the static member `replaced`; none if `replaced` is None."""
     if replaced is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""The error for a refused heartbeat."""
+"""The error for a refused request of a group's member."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidelog.wire.error_codes import ErrorCode
 
 
 class RefusedError(TidelogError):
-    """A heartbeat is refused with an error code and a reason, which the client logs."""
+    """A member's request is refused with an error code and a reason, which the client logs."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)

@@ -52,7 +52,7 @@ def planned(
     epoch: int,
     known: tuple[str, ...],
 ) -> Planned:
-    """Return the computation of an epoch's assignment. It works on copies."""
+    """Return the assignment to compute for an epoch. It contains copies, so the group may change in the meantime."""
     ids = {
         one: frozenset(topics[name].topic_id for name in names_of(one, regexes) if name in topics)
         for one in {member.subscription for member in members.values()}

@@ -5,7 +5,7 @@
 | `group` | a group and its members: data, states, results of joining and syncing |
 | `joining`, `delayed_response` | requests of members, and responses that wait |
 | `rebalance` | how a group reaches its next generation; session timeouts of members |
-| `membership` | members added, replaced, removed; protocols, the leader |
+| `membership` | adds, replaces and removes members; chooses the protocol and the leader |
 | `groups` | all groups: look-up, creation, storage in ``__consumer_offsets``, loading, expiry, removal |
 | `offset_commits` | checks offset commits, and writes the offsets to the log |
 | `subscriptions` | the topics that members subscribe to |

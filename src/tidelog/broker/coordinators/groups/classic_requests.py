@@ -1,8 +1,8 @@
 """Handles the requests of classic members of a consumer group (KIP-848, online migration). The rules are in
 `consumer_groups.classic_members`.
 
-A member that must rejoin has its rebalance timeout to do so, and the same time again to ask for its assignment. A member that
-misses one of these deadlines is removed.
+A member that must rejoin has to do so within its rebalance timeout, and then to send SyncGroup within the same time. A member
+that misses one of these deadlines is removed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 def join(consumers: ConsumerCoordinator, group: Group, joining: Joining) -> JoinResult:
-    """Let a classic member join a consumer group that has members, or move on towards its target assignment. Return the
-    result.
+    """Handle a classic member's JoinGroup to a consumer group that has members: it joins, or advances towards its target
+    assignment. Return the result.
     """
     consumer = group.consumer
     assert consumer is not None
@@ -69,12 +69,12 @@ def join(consumers: ConsumerCoordinator, group: Group, joining: Joining) -> Join
             forget_session(group, update.replaced)
         if is_last:
             has_changed = update.before.subscription != update.after.subscription
-            why = "a classic member with another subscription takes the place of the last one of the new protocol"
+            why = "a classic member with a different subscription replaces the last member of the new protocol"
             consumers.downgrade(group, consumer, frozenset(), why if has_changed else None)
         else:
             consumer.topics_seen = around.topics_seen
             consumers.sessions.touch(group, member_id, joining.session_timeout_ms)
-            consumers.sessions.await_request(group, result.member, "it has not asked for its assignment in time", restarts=True)
+            consumers.sessions.await_request(group, result.member, "it has not sent SyncGroup in time", restarts=True)
             if result.needs_assignment:
                 consumers.assign(group, consumer)
     except RefusedError as error:

@@ -2,8 +2,9 @@
 them, and keeps the members' sessions.
 
 A large group's assignment is computed on another thread. Until it is complete, members keep the previous assignment, as in
-Kafka 4.3. Members that join in the meantime are in the following assignment. That thread shares the interpreter with the event
-loop. So before it computes the group's next assignment, it pauses for several times as long as it has worked.
+Kafka 4.3. Members that join in the meantime are in the following assignment. The other thread shares the interpreter with the
+event loop. So before the group's next assignment, it pauses for `REST` times as long as it has worked, at most
+`LONGEST_REST_MS`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 LARGE = 500
-"""An assignment with more members and partitions than this, counted together, is computed on another thread."""
+"""If the members and partitions of an assignment together exceed this number, another thread computes it."""
 
 REST = 4
 """The pause before a group's next assignment, as a multiple of the time that the other thread has worked."""
@@ -65,7 +66,7 @@ REST = 4
 LONGEST_REST_MS = 1000
 
 MANY_TOPICS = 200
-"""If a pattern must be matched with more topics than this, another thread does it."""
+"""A pattern that must be matched with more topics than this is matched on another thread."""
 
 Write = Callable[[str, Sequence[Entry]], ErrorCode]
 """Appends records of a group. Returns NONE, or the error code for the group's members."""
@@ -149,8 +150,8 @@ class ConsumerCoordinator:
     # --- members
 
     def heartbeat(self, group: Group, beat: Heartbeat, may_describe: Callable[[str], bool] | None = None) -> Result:
-        """Let a member join, stay, or leave. `may_describe` tells which topics the member may match by a pattern; None: all
-        topics.
+        """Let a member join, stay, or leave. `may_describe` returns whether the member's patterns may match a topic; None
+        means that they may match every topic.
 
         If it raises RefusedError, nothing has changed.
         """
@@ -210,7 +211,9 @@ class ConsumerCoordinator:
         return consumer, entries
 
     def commit(self, group: Group, consumer: ConsumerGroup, changes: Sequence[Change], before: Iterable[Entry] = ()) -> None:
-        """Write changes, and apply them. Raises RefusedError if they cannot be written; then nothing has changed."""
+        """Write the records `before` and then the changes, and apply the changes. Raises RefusedError if they cannot be
+        written; then nothing has changed.
+        """
         if not changes:
             return
         code = self._write(group.group_id, [*before, *map(entry, changes)])
@@ -326,7 +329,7 @@ class ConsumerCoordinator:
     # --- assignments of large groups
 
     def assign(self, group: Group, consumer: ConsumerGroup) -> None:
-        """Have another thread compute the target assignment, unless a computation of this group is in progress or pausing."""
+        """Have another thread compute the target assignment, unless it already computes one for this group or pauses after it."""
         if consumer not in self._assigning:
             self._assigning.add(consumer)
             self._plan(group, consumer)

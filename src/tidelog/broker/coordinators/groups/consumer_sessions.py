@@ -4,7 +4,7 @@
 |---|---|---|
 | session | with each heartbeat, and when the group is loaded | the member's removal |
 | rebalance | when the member must revoke partitions, and when the group is loaded | its removal, if it has not revoked them |
-| ... of a classic member | when it must rejoin, or has joined and must ask for its assignment | its removal, if it has not |
+| ... of a classic member | when it must rejoin, or has joined and must send SyncGroup | its removal, if it has not |
 
 Heartbeats move the session's deadline; its single timer checks the deadline when it fires.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.broker.core import Core
 
 AGAIN_MS = 1000
-"""The time after which a member's removal is tried again if it could not be written."""
+"""The time after which a member's removal is retried if its records could not be written."""
 
 
 class ConsumerSessions:

@@ -32,7 +32,7 @@ class _Result(Protocol):
 
 
 class DelayedResponse(Generic[R]):
-    """A request that waits for its result. One function makes the response from the result; `refused` makes an error response
+    """A request that waits for its result. `response_of` makes the response from the result; `refused` makes an error response
     from a code.
 
     The response is sent once the group's records are committed. If they cannot be committed, the client gets an error, because
@@ -97,4 +97,4 @@ class DelayedResponse(Generic[R]):
 
 
 def _abandon() -> None:
-    """Stop waiting, because the client has disconnected. The member's session continues."""
+    """Do nothing: the client has disconnected, but its member's session continues."""

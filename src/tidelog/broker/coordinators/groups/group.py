@@ -143,7 +143,7 @@ class Member:
         self.answer_sync: Callable[[SyncResult], None] | None = None
         """The function that answers the member's pending SyncGroup; None if no SyncGroup is pending."""
         self.deadline_ms = 0
-        """The time when the member's session ends, in ms on the clock of `node.delays`."""
+        """The time when the member's session ends, in ms on the clock of `Core.delays`."""
         self.delay: Delay | None = None
         """The timer that checks whether the session has ended. It fires at `looks_at_ms`, and is not moved each time the
         deadline moves.
@@ -214,11 +214,11 @@ class Group:
         self.reason = ""
         """The reason for the group's current rebalance, for the log."""
         self.waits_for_more = False
-        """Whether this is the first rebalance of an empty group, which waits for further members although all known members
-        have joined.
+        """Whether the group was empty before this rebalance and now waits for more members, even if all known members have
+        joined.
         """
         self.is_joined_by_more = False
-        """Whether further members have joined during that wait."""
+        """Whether more members have joined during that wait."""
         self.awaiting_join = 0
         """The number of members with a pending join."""
         self.pending_syncs: set[str] = set()
@@ -229,8 +229,8 @@ class Group:
         """The number of members that support each protocol; None until `membership` needs the numbers."""
         self.offsets = GroupOffsets()
         self.consumer: ConsumerGroup | None = None
-        """The data of the group if it uses the new protocol (KIP-848). It has all members then, and the classic state is
-        EMPTY.
+        """The group's data if it uses the new protocol (KIP-848), otherwise None. If set, it has all of the group's members,
+        and `state` is EMPTY.
         """
         self.sessions: dict[str, Session] = {}
         """The timers of `consumer`'s members, by member id."""

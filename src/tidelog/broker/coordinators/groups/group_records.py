@@ -15,13 +15,13 @@ from tidelog.wire.coordinator.versioned import encode_versioned
 
 logger = logging.getLogger("tidelog.groups")
 _noted: set[bool] = set()
-"""Not empty if it has already been logged that groups of newer protocols are skipped. This is logged only once, because every
-partition may have some.
+"""Not empty once the warning about groups of newer protocols is logged. It is logged only once, because every partition may
+have such groups.
 """
 
 _FIRST_WITH_INSTANCES = 3
-"""Older versions of the record have no field for instance ids, so as in Kafka static members become dynamic when the coordinator
-restarts.
+"""The first version of the record with instance ids. In older versions static members become dynamic when the coordinator
+restarts, as in Kafka.
 """
 
 
@@ -58,7 +58,7 @@ def group_value(group: Group, version: int) -> GroupMetadataValue:
 
 
 def least_bytes(group: Group) -> int:
-    """Return a lower bound for the size of `group_entry` in bytes: a thousand members may have sent a hundred megabytes."""
+    """Return a lower bound for the size of `group_entry` in bytes, without building it, because members may have sent 100 MB."""
     protocol = group.protocol_name or ""
     return sum(len(member.protocols.get(protocol, b"")) + len(member.assignment) for member in group.members.values())
 
@@ -77,8 +77,8 @@ def read_groups(batches: Iterable[StateBatch], now_ms: int, *, has_consumers: bo
     if table.has_modern and not has_consumers and not _noted:
         _noted.add(True)
         logger.warning(
-            "the log has groups of newer protocols (consumer, share, streams): they are kept, but not coordinated here; for "
-            "consumer groups, set group.coordinator.rebalance.protocols=classic,consumer"
+            "the log has groups of newer protocols (consumer, share, streams): this broker keeps them but does not coordinate "
+            "them; for consumer groups, set group.coordinator.rebalance.protocols=classic,consumer"
         )
     groups: dict[str, Group] = {}
     for group_id, stored in table.groups().items():

@@ -47,7 +47,7 @@ ASIDE_BYTES = 1 << 20
 """A group's record of at least this size is built on another thread."""
 
 Removal: TypeAlias = Generator[None, None, ErrorCode]
-"""A generator that lets other work run at each `yield`."""
+"""A generator that lets other work run at each `yield`. It returns NONE or an error code."""
 
 
 def offsets_topic(config: BrokerConfig) -> InternalTopic:
@@ -158,8 +158,8 @@ class Groups:
         )
 
     def store_aside(self, group: Group, is_wanted: Callable[[], bool], done: Callable[[ErrorCode], object]) -> None:
-        """Do what `store` does, and call `done` with the code. Another thread builds a large record. If `is_wanted` returns False
-        after that, the record is dropped and `done` is not called.
+        """Like `store`, but another thread builds a large record. Call `done` with NONE or the error code. If `is_wanted`
+        returns False once the record is built, drop the record and do not call `done`.
         """
         group_id, version, size = group.group_id, self.group_version, least_bytes(group)
         if size < ASIDE_BYTES or self._writing(group_id, partial(self.log.check_size, self.log.partition_of(group_id), size)):

@@ -184,7 +184,7 @@ def _join_again_static(groups: Groups, group: Group, member: Member, member_id: 
 
 
 def sync(groups: Groups, group: Group, syncing: Syncing) -> SyncResult | None:
-    """Return a member's assignment; a leader's request sets all assignments. Return None if the result is passed to
+    """Return a member's assignment. The leader's request contains all assignments. Return None if the result is passed to
     `syncing.answer`, now or later.
     """
     if group.consumer is not None:

@@ -32,7 +32,7 @@ class Joining(NamedTuple):
     subscription: ConsumerProtocolSubscription | None = None
     """The subscription in the first protocol's metadata, if it has already been read."""
     may_describe: Callable[[str], bool] | None = None
-    """Tells which topics the client may see; None: all topics."""
+    """Returns whether the client may see a topic; None if it may see all topics."""
 
 
 class Syncing(NamedTuple):

@@ -26,13 +26,13 @@ from tidelog.broker.coordinators.groups.group import Group, GroupState, JoinResu
 from tidelog.wire.error_codes import ErrorCode
 
 MAX_PREFIX = 249
-"""How many characters of the client id are used in a member id. Responses contain the member id, whose limit is 32,767 bytes, and
-the client id may already be that long.
+"""A member id begins with at most this many characters of the instance id or client id. Responses limit a member id to 32,767
+bytes, and a client id may already be that long.
 """
 
 
 def new_member_id(client_id: str, group_instance_id: str | None) -> str:
-    """Return an unused id."""
+    """Return a new member id: the beginning of the instance id or client id, and a random UUID."""
     return f"{(client_id if group_instance_id is None else group_instance_id)[:MAX_PREFIX]}-{uuid.uuid4()}"
 
 
@@ -76,7 +76,7 @@ def choose_protocol(group: Group) -> str:
 
 
 def has_protocols(member: Member, protocols: dict[str, bytes]) -> bool:
-    """Whether a member's protocols are the same, in the same order and with the same metadata."""
+    """Whether a member has exactly these protocols, in the same order and with the same metadata."""
     return member.protocols == protocols and list(member.protocols) == list(protocols)
 
 
@@ -182,7 +182,7 @@ def elect_leader(group: Group) -> bool:
 
 
 def begin_generation(group: Group, now_ms: int) -> None:
-    """Begin the next generation with the current members; without members the group is empty."""
+    """Begin the next generation with the current members. A group without members becomes EMPTY."""
     group.generation_id += 1
     group.pending_syncs.clear()
     if group.members:

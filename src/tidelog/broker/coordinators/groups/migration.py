@@ -5,8 +5,8 @@
 | upgrade | a member of the new protocol joins a classic group | its members stay; their next heartbeat makes them rejoin |
 | downgrade | the last member of the new protocol leaves, or a classic member takes its place | the others rebalance |
 
-``group.consumer.migration.policy`` says which of the two is allowed. This module computes the records; `consumer_coordinator`
-writes them.
+``group.consumer.migration.policy`` determines which of the two is allowed. This module computes the records;
+`consumer_coordinator` writes them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def check_upgrade(group: Group, config: BrokerConfig) -> None:
 def upgraded(group: Group, id_of: IdOf) -> list[Change]:
     """Return the records of the consumer group that a classic group becomes. Each member keeps its assignment.
 
-    Raises RefusedError (GROUP_ID_NOT_FOUND) if a member's metadata cannot be read, or its assignment has data of its assignor.
+    Raises RefusedError (GROUP_ID_NOT_FOUND) if a member's metadata cannot be read, or its assignment contains user data of a
+    client-side assignor.
     """
     members = []
     protocol = group.protocol_name or choose_protocol(group)
@@ -71,7 +72,7 @@ def upgraded(group: Group, id_of: IdOf) -> list[Change]:
             reason = f"the metadata of member {one.member_id!r} cannot be read: {error}"
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, reason) from None
         if given is not None and given.user_data:
-            reason = f"the assignment of member {one.member_id!r} has data of its assignor, which would be lost"
+            reason = f"the assignment of member {one.member_id!r} has user data of a client-side assignor, which would be lost"
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
         members.append(
             ConsumerMember(
@@ -128,12 +129,12 @@ def may_downgrade(consumer: ConsumerGroup, leaving: Collection[str], config: Bro
 
 
 def downgraded(consumer: ConsumerGroup, leaving: Collection[str], name_of: NameOf, now_ms: int, *, rebalances: bool) -> Group:
-    """Return the stable classic group that a consumer group becomes without the leaving members. Each member has its target
-    assignment. If the group rebalances at once, each member has the partitions that it still reads instead.
+    """Return the stable classic group that a consumer group becomes without the leaving members. Each member gets its target
+    assignment. If the group rebalances at once, each member keeps the partitions that it still reads.
 
-    Kafka 4.2 gives each member its target assignment in both cases. Suppose that the group becomes a consumer group again
-    before all members have joined. A partition that was taken from a member that does not know it yet then has two readers,
-    until that member's next heartbeat.
+    Kafka 4.2 gives each member its target assignment in both cases. Then two members may read the same partition: if the group
+    becomes a consumer group again before all members have rejoined, a partition's previous owner reads it until its next
+    heartbeat.
     """
     group = Group(consumer.group_id, now_ms)
     for one in consumer.members.values():

@@ -80,8 +80,8 @@ class Committer(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The offsets whose metadata is not too long. `batch` has their records. It is an error if the batch could not be built, and
-    None if there are no offsets.
+    """The offsets whose metadata is not too long, and the batch of their records. `batch` is an error if it could not be
+    built, and None if there are no offsets.
     """
 
     offsets: dict[TopicPartition, CommittedOffset]
@@ -132,7 +132,7 @@ def commit_in_transaction(
 ) -> Committing:
     """Commit offsets for a group as part of a transaction. Return an error code for each partition. Runs in slices.
 
-    With `is_adding`, the group need not have been added to the transaction before.
+    With `is_adding`, the coordinator adds the group's partition to the transaction if it is missing.
     """
     groups = broker.groups
     code = groups.code_for(committer.group_id) if committer.group_id else ErrorCode.INVALID_GROUP_ID
@@ -156,8 +156,9 @@ def _verified(
 ) -> Generator[Until, Any, ErrorCode]:
     """Check that the group was added to the transaction (AddOffsetsToTxn, KIP-890).
 
-    If the transaction is already open in the log, the check is skipped, because it must have passed before the first record was
-    written. If a marker arrives before the coordinator answers, the transaction has ended.
+    If the transaction is already open in the log, the check is skipped, because it must have passed before the first record
+    was written. If a marker arrives before the coordinator answers, the result is INVALID_TXN_STATE, because the transaction
+    has ended.
     """
     if not (broker.config.transaction_partition_verification_enable or is_adding):
         return ErrorCode.NONE
@@ -245,8 +246,8 @@ def _kept(
 def _build(
     broker: CommittingBroker, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
 ) -> bytearray | TidelogError:
-    """Return the batch of offsets, or the error that prevents it. Errors of the group or the transaction take precedence over
-    this one.
+    """Return the batch of offsets, or the error if it cannot be built. The caller reports errors of the group or the
+    transaction first.
     """
     entries = offset_entries(group_id, offsets.items(), broker.groups.offset_version)
     try:

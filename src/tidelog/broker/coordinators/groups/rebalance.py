@@ -1,4 +1,4 @@
-"""Rebalances, with which a group reaches its next generation, and members' sessions.
+"""Rebalances groups, and ends the sessions of silent members.
 
     EMPTY ──────── first member ────────► PREPARING ── all joined, or time is up ──► COMPLETING ── leader's assignment ──► STABLE
       ▲                                     │  ▲                                        │                                    │
@@ -204,7 +204,7 @@ class Rebalance:
     # --- sessions
 
     def touch(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """Restart a member's timer, which fires after `timeout_ms`: usually the session timeout."""
+        """Restart a member's session timer. It fires after `timeout_ms`; None means the member's session timeout."""
         wait_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         member.deadline_ms = deadline_ms = self._core.delays.now_ms() + wait_ms
         delay = member.delay

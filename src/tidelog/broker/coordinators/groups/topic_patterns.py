@@ -50,8 +50,8 @@ class PatternMatches:
         return topics - self._known.get(pattern, (frozenset(), frozenset()))[0]
 
     def note(self, pattern: str, seen: frozenset[str], found: frozenset[str]) -> None:
-        """Store that the topics `seen` have been compared with the pattern, and that `found` match. The last used
-        patterns are kept.
+        """Store that the topics `seen` have been compared with the pattern, and that `found` match. Only the `MAX_PATTERNS`
+        patterns noted last are kept.
         """
         before, matches = self._known.pop(pattern, (frozenset[str](), frozenset[str]()))
         self._known[pattern] = before | seen, matches | found

@@ -85,7 +85,9 @@ class Markers:
         return ErrorCode.NONE
 
     def when_written(self, key: TopicPartition, done: Committed) -> None:
-        """Call `done` once: with NONE when a written marker is committed, or with an error code. The call may be immediate."""
+        """Call `done` once, possibly before this method returns: with NONE when a written marker is committed, or with an
+        error code.
+        """
         log = self._core.manager.logs.get(key)
         if log is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)

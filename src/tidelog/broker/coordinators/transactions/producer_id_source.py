@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 PREFETCH_AT = 10
-"""As in Kafka, the next block is requested when one n-th of a block is left. This constant is n."""
+"""The next block is requested when a tenth of a block is left, as in Kafka. This is the divisor."""
 
 
 class ProducerIdSource(Protocol):
@@ -48,7 +48,7 @@ class ClusterProducerIds:
         return sum(map(len, self._blocks)) >= count
 
     def next_id(self) -> int:
-        """Return an available id."""
+        """Return an available id. Raises StorageError if none is available."""
         if not self._blocks:
             raise StorageError("the controller has not assigned the next block of producer ids yet")
         block = self._blocks.popleft()

@@ -157,7 +157,7 @@ class Transaction(NamedTuple):
         return self.state in AT_REST and self.updated_ms <= oldest_ms
 
     def is_ended_in(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether EndTxn from a producer with this epoch is a retry, because that transaction has been decided."""
+        """Whether EndTxn from a producer with this epoch is a retry for a transaction that has already been decided."""
         if self.client_version < EPOCH_EACH:
             return False
         if producer_id == self.producer_id and self.state in ENDED:

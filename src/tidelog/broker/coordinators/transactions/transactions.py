@@ -1,8 +1,8 @@
-"""The transaction coordinator: it keeps transactional ids in memory and in ``__transaction_state``. A standalone broker
-coordinates all of them.
+"""The transaction coordinator, which keeps transactional ids in memory and in ``__transaction_state``. A standalone broker
+coordinates all transactional ids.
 
-A change is written to the log before it is made in memory, so a failed write changes nothing. After a decision (PREPARE) the
-markers are written at once, then COMPLETE. After a restart, `completion` completes transactions that have been decided.
+A change is written to the log before it is made in memory, so a failed write changes nothing. Once a decision (PREPARE) is
+committed, the markers are written, then COMPLETE. After a restart, `completion` completes transactions that have been decided.
 
 | interval | action |
 |---|---|
@@ -134,7 +134,7 @@ class Transactions:
             self._known.pop(transactional_id, None)
 
     def _bring_home(self) -> None:
-        """Move ids to the partitions to which they map after partitions were added. Their latest records count."""
+        """Move ids to the partitions to which they map since partitions were added. The latest record of each id counts."""
         strays, self._strays = self._strays, []
         logger.warning("%s has more partitions than before: moving %d transactional ids", TRANSACTIONS_TOPIC, len(strays))
         for partition, transactional_id in strays:
@@ -249,7 +249,7 @@ class Transactions:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        """Return a producer id and epoch, and fence other producers. `expected` are those that the producer claims to have."""
+        """Fence other producers, and return (NONE, id and epoch) or (error, `NOBODY`). The producer claims to be `expected`."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, NOBODY
         if not 0 < timeout_ms <= self._core.config.transaction_max_timeout_ms:
@@ -337,7 +337,7 @@ class Transactions:
         return code
 
     def _decided(self, prepared: Transaction, code: ErrorCode) -> None:
-        """Complete a decided transaction once the decision has been committed. `code` is the result of waiting for that.
+        """Complete a decided transaction once the decision has been committed. `code` is the result of that wait.
 
         If the disk has failed, the transaction is completed when the partition is online again. If another broker now leads the
         partition, that broker completes the transaction. After a timeout, wait again.
@@ -410,7 +410,9 @@ class Transactions:
         if self._deadlines.get(transactional_id, now_ms) < now_ms:
             transaction = self._known[transactional_id]
             if self._fence(transaction) is ErrorCode.NONE:
-                logger.info("transactional id %r: aborted a transaction open for %d ms", transactional_id, transaction.timeout_ms)
+                logger.info(
+                    "transactional id %r: aborted a transaction older than %d ms", transactional_id, transaction.timeout_ms
+                )
 
     def expire(self) -> None:
         """Remove transactional ids that have expired. The first are removed now, the rest in slices."""

@@ -4,7 +4,7 @@ Producers of `transaction.version` 2 do not announce their partitions, so for th
 Each broker gets one request at a time; further partitions are collected for the next request. Use only on the event loop's
 thread.
 
-| the answer | means, for the append |
+| the answer | the error code of the append |
 |---|---|
 | a partition's code | the coordinator's result |
 | the broker cannot be reached | NETWORK_EXCEPTION: retry later |
@@ -36,8 +36,8 @@ Codes = dict[TopicPartition, ErrorCode]
 
 ADD_RETRY_MS = 20
 ADD_TRIALS = 5
-"""The wait between attempts is Kafka's ``add.partitions.to.txn.retry.backoff.ms``. The number of attempts follows from Kafka's
-``….max.ms``.
+"""The wait between attempts, Kafka's ``add.partitions.to.txn.retry.backoff.ms``, and the number of attempts, which follows
+from Kafka's ``add.partitions.to.txn.retry.backoff.max.ms``.
 """
 
 VERSION = 4

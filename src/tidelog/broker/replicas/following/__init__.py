@@ -1,4 +1,4 @@
-"""Following leaders: the requests to them, and the changes that their responses make to local logs.
+"""Follows leaders: sends requests to them, and applies their responses to local logs.
 
 | read | for |
 |---|---|

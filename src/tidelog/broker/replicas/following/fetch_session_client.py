@@ -10,7 +10,7 @@ Since version 13, topics are identified by id (KIP-516). If a topic is recreated
 the new id added. If any partition has no topic id, all partitions use names; a session never switches between ids and names.
 
 The cost of a request depends on the number of changes, not on the number of partitions. `broker.fetch.fetch_sessions` is the
-leader's side. See Kafka's FetchSessionHandler. Pure.
+leader's side. See Kafka's FetchSessionHandler. Does no I/O.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class FetchSessionClient:
         return SessionRequest(self._session_id, self._epoch, self._topics(named), self._forgotten(forgotten), is_empty)
 
     def answered(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
-        """Process a response. Return its partitions, or None if the response has an error or only makes the follower wait."""
+        """Process a response. Return its partitions, or None if the response has an error or only a throttle time."""
         if response.error_code:
             code = response.error_code
             ended = self._session_id, self._epoch, code

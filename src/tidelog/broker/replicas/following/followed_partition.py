@@ -17,8 +17,8 @@
 | any other: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, INCONSISTENT_TOPIC_ID, … | retried after replica.fetch.backoff.ms |
 
 Kafka waits the full ``replica.fetch.backoff.ms`` after each of these errors. Here a leader that was just elected is retried
-sooner, because producers with acks=all wait for its followers. See Kafka's PartitionFetchState. Pure, except that it reads the
-log.
+sooner, because producers with acks=all wait for its followers. See Kafka's PartitionFetchState. Does no I/O, except that it
+reads the log.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class FollowedPartitions:
         self._touched[one.key] = None
 
     def fail(self, one: FollowedPartition, reason: str, *, level: int = logging.WARNING) -> None:
-        """Stop fetching a partition until its next epoch."""
+        """Stop fetching a partition until its next leader epoch."""
         if one.state not in (None, FollowerState.FAILED):
             logger.log(level, "%s: this replica is not followed until its next leader epoch: %s", one.log.directory, reason)
             one.fail(reason)

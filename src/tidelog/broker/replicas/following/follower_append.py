@@ -28,8 +28,8 @@ _LENGTH = Struct(">i")
 
 
 def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) -> Iterator[None]:
-    """Append the records of a response to a log, one piece per step. The leader leads in `leader_epoch`. Raises what an append
-    raises.
+    """Append the records of a response to a log, one piece per step. `leader_epoch` is the leader's epoch. Raises what an
+    append raises.
 
     Batches that were appended before an error stay in the log, because they are the leader's.
     """

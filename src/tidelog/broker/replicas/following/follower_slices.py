@@ -1,7 +1,8 @@
 """Slices of the loop for replica fetchers: one slice of a few milliseconds per turn of the loop.
 
 If ten leaders answer with 10 MB each, their responses are processed in slices, one after the other, with all other work in
-between. Ten leaders therefore take no more of a turn than one leader. Client requests have their own slices (`requests.slices`).
+between. So ten leaders block a turn of the loop no longer than one leader does. Client requests have their own slices
+(`requests.slices`).
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ LOUD_RETRIES = 3
 
 
 class LeaderAnswers:
-    """Applies the responses of one leader. `moved` is called when a log has gained or lost readable records. `now_s` returns the
-    time.
+    """Applies the responses of one leader. `moved` is called when a log has gained or lost readable records. `now_s` returns
+    the loop's time in seconds.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class LeaderAnswers:
         knows_epochs: bool,
         asking: list[tuple[FollowedPartition, int]],
     ) -> Iterator[None]:
-        """Let new partitions fetch if fetch responses will show where logs diverge (`fetch_tells`), or if nothing can show it.
-        Add all other partitions to `asking`, with their last epochs.
+        """Let new partitions fetch if fetch responses will show where logs diverge (`fetch_tells`), or if the leader cannot
+        report it. Add all other partitions to `asking`, with their last epochs.
         """
         for one in partitions:
             if one.state is FollowerState.TRUNCATING:
@@ -244,11 +244,11 @@ class LeaderAnswers:
             self._followed.delay(one, self._now_s())
 
     def _contradicted(self, one: FollowedPartition, epoch: int, end_offset: int) -> None:
-        """Handle epochs of the leader that contradict records that it has sent: do not truncate, and ask again later.
+        """Handle a leader whose epoch ends before records that it has sent: do not truncate yet, and ask again after the backoff.
 
-        Either its epochs are wrong, or it has lost records in the middle of its epoch. If it repeats the response, the log is
-        truncated, as in Kafka. If the leader goes on like this, the follower truncates and fetches the same records only once per
-        backoff. In between it has the records.
+        Its epochs are wrong, or it has lost records in the middle of its epoch. If it repeats the response, the log is
+        truncated, as in Kafka. If it never recovers, the follower truncates and fetches the same records once per backoff, and
+        has them in between.
         """
         one.is_contradicted = True
         self._log.error(

@@ -1,6 +1,6 @@
 """Asks a leader where its logs start and end, and where epochs end.
 
-Each function sends one request for all partitions and returns errors per partition. Raises what `Channel.call` raises.
+Each function asks for all partitions at once, and returns an error code per partition. Raises what `Channel.call` raises.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@
 only after the last response has been appended. Otherwise the leader would count records as replicated that this broker does not
 have.
 
-Errors: a partition is delayed or fails alone (`followed_partition`). After a lost connection or an invalid response all
-partitions wait, a little longer each time. The rules and their order are those of Kafka's AbstractFetcherThread.
+An error of one partition delays or fails only that partition (`followed_partition`). After a lost connection or an invalid
+response all partitions wait, a little longer each time. The rules and their order are those of Kafka's AbstractFetcherThread.
 
 Use only on the event loop's thread. Partitions may be added or removed during each `await`, so each is looked up again before it
 is changed.
@@ -222,7 +222,7 @@ class LeaderFetcher:
     # --- before a fetch
 
     async def _truncate(self, channel: Channel, version: int) -> None:
-        """Let new partitions continue where the logs diverge."""
+        """Find where the logs of new partitions diverge from the leader's, and truncate them there."""
         asking: list[tuple[FollowedPartition, int]] = []
         begin = self._answers.begin(
             self._followed.waiting(FollowerState.TRUNCATING, _now_s()),

@@ -24,7 +24,7 @@ truncates to its high watermark.
 | otherwise | change nothing: ask again |
 
 `start_of_batch`: a log is never truncated within a batch. Otherwise the records of the batch below the offset would be removed
-as well, and never fetched again. Kafka truncates within the batch, and cannot append what the leader sends next.
+as well, and never fetched again. Kafka truncates within the batch, and cannot append the batch that the leader sends next.
 
 The rules are those of Kafka's AbstractFetcherThread. Nothing here changes a log.
 """
@@ -89,7 +89,8 @@ def out_of_range(own_end: int, leader_start: int, leader_end: int) -> OutOfRange
 
 
 def start_of_batch(log: PartitionLog, offset: int) -> int:
-    """Return the start of the batch that contains `offset`, or `offset` itself if no batch does. Raises what reading raises.
+    """Return the start of the batch that contains `offset`, or `offset` itself if no batch does. Raises what reading a log
+    raises.
 
     Messages of v0 and v1 do not say where a compressed message set begins; a follower appends such a set whole, wherever it
     begins.
