@@ -4,8 +4,8 @@ An entry (T, o) of the time index claims that o's batch is the first with a time
 
 * the batch that contains o must have T as its largest timestamp, and a valid checksum;
 * every earlier batch must be before T. All earlier headers are checked, within the budget of `proven_head`. Beyond the budget,
-  only the headers since the previous entry's batch are checked, however many, so that a single wrong entry is always detected. If
-  there are many headers to check and a time map is bound to the log, the map is used instead (`mapped_head`).
+  only the headers since the previous entry's batch are checked, however many there are, so that a single wrong entry is always
+  detected. If there are many headers to check and a time map is bound to the log, the map is used instead (`mapped_head`).
 
 The log after the last entry is walked batch by batch. So a missing, short or scrambled index only costs time.
 docs/spec/what-is-believed.md lists what is still trusted, and what the checks cost.
@@ -95,8 +95,8 @@ def retention_timestamp(segment: Segment) -> LargestTimestamp:
 
 
 def _late_enough(segment: Segment, index: TimeIndex, slot: int, at_least: int) -> LargestTimestamp | None:
-    """Return an entry's timestamp if the entry's batch is at or after `at_least`; else None. In that case the segment has such a
-    record, so earlier batches need no check.
+    """Return an entry's timestamp if the entry's batch is at or after `at_least`: the segment then has such a record, so earlier
+    batches need no check. Otherwise return None.
     """
     try:
         entry = index.entry(slot)

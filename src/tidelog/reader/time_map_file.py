@@ -150,8 +150,8 @@ def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: Pat
     """Check that the batches from `position`, which must be the start of a batch, to the end of `blocks` are those that were
     mapped.
 
-    `position` is at or before the start of the first block. Reads the headers of each block. Raises CorruptIndexError if
-    they are not, SegmentChangedError if the log is truncated during the check.
+    `position` is at or before the start of the first block. Reads the headers of each block. Raises CorruptIndexError if the
+    batches differ, SegmentChangedError if the log is truncated during the check.
     """
     if blocks and position < time_map.positions[blocks.start]:
         start = time_map.positions[blocks.start]

@@ -131,7 +131,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """-1 none (v0), 0 CreateTime, 1 LogAppendTime: the ids of Kafka's TimestampType."""
+        """The id of Kafka's TimestampType: -1 none (v0), 0 CreateTime, 1 LogAppendTime."""
         if self.magic == 0:
             return NO_TIMESTAMP_TYPE
         return LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else CREATE_TIME

@@ -49,7 +49,7 @@ class Codec(IntEnum):
 
 
 DEFAULT_DECOMPRESSION_LIMIT_BYTES = 1 << 30
-"""1 GiB, which is a whole segment of the default size in one batch, and below the 2 GiB limit of int32 positions.
+"""1 GiB: enough for a batch that fills a segment of the default size, and below the 2 GiB limit of int32 positions.
 
 Kafka bounds only the compressed size of a batch (max.message.bytes, 1 MiB by default), so legitimate batches may be a hundred
 times larger when decompressed. Only decompression bombs come near this bound.

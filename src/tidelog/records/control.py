@@ -1,4 +1,4 @@
-"""Control records, which brokers, not producers, write into a log.
+"""Control records: only brokers write them into a log, not producers.
 
 A control batch (attributes bit 5) holds one record::
 

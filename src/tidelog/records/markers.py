@@ -1,4 +1,4 @@
-"""Reads transaction markers from control batches, which say how a producer's transaction ended (KIP-98).
+"""Reads from control batches the transaction markers, which say how a producer's transaction ended (KIP-98).
 
 A marker's batch holds one record, with the type in the record's key (`control`). After a compaction the batch may have no record.
 Other types of control records do not concern transactions. Producer state is rebuilt from checked batches with `end_txn_marker`.

@@ -3,13 +3,13 @@
 A KRaft broker sets aside (``-stray``) every partition whose topic id its metadata does not know. So the topics are created
 through Kafka's own admin API first (`tidelog handover` does that), Kafka is stopped, and then, under both folders' locks::
 
-    1  each partition is copied into a staging folder of the target, with Kafka's topic id       a crash leaves staging
+    1  each partition is copied into a staging folder of the target, with Kafka's topic id       a crash leaves a staging folder
     2  the target's checkpoints get the partitions' offsets                                      Kafka keeps them in bounds
     3  Kafka's own, empty folder is renamed away, the staging folder takes its name              a crash leaves some placed
 
-Kafka removes the staging folders at its start, by their names. Run again, this completes what is missing: a partition whose
-batches are already there, perhaps with later ones, is done; one where Kafka has other records is refused. The source is not
-changed, except that a folder that was not shut down cleanly is recovered first.
+Kafka removes the staging folders at its start, by their names. A second run completes what is missing: it skips a partition whose
+batches are already in the target, perhaps with later ones, and refuses a partition for which Kafka has other records. The source
+is not changed, except that a folder that was not shut down cleanly is recovered first.
 
 | file | in the target |
 |---|---|
@@ -217,8 +217,8 @@ def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Adv
 
 
 def _reported(config: LogConfig) -> dict[str, str]:
-    """Return the properties that Kafka must be given for a topic: those that differ from its defaults and are not only Tidelog's,
-    and always those that delete.
+    """Return the properties that Kafka must be given for a topic: its properties that differ from Kafka's defaults and that Kafka
+    knows, and always those that decide what is deleted.
 
     The target's configuration may have other defaults than Kafka's.
     """

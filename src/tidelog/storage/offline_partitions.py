@@ -12,8 +12,8 @@ writes (KAFKA_STORAGE_ERROR, on which clients retry), because its indexes are be
 again. If the new log ends before the old one, the disk has lost acknowledged records: an error is logged with the offsets, and
 `returned` is called.
 
-Only partitions that are offline because of an operating system error are retried: damaged data stays damaged. One partition at a
-time. `background_work` owns one.
+Only partitions that are offline because of an operating system error are retried: damaged data stays damaged. One partition is
+brought back at a time. `background_work` owns one `OfflinePartitions`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ PROBE_FILE = f"tidelog-probe{DELETED_SUFFIX}"
 
 
 class OfflinePartitions:
-    """Brings partitions of `partitions` back. `folder_of` says how to load one, `is_wanted` whether it should be loaded."""
+    """Brings partitions of `partitions` back. `folder_of` returns the folder from which to load a partition, and `is_wanted`
+    whether to load it.
+    """
 
     def __init__(
         self,

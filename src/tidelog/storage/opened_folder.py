@@ -1,6 +1,6 @@
 """A data folder while it is open: its partitions, topics and background work.
 
-`LogManager` owns one while it runs; `topics` decides which topics exist.
+`LogManager` owns one `OpenedFolder` while it runs; `topics` decides which topics exist.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 
 An error affects only its partition, and is reported once. `loading.partition_loader` loads partitions.
 
-`log_manager` owns one; `topic_lifecycle` creates and removes partitions in it.
+`log_manager` owns one `Partitions`; `topic_lifecycle` creates and removes partitions in it.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ class Partitions:
     # --- loading
 
     def load_all(self, folders: Iterable[PartitionFolder], threads: int, progress: Progress | None) -> None:
-        """Load partitions, on several threads if they must be recovered. Those that cannot be loaded are in `failed`."""
+        """Load partitions, on several threads if they must be recovered. Partitions that cannot be loaded are added to
+        `failed`.
+        """
         waiting = list(folders)
         is_quick = self.loader.had_clean_shutdown
         with (
@@ -237,7 +239,7 @@ class Partitions:
         self._add(folder.key, self.loader.made(folder))
 
     def adding(self, logs: Sequence[PartitionLog]) -> Iterator[None]:
-        """Publish partitions that were `made`, all at the same moment: after the last step. Other work runs in between."""
+        """Publish newly created partitions, all at once in the last step. Other work may run between the steps."""
         by_key, ends, by_topic = {}, {}, dict[str, set[TopicPartition]]()
         for number, log in enumerate(logs, 1):
             key = log.topic_partition
@@ -311,18 +313,18 @@ class Partitions:
         return key in self._checkpoints
 
     def drop_gone(self) -> None:
-        """Remove the checkpoint lines of partitions that do not exist. On any thread. Raises StorageError."""
+        """Remove the checkpoint lines of partitions that do not exist. Any thread may call it. Raises StorageError."""
         self._checkpoints.drop(lambda key: key not in self.logs and key not in self.failed)
 
     # --- removal
 
     def unmake(self, log: PartitionLog) -> None:
-        """Remove a partition that was `made`. On any thread; errors are logged."""
+        """Remove a newly created partition that was not published. Any thread may call it. Errors are logged."""
         log.close_handlers()
         remove_directory(log.directory)
 
     def remove(self, key: TopicPartition, name: str | None = None, *, what: str = "deleted") -> Removal | None:
-        """Rename a partition's folder for later removal. None if it cannot be renamed.
+        """Rename a partition's folder for later removal. Return None if it cannot be renamed.
 
         The partition is then in `failed`, with the reason. `name` is the folder's new name, by default that of a deletion; `what`
         says in the log message what happens to the folder.

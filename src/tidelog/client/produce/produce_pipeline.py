@@ -27,8 +27,8 @@ Brokers before 0.11 and topics in message format v0 or v1 do not support produce
 for them are sent without a producer id, one at a time. If such a response is lost, `repeats_plain` decides: the batch is resent
 and may be duplicated, or an error is raised.
 
-Used by `appender`, and by `batch_appender`, which adds transactions. The caller calls `send` and `wait` until its condition is
-true.
+`appender` uses this, and so does `batch_appender`, which adds transactions. The caller calls `send` and `wait` until its
+condition is true.
 """
 
 from __future__ import annotations

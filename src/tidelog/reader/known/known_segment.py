@@ -1,4 +1,6 @@
-"""A segment in a bucket or in a backup whose properties come from a summary if possible (`formats/summary/known_segments.py`)."""
+"""A segment in a bucket or in a backup. If possible, its properties come from a summary of all segments
+(`formats/summary/known_segments.py`).
+"""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ class PrivateKey(NamedTuple):
     inverse: int
 
     def decrypt(self, number: int) -> int:
-        """Decrypt with a half of the digits at a time, a third of the work."""
+        """Decrypt a number. Two exponentiations with half of the digits each are a third of the work of one with all digits."""
         one = pow(number, self.first_exponent, self.first)
         other = pow(number, self.second_exponent, self.second)
         return other + (one - other) * self.inverse % self.first * self.second

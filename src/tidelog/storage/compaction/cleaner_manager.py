@@ -261,7 +261,7 @@ class CleanerManager:
         return dict(self._checkpoints)
 
     def update_checkpoint(self, key: TopicPartition, offset: int) -> None:
-        """Set a log's checkpoint, and drop the checkpoints of logs that no longer exist. If the file cannot be written, that is
+        """Set a log's checkpoint, and drop the checkpoints of logs that no longer exist. A failure to write the file is
         logged.
         """
         self._checkpoints[key] = offset

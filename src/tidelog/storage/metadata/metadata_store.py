@@ -144,8 +144,8 @@ class MetadataStore:
         is_heir = state is not None and list(state.voters or ()) == [node_id] and len(log.voters) <= 1
         if len(voters) > 1 and not is_heir:  # After an interrupted start the log still names the node before.
             raise InvalidArgumentError(
-                "this folder's metadata log belongs to a quorum, and only its members may write to it. Move __cluster_metadata-0 "
-                "away to serve a copy without topics' settings",
+                "this folder's metadata log belongs to a quorum, and only its members may write to it. To serve "
+                "a copy of this folder without its topics' settings, move __cluster_metadata-0 out of the copy",
                 path=log.directory,
                 found=f"voters {', '.join(map(str, sorted(voters)))}",
                 expected=f"{node_id} alone",

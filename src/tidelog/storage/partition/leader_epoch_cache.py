@@ -127,7 +127,8 @@ class LeaderEpochCache:
     def to_be_written(self) -> EpochsWrite | None:
         """Return a function that updates the file on any thread and raises StorageError; None if the file is up to date.
 
-        A caller on another thread passes to the function the folder, which it has held since it called `to_be_written`.
+        To run the function on another thread, open the folder as `held` when you call `to_be_written`, and pass it to the
+        function.
         """
         self._is_waiting = False
         if not self.is_unwritten:

@@ -87,8 +87,8 @@ class ProducerStateManager:
         return self._producers.get(producer_id)
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the batch that `header` duplicates, among the producer's last five: the same epoch, first and last sequence.
-        None if there is none.
+        """Return the batch that `header` duplicates: the one of the producer's last five with the same epoch, first and last
+        sequence. None if there is no such batch.
         """
         entry = self._producers.get(header.producer_id)
         return None if entry is None else entry.duplicate_of(header)
@@ -255,7 +255,8 @@ class ProducerStateManager:
         return found
 
     def take_over(self, other: ProducerStateManager, log_end_offset: int) -> None:
-        """Replace the state by `other`, the state at the log's new end, and delete the snapshots above that. Raises StorageError.
+        """Replace the state by `other`, the state at the log's new end, and delete the snapshots above that end. Raises
+        StorageError.
 
         The snapshot written here is not synced: if it is lost, a start uses the previous one.
         """
@@ -365,7 +366,9 @@ class ProducerStateManager:
     def maybe_create_verification(
         self, producer_id: int, sequence: int, epoch: int, *, has_epoch_each: bool = False
     ) -> VerificationStateEntry:
-        """Return a producer's open verification or a new one, after noting the batch's sequence, of which it keeps the lowest."""
+        """Return a producer's open verification, or a new one, after passing it the sequence of a batch. A verification keeps the
+        lowest sequence.
+        """
         entry = self._verifications.get(producer_id)
         if entry is None:
             entry = self._verifications[producer_id] = VerificationStateEntry(

@@ -20,7 +20,7 @@ class AppendWork(NamedTuple):
 
 
 class AppendInfo(NamedTuple):
-    """The result of one append. Timestamps in epoch ms, -1 for none."""
+    """The result of one append. Timestamps are in epoch ms, -1 for none."""
 
     first_offset: int
     """Offset of the first record. -1 if nothing was appended, and for v0 or v1 batches of a follower, whose headers lack the

@@ -9,8 +9,8 @@
 The last append time is that of the last batch in the log with the LogAppendTime flag; a follower's batches raise it. After a
 start or a truncation, the first append that needs the last append time searches for it, from the log's end backward. The search
 ends where no append time later than now is possible. Producers' timestamps do not count: otherwise a CreateTime of next year
-would freeze a log whose message.timestamp.type is changed. A clock that is more than a minute behind is logged, once until it has
-caught up.
+would freeze a log whose message.timestamp.type is changed. If the clock is more than a minute behind, a warning is logged, and
+not again until the clock has caught up.
 
 Each `PartitionLog` has a `LogAppendTime`.
 """
