@@ -227,7 +227,7 @@ def _span_ms(text: str) -> int:
 
 
 def _from_local(match: re.Match[str], text: str, clock: Clock, default: str | None) -> int:
-    """Return the instant of a day and a time of day."""
+    """Return the epoch milliseconds of a day and a time of day."""
     at = match["at"] or match["word_at"] or match["today_at"]
     offset = match["offset"]
     if offset is not None and at is None:

@@ -307,7 +307,7 @@ FAULTS = {
     "unknown batch magic": struct.pack(">qiib", 1, 50, 0, 3) + bytes(60),
     "batch too small for its magic": struct.pack(">qiib", 1, 48, 0, 2) + bytes(60),
     "batch offset out of range": batch(2**63 - 2, last_delta=2),
-    "batch checksum does not match": batch(1)[:-1] + b"?",
+    "the batch checksum does not match": batch(1)[:-1] + b"?",
     "batch offset too low for its place": batch(0),
     "batch offset does not fit its segment": batch(2**31),
 }

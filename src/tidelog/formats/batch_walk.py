@@ -136,7 +136,7 @@ def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
     (crc,) = checksums_at(file, header.position, header.magic, (header.end_position,))
     if crc != header.crc:
         raise CorruptBatchError(
-            "batch checksum does not match",
+            "the batch checksum does not match",
             path=file.path,
             position=header.position,
             found=f"{crc:#010x}",

@@ -147,7 +147,9 @@ def find_offset_by_timestamp(
 
 
 def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_offset: int) -> FoundRecord | None:
-    """Return the first record at or above `starting_offset` with the timestamp `largest`, the largest at or above that offset."""
+    """Return the first record at or above `starting_offset` with the timestamp `largest`, which is the largest one at or above
+    that offset.
+    """
     for header in segment.headers(segment.floor_position(max(largest.offset, starting_offset)), check_crc=True):
         # If the log start is within a batch, the record with the batch's largest timestamp may be deleted.
         if header.max_timestamp >= largest.timestamp and header.last_offset >= starting_offset:

@@ -217,7 +217,7 @@ def write_time_map(
 ) -> TimeMap | None:
     """Write or extend a segment's map. If that fails, log the error and return None: the map is not required.
 
-    Arguments and result are those of `rebuild_time_map`.
+    Arguments and result are the same as for `rebuild_time_map`.
     """
     path = time_map_path(log_path, directory)
     try:

@@ -245,8 +245,8 @@ class Columns:
 
     @property
     def source_bytes(self) -> int:
-        """The size of the source buffers that are kept, which is at least the size of all keys and values. Cheap enough to call
-        after each batch.
+        """The size of the source buffers that are kept, which is at least the size of all keys and values. It is cheap enough to
+        read after each batch.
         """
         return self._source_bytes
 

@@ -104,7 +104,7 @@ def decompress(
     if codec is Codec.NONE:
         return data
     if not 0 < limit_bytes <= MAX_DECOMPRESSION_LIMIT_BYTES:
-        raise InvalidArgumentError("decompression limit out of range", found=limit_bytes, expected="1 to 2147483647 bytes")
+        raise InvalidArgumentError("the decompression limit is out of range", found=limit_bytes, expected="1 to 2147483647 bytes")
     try:
         if codec is Codec.SNAPPY:
             return _decompress_snappy(memoryview(data), limit_bytes, scratch)
@@ -115,7 +115,7 @@ def decompress(
             return _decompress_growing(cramjam.lz4.decompress_into, frame, 4 * len(data), limit_bytes, scratch)
         return _decompress_growing(cramjam.zstd.decompress_into, data, 8 * len(data), limit_bytes, scratch)
     except cramjam.DecompressionError as error:
-        raise DecompressionError(f"damaged {codec.name.lower()} block: {error}", path=path, position=position) from None
+        raise DecompressionError(f"a {codec.name.lower()} block is damaged: {error}", path=path, position=position) from None
     except _BeyondError as error:
         raise DecompressedTooLargeError(
             f"{codec.name.lower()} block is larger than the limit",

@@ -160,7 +160,7 @@ def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, firs
         attributes,
     )
     if fault >= 0:
-        raise InvalidArgumentError("negative timestamp", found=timestamps[fault])
+        raise InvalidArgumentError("a record has a negative timestamp", found=timestamps[fault])
     if codec is Codec.NONE:
         return messages
     # With LogAppendTime, all records have the batch's timestamp.

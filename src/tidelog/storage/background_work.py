@@ -139,8 +139,8 @@ class BackgroundWork(LogEvents):
     # --- what
 
     def delete_old_segments(self) -> int:
-        """Delete the segments whose retention has expired, and return their number. The cleaner deletes those of
-        compacted topics.
+        """Delete the segments whose retention has expired, and return their number. In compacted topics the cleaner deletes
+        them.
         """
         deleted = 0
         for key, log in self._partitions.online():

@@ -1,4 +1,4 @@
-"""The broker's dynamic settings in the metadata log (KIP-226): those of all brokers, and those of this one.
+"""The dynamic settings in the metadata log (KIP-226) for all brokers and for this broker.
 
 | resource in the log | settings of |
 |---|---|

@@ -84,9 +84,9 @@ class TopicToHand(NamedTuple):
     name: str
     partitions: int
     properties: dict[str, str]
-    """Settings for Kafka, under its names: those that differ from its defaults, and all that decide what is deleted."""
+    """The settings for Kafka, under Kafka's names: all that differ from Kafka's defaults, and all that decide what is deleted."""
     config: LogConfig
-    """The settings that apply in the folder; for a topic unknown there, those that delete nothing."""
+    """The settings that apply in the folder. If the folder does not know the topic, these settings delete nothing."""
     is_configuration_known: bool
     is_retention_default: bool
     """Whether records expire by time but the folder does not say when, so that Kafka's default applies."""
@@ -126,9 +126,10 @@ class Deletion(NamedTuple):
 def topics_to_hand(
     source: Path, settings: TopicSettings, wanted: Sequence[str] = (), *, with_groups: bool = False
 ) -> list[TopicToHand]:
-    """Return the topics of `source`, or only those in `wanted`. Internal topics are included only if wanted or `with_groups`.
+    """Return the topics of `source`, or only the topics in `wanted`. Internal topics are included only if they are in `wanted`,
+    or with `with_groups`.
 
-    `settings` are those of the folder. A topic without a known configuration keeps its records forever, because Kafka would
+    `settings` are the folder's settings. A topic without a known configuration keeps its records forever, because Kafka would
     delete old ones within minutes. Raises InvalidArgumentError if the folder was not shut down cleanly (`recover`),
     NotFoundError, and what reading the logs raises.
     """
@@ -184,7 +185,8 @@ def deletions(source: Path, topic: str, config: LogConfig, now_ms: int) -> list[
 
 
 def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Advance = lambda _: None) -> list[TopicPartition]:
-    """Put the partitions of the topics in `ids` into `target`, Kafka's stopped folder; return those placed by this call.
+    """Put the partitions of the topics in `ids` into `target`, the folder of a stopped Kafka. Return the partitions that this
+    call has placed.
 
     `ids` are Kafka's ids; `advance` gets the bytes copied. Raises StorageError if either folder is in use or a disk fails,
     InvalidArgumentError if the target is not as Kafka leaves a new topic.

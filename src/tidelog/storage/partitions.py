@@ -291,7 +291,9 @@ class Partitions:
         return Rest(self._checkpoints.note_recovery_points(self.logs, self.failed))
 
     def note_log_start_offsets(self) -> Rest:
-        """Record the log start offsets that are above the base of their first segment; the result writes them, on any thread."""
+        """Record the log start offsets above the base of their first segment. Return the work that writes them; any thread may do
+        it.
+        """
         return Rest(self._checkpoints.note_log_start_offsets(self.logs, self.failed))
 
     def note_high_watermarks(self) -> Rest:
@@ -326,8 +328,8 @@ class Partitions:
     def remove(self, key: TopicPartition, name: str | None = None, *, what: str = "deleted") -> Removal | None:
         """Rename a partition's folder for later removal. Return None if it cannot be renamed.
 
-        The partition is then in `failed`, with the reason. `name` is the folder's new name, by default that of a deletion; `what`
-        says in the log message what happens to the folder.
+        The partition is then in `failed`, with the reason. `name` is the folder's new name, by default a name for a deleted
+        folder. `what` says in the log message what happens to the folder.
         """
         self.events.before_removal(key)
         log = self._forget(key)
@@ -409,7 +411,7 @@ def remove_directory(directory: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        logger.warning("%s: not removed: %s", directory, error.strerror)
+        logger.warning("%s could not be removed: %s", directory, error.strerror)
 
 
 @contextmanager

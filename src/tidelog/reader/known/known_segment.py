@@ -44,7 +44,7 @@ class KnownSegment(Segment):
         return super().valid_end()
 
     def _known_end(self) -> SegmentEnd | None:
-        """Return the end that the facts give, after checking the last batch. If the log has a different last batch, note this,
+        """Return the end that the facts give, after checking the last batch. If the log has a different last batch, log a notice,
         drop all facts and return None.
         """
         facts = self.facts

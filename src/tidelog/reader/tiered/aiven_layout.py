@@ -249,7 +249,7 @@ def _load_key(file: Path) -> PrivateKey:
     except OSError as error:
         raise StorageError(f"cannot read a private key: {error.strerror}", path=file) from error
     except (ValueError, TypeError) as error:
-        raise InvalidArgumentError(f"not an RSA private key in PEM without a password: {error}", path=file) from None
+        raise InvalidArgumentError(f"the file is not an RSA private key in PEM without a password: {error}", path=file) from None
 
 
 def unwrapped(encrypted: bytes, key: PrivateKey) -> bytes:

@@ -9,7 +9,7 @@
 
 Offsets never change. Below the map's end the log then holds each key's latest record, and tombstones and markers whose delete
 horizon has not passed. Appending the kept batches builds the new segment's indexes. The segment's largest timestamp is therefore
-that of the kept records, and may be smaller than before.
+the largest one of the kept records, and may be smaller than before.
 
 A pass is a generator of short steps, so that the log's thread can do other work in between. Appends, reads and rolls do not
 disturb a pass. Another thread, if there is one, reads and maps the batches, and writes and syncs the new segment. The log's own

@@ -304,7 +304,7 @@ class MetadataStore:
             self._bytes_behind_snapshot -= before
             self._snapshot_bytes = target.stat().st_size
         self._remove_below(end_offset)
-        logger.info("%s: metadata snapshot at offset %d, with %d topics", self._folder, end_offset, len(log.image.topics))
+        logger.info("%s: wrote a metadata snapshot at offset %d, with %d topics", self._folder, end_offset, len(log.image.topics))
 
     def _remove_below(self, end_offset: int) -> None:
         """Remove what the newest snapshot replaces, and leftovers of crashes. Files that cannot be removed do no harm."""

@@ -10,7 +10,7 @@ truncations      change memory at once; the file is written by `defer` if there 
                  Entries that a crash leaves behind are harmless: loading truncates again
 ===============  =====================================================================================
 
-Not thread-safe. Used by `PartitionLog`, the loader and recovery.
+Not thread-safe. `PartitionLog`, the loader and recovery use it.
 """
 
 from __future__ import annotations

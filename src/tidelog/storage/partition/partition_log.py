@@ -392,7 +392,7 @@ class PartitionLog:
     # --- the end
 
     def rename_dir(self, directory: Path) -> None:
-        """Rename the partition's folder to `directory`, and update all paths. An offline log may be renamed, too, to be deleted.
+        """Rename the partition's folder to `directory`, and update all paths. Works for an offline log, too, before its deletion.
 
         Raises LogOfflineError, StorageError.
         """

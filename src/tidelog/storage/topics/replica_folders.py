@@ -196,8 +196,8 @@ class ReplicaFolders:
     # --- inside
 
     def _remove(self, key: TopicPartition) -> Removal | None:
-        """Rename the folder of a replica for removal, or that of a stray. Return None if this fails, after marking the
-        replica offline.
+        """Rename the folder of a replica or of a stray for removal. Return None if this fails, after marking the replica
+        offline.
         """
         reason = self._strays.get(key)
         if reason is None:

@@ -67,5 +67,5 @@ def append_spans(data: cython.const[cython.uchar][::1], since: cython.longlong, 
             since += size
             pos += size
     if pos != length:
-        raise ValueError(f"{length - pos} bytes after the last whole batch")
+        raise ValueError(f"{length - pos} bytes follow the last whole batch")
     return found[: at + 3], last

@@ -161,7 +161,7 @@ def map_batches(
 
 
 def note_timestamps(rows: Rows, times: cython.longlong[::1], at: cython.Py_ssize_t) -> int:
-    """Copy all rows' timestamps to `times[at:]`, except those of rows without one. Return their number."""
+    """Copy the timestamps of all rows that have one to `times[at:]`. Return the number of timestamps."""
     if not 0 <= at <= len(times) - rows.count:
         raise ValueError(f"there is no room for {rows.count} rows at {at} of {len(times)}")
     timestamps: cython.p_longlong = rows.timestamp

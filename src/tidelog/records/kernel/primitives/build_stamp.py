@@ -2,7 +2,7 @@
 
 A compiled module hides the `.py` beside it. After a change of the source or of the branch, the old module would still be
 imported, and the rest of the package would call functions that the old module lacks. So setup.py compiles two checksums into each
-kernel: that of its own source, and that of the files that all kernels share (`.pxd` and `.h`). On import, each kernel first
+kernel: one of its own source, and one of the files that all kernels share (`.pxd` and `.h`). On import, each kernel first
 compares them with the files on disk. A wheel has neither sources nor shared files, so nothing is compared. An interpreted kernel
 needs no check.
 """

@@ -123,7 +123,7 @@ def _encode(
     has_base: cython.bint = base_timestamp is not None
     base: cython.longlong = base_timestamp if has_base else 0
     if base < -1:
-        raise ValueError(f"negative base timestamp {base}")
+        raise ValueError(f"the base timestamp {base} is negative")
     offset_delta: cython.longlong
     max_timestamp: cython.longlong = -1
     timestamp: cython.longlong = 0
@@ -182,7 +182,7 @@ def _encode(
     if fault == 1:
         raise ValueError(f"row {row} is outside of the {row_count} rows")
     if fault == 2:
-        raise ValueError(f"negative timestamp {timestamp} in row {row}")
+        raise ValueError(f"there is a negative timestamp, {timestamp}, in row {row}")
     if fault == 3:
         raise ValueError(f"there is no room for record {i - first} at byte {at} of {room}")
     if fault == 4:

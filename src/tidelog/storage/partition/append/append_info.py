@@ -36,9 +36,7 @@ class AppendInfo(NamedTuple):
     size_bytes: int
     """Bytes written, 0 for a duplicate."""
     is_duplicate: bool = False
-    """Whether a producer resent one of its last batches. Nothing was appended then, and the offsets are those of the original
-    batch.
-    """
+    """Whether a producer resent one of its last batches. Nothing was appended then, and the offsets are the original batch's."""
     work: AppendWork | None = None
     """None if the records were stored as they arrived, uncompressed."""
 
