@@ -31,7 +31,7 @@ def end_txn_marker(header: BatchHeader, batch: Bytes, path: PathLike = None) -> 
 def data_batches(
     headers: Iterable[BatchHeader], records: memoryview, aborted: Iterable[tuple[int, int]], path: PathLike = None
 ) -> Iterator[tuple[BatchHeader, bool]]:
-    """Yield the data batches, each with whether its transaction was aborted.
+    """Yield each data batch, with True if its transaction was aborted, otherwise False.
 
     `headers` are the headers of the batches in `records`, in order. `aborted` are a fetch response's aborted transactions, each a
     first offset and a producer id. Verifies the checksums of control batches and of aborted batches. Raises CorruptBatchError.

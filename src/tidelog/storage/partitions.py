@@ -210,7 +210,7 @@ class Partitions:
                     progress(LoadProgress(done, len(waiting), folder.key, not isinstance(result, PartitionLog)))
 
     def reload(self, folder: PartitionFolder) -> PartitionLog:
-        """Load an offline partition again, with recovery. Raises what loading raises; it stays offline then."""
+        """Load an offline partition again, with recovery. Raises what loading raises; the partition stays offline then."""
         old = self.logs.get(folder.key)
         if old is not None and not old.is_offline:
             return old

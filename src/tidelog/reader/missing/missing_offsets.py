@@ -295,7 +295,9 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
 
 
 def _end_of(segment: Segment) -> SegmentEnd | None:
-    """Return a segment's end, or None if the segment vanished or its end is damaged. Reading the segment raises the error."""
+    """Return a segment's end, or None if the segment vanished or its end is damaged. A later read of the segment raises the
+    error.
+    """
     try:
         return segment.valid_end()
     except (CorruptBatchError, SegmentChangedError):
