@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.lazy_exports import lazy_exports
 
 if os.name == "nt":
-    raise ImportError("Tidelog runs on Linux and macOS, not on Windows; the Windows Subsystem for Linux (WSL) is a Linux.")
+    raise ImportError("Tidelog runs on Linux and macOS, not on Windows. Use the Windows Subsystem for Linux (WSL) there.")
 
 if TYPE_CHECKING:
     from tidelog import errors as errors

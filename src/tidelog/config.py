@@ -43,11 +43,11 @@ tidelog.log.append.time.monotonic        true                 append times never
 tidelog.log.decompressed.max.bytes       104857600            the largest decompressed size of a producer's batch
 =======================================  ===================  ===============================================================
 
-Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17). Only Tidelog has the last two properties
-(KIP-32: the later of now and the last append time). Properties marked "kept for Kafka" have no effect here: they are reported as
-set, and are passed on when a topic is handed over. Aliases are accepted, with one notice for each: the broker's names
-(``log.segment.bytes``), the names in KIP-32 and KIP-33, and older releases' units (``log.roll.hours``). Any layer may import this
-module.
+Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17). Only Tidelog has the last two properties.
+The first of them makes an append time the later of now and the last append time (KIP-32). Properties marked "kept for Kafka" have
+no effect here: they are reported as set, and are passed on when a topic is handed over. Aliases are accepted, with one notice for
+each: the broker's names (``log.segment.bytes``), the names in KIP-32 and KIP-33, and older releases' units (``log.roll.hours``).
+Any layer may import this module.
 """
 
 from __future__ import annotations
@@ -372,8 +372,8 @@ _warned: set[str] = set()
 
 
 def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True, checks: bool = True) -> dict[str, PropertyValue]:
-    """Return the properties under the topic's names. A property's own name takes precedence over an alias. Each alias logs one
-    notice.
+    """Return the properties with each alias replaced by the topic property's name. A property's own name takes precedence over an
+    alias. Each alias logs one notice.
 
     With `checks`, raise InvalidArgumentError for an invalid value of an alias. Its message starts with the alias.
     """

@@ -257,7 +257,7 @@ class UnsupportedCompressionTypeError(TidelogError):
 
 
 class UnsupportedVersionError(TidelogError):
-    """No version of a request that both sides support has a required field or special timestamp."""
+    """The call needs a field or a special timestamp that no request version supported by both sides has."""
 
 
 class IndexFullError(TidelogError, ValueError):
@@ -273,7 +273,8 @@ class OffsetsOutOfOrderError(InvalidOffsetError):
 
 
 class UnexpectedAppendOffsetError(InvalidOffsetError):
-    """A follower's append begins below the log end. `found` is its first offset, or the last offset of its first batch.
+    """A follower's append begins below the log end. `found` is its first offset; for formats v0 and v1, the last offset of its
+    first batch.
 
     `first_offset` and `last_offset` cover the whole append: an empty log may be restarted at `first_offset`.
     """
@@ -390,7 +391,7 @@ class StorageError(TidelogError, OSError):
     def __init__(self, message: str, **place: Any) -> None:
         super().__init__(message, **place)
         self.strerror = message
-        """Set as in any other OSError, because code that reads all kinds of files prints `strerror`."""
+        """`strerror` is set as in any other OSError, because code that reads all kinds of files prints it."""
 
 
 class LogOfflineError(StorageError):

@@ -11,7 +11,7 @@
 | oauth | PyJWT, cryptography | OAUTHBEARER with signed tokens, in `tidelog serve` |
 | zookeeper | kazoo | `tidelog serve` in a ZooKeeper cluster |
 | patterns | google-re2 | consumer groups that subscribe by a regular expression |
-| tiered | cryptography | segments in remote storage that are encrypted; signed reports of backups |
+| tiered | cryptography | encrypted segments in remote storage; signed reports of backups |
 | ui | starlette, uvicorn | `tidelog ui` |
 | all | all of these | |
 """

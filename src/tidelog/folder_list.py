@@ -51,7 +51,9 @@ def list_folders(address: Folders) -> list[Path]:
 
 
 def each_address(addresses: Iterable[Folders]) -> Iterable[Folders]:
-    """Return the addresses in a list that comes from a program. Raises InvalidArgumentError if it is not a list of addresses."""
+    """Return the addresses in a list that a Python caller passed. Raises InvalidArgumentError if it is not a list of
+    addresses.
+    """
     if not isinstance(addresses, Iterable):
         raise InvalidArgumentError("the address is neither a folder nor host:port", found=repr(addresses))
     return addresses

@@ -1,4 +1,6 @@
-"""A map over threads that yields results in the order of its items. For work that releases the GIL."""
+"""Calls a function for each item on several threads, and yields the results in the items' order. Use it for work that releases
+the GIL.
+"""
 
 from __future__ import annotations
 

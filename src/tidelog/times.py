@@ -18,8 +18,8 @@
     +15m                                    that long after the start of the range, if there is a range
 
 A time without offset or zone is in the zone given by the caller, otherwise in the zone in the environment variable TIDELOG_TZ,
-otherwise in UTC. Python callers may also pass an `int` (epoch milliseconds), a `datetime` or a `date`. A date, and a datetime
-without a zone, are in the same zone as such a text.
+otherwise in UTC. Python callers may also pass an `int` (epoch milliseconds), a `datetime` or a `date`. A date, or a datetime
+without a zone, is in that zone, too.
 
 Invariants: a parsed time is a non-negative int64, because Kafka reserves negative values for its special targets and for "no
 timestamp"; fractions of a millisecond are rounded down; `parse_time(format_time(ms)) == ms` for each such value. The calendar is
@@ -227,7 +227,7 @@ def _span_ms(text: str) -> int:
 
 
 def _from_local(match: re.Match[str], text: str, clock: Clock, default: str | None) -> int:
-    """Return the instant of a day and a time of day."""
+    """Return the epoch milliseconds of a day and a time of day."""
     at = match["at"] or match["word_at"] or match["today_at"]
     offset = match["offset"]
     if offset is not None and at is None:
@@ -250,7 +250,9 @@ def _from_local(match: re.Match[str], text: str, clock: Clock, default: str | No
 
 
 def _named_zone(name: str | None) -> tzinfo | None:
-    """Return the zone named `zone`, or the default zone. None stands for UTC, for which any year is valid."""
+    """Return the zone named `name`, or the default zone if `name` is None. The result None stands for UTC, in which any year is
+    valid.
+    """
     zone = zones.default_zone() if name is None else zones.find_zone(name)
     return None if zone is UTC else zone
 
@@ -298,7 +300,7 @@ def _offset_ms(offset: str, text: str) -> int:
     digits = offset[1:].replace(":", "")
     hours, minutes = int(digits[:2]), int(digits[2:] or 0)
     if hours > 23 or minutes > 59:
-        raise InvalidArgumentError(f"not a time: {text!r} names no zone: {offset} is beyond a day or an hour")
+        raise InvalidArgumentError(f"not a time: {text!r}: the offset from UTC {offset} exceeds 23 hours or 59 minutes")
     return (-1 if offset[0] == "-" else 1) * (hours * _HOUR_MS + minutes * _MINUTE_MS)
 
 

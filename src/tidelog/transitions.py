@@ -3,7 +3,7 @@
 | user of the table | use |
 |---|---|
 | the code that changes a state | refuses a transition that is not in the table (`checked`), because that is a bug |
-| tests | drive the machine's owner and check every transition |
+| tests | run the code that owns the machine, and check every transition |
 | docs | docs/states.md has a row for each transition |
 
 A machine's module holds its table as `TRANSITIONS`; `None` stands for "not yet created" or "removed". Tables must be complete: a

@@ -154,7 +154,7 @@ class TestTheDisk:
             assert (offline.went_offline, offline.came_back) == (3, 3)
         for partition in range(3):
             assert f"t-{partition}: offline after an error" in caplog.text
-            assert f"t-{partition}: online again, offsets 0 to 3" in caplog.text
+            assert f"t-{partition} is online again, with offsets 0 to 3" in caplog.text
         broker.stop()
         assert broker.is_clean
 

@@ -98,7 +98,7 @@ def test_what_is_damaged_stays(tmp_path: Path) -> None:
     log.write_bytes(data)
     (fault,) = rebuild(folder, None).findings
     assert log.read_bytes() == data
-    assert fault.what.startswith("batch checksum does not match")
+    assert fault.what.startswith("the batch checksum does not match")
     assert fault.position is not None and fault.position <= 9000
     whole, ours = (kafkas / "00000000000000000160.index").read_bytes(), log.with_suffix(".index").read_bytes()
     assert 0 < len(ours) < len(whole) and whole.startswith(ours)

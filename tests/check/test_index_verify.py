@@ -209,7 +209,7 @@ def test_a_damaged_log_is_told_and_its_indexes_up_to_there(folder: Path) -> None
     size = len(batch_of_two(0))
     path = change(folder, "0.log", 20 * size + size - 2, b"\xff\xff")
     (fault,) = faults(folder, 300)
-    assert fault.what == "batch checksum does not match; no index covers the rest of the log"
+    assert fault.what == "the batch checksum does not match; no index covers the rest of the log"
     assert (fault.path, fault.position) == (path, 20 * size)
     change(folder, "0.index", 8, bytes(8))
     assert [fault.entry for fault in faults(folder, 300)] == [1, None]

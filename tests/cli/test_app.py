@@ -31,9 +31,9 @@ def raising(error: BaseException) -> int:
     ("error", "exit_code", "stderr"),
     [
         (
-            CorruptBatchError("batch checksum does not match", path="a/0.log", position=61, found="0x1", expected="0x2"),
+            CorruptBatchError("the batch checksum does not match", path="a/0.log", position=61, found="0x1", expected="0x2"),
             1,
-            "tidelog: batch checksum does not match: found 0x1, expected 0x2 (a/0.log at byte 61)\n",
+            "tidelog: the batch checksum does not match: found 0x1, expected 0x2 (a/0.log at byte 61)\n",
         ),
         (
             StorageError("cannot write: No space left on device", path="out"),

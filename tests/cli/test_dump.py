@@ -180,7 +180,7 @@ def test_a_header_without_sense_ends_the_walk_there(tmp_path: Path) -> None:
     path.write_bytes(data)
     ran = run("dump", path)
     assert ran.exit_code == 1
-    assert ran.error == f"tidelog: unknown batch magic: found 9, expected 0, 1 or 2 ({path} at byte 78)"
+    assert ran.error == f"tidelog: a batch has an unknown magic: found 9, expected 0, 1 or 2 ({path} at byte 78)"
     assert len(ran.lines) == 2
 
 

@@ -409,5 +409,5 @@ class TestLogDir:
         with pytest.raises(UnknownTopicOrPartitionError, match="only 0"):
             log_dir.log("t", 1)
         shutil.rmtree(tmp_path / "t-0")
-        with pytest.raises(UnknownTopicOrPartitionError, match="gone"):
+        with pytest.raises(UnknownTopicOrPartitionError, match="no longer exists"):
             log_dir.log("t", 0)

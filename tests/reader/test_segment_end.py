@@ -184,7 +184,7 @@ def test_a_torn_tail_is_told_and_missing_if_it_was_kept(says: str, is_missing: b
     assert [one["offset"] for one in ran.json_lines] == list(range(first))
     assert ran.exit_code == (3 if is_missing else 0)
     assert (
-        f"torn tail: {size - start} bytes after byte {start} are no complete batch, and were skipped: "
+        f"torn tail: {size - start} bytes after byte {start} are not a complete batch, and were skipped: "
         f"offsets from {first}, to {end - 1}" in ran.stderr
     )
     (line,) = run("stat", tmp_path, "t", "--json").json_lines[:1]

@@ -54,7 +54,9 @@ def test_which_checksum(kernel: ModuleType) -> None:
 def test_another_source_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "some_kernel.py").write_text("newer")
     compiled = str(tmp_path / "some_kernel.cpython-311-x86_64-linux-gnu.so")
-    with pytest.raises(ImportError, match=r"tidelog\.records\.some_kernel was compiled from another version of .*make install"):
+    with pytest.raises(
+        ImportError, match=r"tidelog\.records\.some_kernel was compiled from a different version of .*make install"
+    ):
         check_sources("tidelog.records.some_kernel", compiled, zlib.crc32(b"older"), 0, tmp_path)
     check_sources("tidelog.records.some_kernel", compiled, zlib.crc32(b"newer"), 0, tmp_path)
     (tmp_path / "some_kernel.py").unlink()
@@ -68,7 +70,7 @@ def test_another_shared_file_is_noticed(tmp_path: Path) -> None:
     compiled = str(tmp_path / "some_kernel.cpython-311-x86_64-linux-gnu.so")
     check_sources("some_kernel", compiled, 0, zlib.crc32(b"of Cof Cython"), tmp_path)
     with pytest.raises(
-        ImportError, match=r"some_kernel was compiled from another version of the .pxd and .h files in .*make install"
+        ImportError, match=r"some_kernel was compiled from a different version of the .pxd and .h files in .*make install"
     ):
         check_sources("some_kernel", compiled, 0, zlib.crc32(b"of C"), tmp_path)
 
@@ -305,7 +307,7 @@ FAULTS = {
     "unknown batch magic": struct.pack(">qiib", 1, 50, 0, 3) + bytes(60),
     "batch too small for its magic": struct.pack(">qiib", 1, 48, 0, 2) + bytes(60),
     "batch offset out of range": batch(2**63 - 2, last_delta=2),
-    "batch checksum does not match": batch(1)[:-1] + b"?",
+    "the batch checksum does not match": batch(1)[:-1] + b"?",
     "batch offset too low for its place": batch(0),
     "batch offset does not fit its segment": batch(2**31),
 }

@@ -63,7 +63,7 @@ def test_many_small_batches_are_few_spans() -> None:
 @pytest.mark.parametrize("cut", [1, 30, 60])
 def test_a_partial_batch_is_refused(kind: str, cut: int) -> None:
     data = batch(0, [1]) + batch(1, [2])
-    with pytest.raises(ValueError, match="after the last whole batch"):
+    with pytest.raises(ValueError, match="follow the last whole batch"):
         KERNELS[kind].append_spans(data[:-cut], 0, 100)
 
 

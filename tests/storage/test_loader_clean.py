@@ -237,7 +237,7 @@ class TestMissingTimeIndex:
         (folder / file_name(0, ".timeindex")).unlink()
         log = reopened(tmp_path)
         assert log.log_end_offset == 30
-        assert f"up to byte {5 * SIZE}: batch checksum does not match" in caplog.text
+        assert f"up to byte {5 * SIZE}: the batch checksum does not match" in caplog.text
         assert time_entries(folder, 0)[-1] == (NOW_MS + 40, 4)
 
     def test_it_appears_whole(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

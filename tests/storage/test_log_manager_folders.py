@@ -134,7 +134,7 @@ def test_what_cannot_be_removed_is_told(tmp_path: Path, caplog: pytest.LogCaptur
         patch.setattr(shutil, "rmtree", refuse)
         with managed(tmp_path):
             pass
-    assert "-delete: not removed: not yours" in caplog.text
+    assert "-delete could not be removed: not yours" in caplog.text
     with managed(tmp_path):
         pass
     assert not going.exists()

@@ -246,7 +246,7 @@ def test_a_marker_that_cannot_be_read_is_the_last_batch(tmp_path: Path, caplog: 
     segment, state, epochs = open_segment(tmp_path), new_state(tmp_path), LeaderEpochCache(tmp_path)
     with caplog.at_level(logging.WARNING):
         assert recover_segment(segment, state, epochs) == len(tail)
-    assert "control record key is too short" in caplog.text
+    assert "a control record's key is too short" in caplog.text
     assert [entry.epoch for entry in epochs.entries] == [0, 1]
     assert state.map_end_offset == 3 and state.first_undecided_offset == 0
 
@@ -314,7 +314,7 @@ def test_a_length_that_damage_made_large_takes_no_memory(tmp_path: Path, monkeyp
     monkeypatch.setattr(log_scan, "CHUNK_BYTES", 10_000)
     monkeypatch.setattr(log_scan, "SUSPECT_BYTES", 50_000)
     found = scanned_of(path)
-    assert found.fault == "batch checksum does not match"
+    assert found.fault == "the batch checksum does not match"
     assert (found.valid_bytes, found.batches) == (first, 1)
 
 

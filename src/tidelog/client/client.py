@@ -107,7 +107,9 @@ class Client:
         time; negative times are refused, because Kafka gives them special meanings (`earliest_offsets`).
 
         Raises:
-            InvalidArgumentError: an invalid time; UnknownTopicOrPartitionError; UnsupportedVersionError: the broker is too old.
+            InvalidArgumentError: an invalid time.
+            UnknownTopicOrPartitionError
+            UnsupportedVersionError: the broker is too old.
         """
         return list_offsets(
             self.cluster, {TopicPartition(*key): parse_time(time, self._clock) for key, time in times.items()}, isolation
@@ -253,7 +255,8 @@ class Client:
         Rates are averages over the last `window_ms`, ten minutes by default. An unknown group has the state `Dead`.
 
         Raises:
-            InvalidArgumentError: the window is not positive. CorruptDataError.
+            InvalidArgumentError: the window is not positive.
+            CorruptDataError
             UnsupportedVersionError: the broker is too old (before 0.10.2; before 0.11 for read_committed).
         """
         from tidelog.client.consumer_groups.group_lag import WINDOW_MS, group_lag
@@ -278,8 +281,11 @@ class Client:
         `tidelog.client.ToOffset`. `partitions` lists topics, or (topic, partition) pairs; by default all partitions with
         committed offsets. With `dry_run` nothing is changed.
 
-        Raises: InvalidArgumentError; NotFoundError: there is nothing to reset; UnknownTopicOrPartitionError. BrokerError: the
-            group has members. UnsupportedForMessageFormatError: `to` is a time, but the records have no timestamps.
+        Raises:
+            InvalidArgumentError, UnknownTopicOrPartitionError
+            NotFoundError: there is nothing to reset.
+            BrokerError: the group has members.
+            UnsupportedForMessageFormatError: `to` is a time, but the records have no timestamps.
         """
         from tidelog.client.consumer_groups.group_reset import ToEnd, ToOffset, ToTime, apply_reset, plan_reset
 
@@ -306,13 +312,18 @@ def connect(
 ) -> Client:
     """Connect to a broker, `host:port`, or to a cluster by some of its brokers, `a:9092,b:9092`.
 
-    Args: address: Kafka's bootstrap.servers. timeout_ms: how long one call may take, including retries while a leader is elected.
-        client_id: the client id sent to brokers. clock: the clock for `now`, and for the timestamp of records produced without
-        one; the machine's by default. config: Kafka's client properties for the connection, `**{"security.protocol": "SASL_SSL",
-        …}`; `_` in a keyword stands for a dot. `docs/client.md` lists them.
+    Args:
+        address: Kafka's bootstrap.servers.
+        timeout_ms: how long one call may take, including retries while a leader is elected.
+        client_id: the client id sent to brokers.
+        clock: the clock for `now`, and for the timestamps of records produced without one. [default: the machine's clock]
+        config: Kafka's client properties for the connection, such as `**{"security.protocol": "SASL_SSL"}`. A `_` in a keyword
+            stands for a dot. `docs/client.md` lists the properties.
 
-    Raises: InvalidArgumentError: an invalid address or property. BrokerUnreachableError: no broker answers; raised without a
-        retry if all refuse the connection. SecurityProtocolError, AuthenticationError: raised without a retry.
+    Raises:
+        InvalidArgumentError: an invalid address or property.
+        BrokerUnreachableError: no broker answers. If all brokers refuse the connection, there is no retry.
+        SecurityProtocolError, AuthenticationError: raised without a retry.
     """
     if timeout_ms < 1:
         raise InvalidArgumentError("timeout_ms must be positive", found=timeout_ms)

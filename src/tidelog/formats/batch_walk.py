@@ -1,5 +1,5 @@
-"""Walks from batch to batch through a ``.log``, in chunks read by `pread`. Memory is needed for one chunk only, even if the file
-is damaged.
+"""Walks from batch to batch through a ``.log``, in chunks read by `pread`. A walk needs memory for only one chunk, even if the
+file is damaged.
 
 Each header is checked against its neighbours, because v2's checksum does not cover the base offset: offsets grow, start at
 the segment's base or above, and end below the next segment's. With `crc` each batch is read and its checksum verified.
@@ -39,7 +39,8 @@ _read_v2 = Struct(">qi4xb6xi8xq").unpack_from
 """Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
 _V2_BYTES = 43
 CRC_START = {0: 16, 1: 16, 2: 21}
-"""For each format, the position in a batch from which on its checksum covers the bytes. The checksum is in the four bytes before.
+"""For each format, the position in a batch of the first byte that the checksum covers. The checksum is in the four bytes before
+it.
 """
 
 
@@ -103,8 +104,8 @@ def walk(
 def iter_times(file: Readable, position: int, end_position: int, min_offset: int) -> Iterator[tuple[int, int, int]]:
     """Yield, for each batch in [position, end_position), its end, the next offset, and its largest timestamp (ms, -1 for none).
 
-    For callers that need only these fields of many batches. Checksums are not verified; of large batches only these fields are
-    read. Raises CorruptBatchError, also if no batch ends at `end_position`, and SegmentChangedError.
+    This is for callers that need only these fields of many batches. Checksums are not verified. Only these fields of a large
+    batch are read. Raises CorruptBatchError, also if no batch ends at `end_position`, and SegmentChangedError.
     """
     chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
     while position < end_position:
@@ -129,13 +130,13 @@ def iter_times(file: Readable, position: int, end_position: int, min_offset: int
 
 
 def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
-    """Verify a batch's checksum in pieces, without reading the whole batch into memory. A huge damaged length thus costs time but
+    """Verify a batch's checksum in chunks, without reading the whole batch into memory. A huge damaged length thus costs time but
     no memory.
     """
     (crc,) = checksums_at(file, header.position, header.magic, (header.end_position,))
     if crc != header.crc:
         raise CorruptBatchError(
-            "batch checksum does not match",
+            "the batch checksum does not match",
             path=file.path,
             position=header.position,
             found=f"{crc:#010x}",

@@ -83,7 +83,7 @@ def replace_file(path: Path, data: bytes | bytearray | memoryview, *, syncs: boo
     whole old file or the whole new one.
 
     Without `syncs` the caller must sync the file and its folder before anything relies on them. If another process may write the
-    same file at the same time, each needs a temporary name of its own.
+    same file at the same time, each process must pass a different `temporary`.
     """
     temporary = Path(f"{path}.tmp") if temporary is None else temporary
     try:

@@ -76,8 +76,8 @@ class DirLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the lock inside the `with` block, even if the owner releases it meanwhile. For other threads that write. Raises
-        StorageError if the lock has already been released.
+        """Hold the lock inside the `with` block, even if the owner releases it meanwhile. Other threads that write use this.
+        Raises StorageError if the lock has already been released.
         """
         with _held_guard:
             if not self._holders:
@@ -102,7 +102,7 @@ class DirLock:
                 os.close(fd)
 
     def remove_if_new(self) -> None:
-        """Remove the lock file if this lock created it. For holders that must leave no trace."""
+        """Remove the lock file if this lock created it. Holders that must leave no trace call this."""
         if self._fd >= 0 and self._is_new:
             self.path.unlink(missing_ok=True)
 

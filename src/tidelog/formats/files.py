@@ -7,7 +7,7 @@ A file is identified by its inode. Kafka renames a segment to ``….deleted`` a 
 segment the old name. So a file that is missing or replaced is looked for under `fallbacks` (by default ``<path>.deleted``), and
 accepted only if it has the same inode. Otherwise SegmentChangedError is raised.
 
-Used by `formats/`, `reader/` and the packages built on them. Objects are not thread-safe, except for `read`.
+`formats/`, `reader/` and the packages built on them use this module. Objects are not thread-safe, except for `read`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Writes large files past the page cache, if the file system can.
+"""Writes large files without the page cache, if the file system supports that.
 
-A copy into the page cache costs several times the processor time of a direct write, and drives out what is read more often.
+A copy into the page cache costs several times the processor time of a direct write, and evicts data that is read more often.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 from pathlib import Path
 
 DIRECT_BYTES = 1024 * 1024
-"""It is of no use for smaller files."""
+"""Direct writes have no advantage for smaller files."""
 BLOCK_BYTES = 4096
-"""Direct writes need memory, positions and lengths in multiples of it."""
+"""In direct writes, the memory address, the position and the length must be multiples of this."""
 
 
 def write_large(path: Path, data: bytes | bytearray | memoryview) -> None:
-    """Write a new file, or another content into it. Raises OSError, and may leave a part of the file then.
+    """Create a file, or replace its content. Raises OSError; the file may then be incomplete.
 
-    Memory that does not begin at a page, and what is left after the last whole block, go through the page cache.
+    The bytes after the last whole block go through the page cache. So do all bytes if `data` does not begin at a page.
     """
     view = memoryview(data)
     written = _write_blocks(path, view[: len(view) - len(view) % BLOCK_BYTES])
@@ -29,7 +29,7 @@ def write_large(path: Path, data: bytes | bytearray | memoryview) -> None:
 
 
 def _write_blocks(path: Path, view: memoryview) -> int:
-    """Return how much could be written directly."""
+    """Write as many bytes as possible directly, and return their number: 0 without support for direct writes."""
     direct = getattr(os, "O_DIRECT", 0)  # Linux has it.
     if not direct:
         return 0

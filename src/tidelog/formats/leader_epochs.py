@@ -55,7 +55,7 @@ class LeaderEpochs:
             epoch, start_offset = (parse_number(field, path, line) for field in fields)
             if epoch < 0 or start_offset < 0:
                 raise CorruptCheckpointError(
-                    f"line {line}: invalid leader epoch", path=path, found=f"{epoch} {start_offset}", expected=">= 0"
+                    f"line {line} has an invalid leader epoch", path=path, found=f"{epoch} {start_offset}", expected=">= 0"
                 )
             entries.append(EpochEntry(epoch, start_offset))
         return cls(entries)

@@ -92,8 +92,7 @@ def is_padded(name: str, ending: str = LOG_SUFFIX) -> bool:
 
 
 def is_log_file(name: str) -> bool:
-    """Return whether a file's name is that of a log's segment, which consists of digits. `server.log` and `controller.log` are
-    not segments.
+    """Return whether a file has a segment's name, which consists of digits. `server.log` and `controller.log` are not segments.
 
     Names with a different number of digits also count: they are damaged, and `base_offset_of_log` reports them.
     """

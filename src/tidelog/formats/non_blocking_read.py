@@ -73,7 +73,7 @@ class ReadMode:
 
     @property
     def flags(self) -> int:
-        """The flags of `os.preadv` for such a read."""
+        """The flags of `os.preadv` for a read in this mode."""
         return (_NOWAIT or 0) if self.is_non_blocking else 0
 
 

@@ -55,7 +55,7 @@ def read_topic_id(path: FilePath) -> uuid.UUID | None:
     topic_id = parse_topic_id(values[1])
     if topic_id is None:
         raise CorruptCheckpointError(
-            "line 2: invalid topic id", path=path, found=repr(values[1]), expected="16 bytes in base64, not all zero"
+            "line 2 has an invalid topic id", path=path, found=repr(values[1]), expected="16 bytes in base64, not all zero"
         )
     return topic_id
 

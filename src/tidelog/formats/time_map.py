@@ -44,7 +44,7 @@ then two columns with one number per hole, ordered by block and ascending::
 and a uint32 at the end, CRC-32C over everything before it. Version 1 had no stamp, and had the CRC field of a block's first batch
 instead of the digest. Such maps do not show whether the log has changed since, so they are not used.
 
-Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); control batches do not count; a
+Invariants: timestamps are as a consumer sees them (the append time in LogAppendTime batches); control batches do not count; a
 block has no record outside its bounds, and none in its holes. This module has no I/O: it maps values to bytes and back.
 """
 

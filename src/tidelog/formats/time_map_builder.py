@@ -33,7 +33,7 @@ CHUNK_BYTES = 1024 * 1024
 """The number of bytes in one read. They stay in the processor's cache while they are read, checked and parsed."""
 
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
-"""A batch that claims to be larger is checked in pieces before it is read whole, so that damage costs no memory."""
+"""A batch that claims to be larger is checked in chunks before it is read whole, so that damage costs no memory."""
 
 _FIRST_ROOM = 4096
 _NO_INDEX_INTERVAL_BYTES = 2**62
@@ -48,7 +48,7 @@ _BLOCK_FULL = 1
 
 
 class TimeMapBuilder:
-    """Takes the batches of one segment in order, from its start or from the start of the last block of `grown_from`."""
+    """Processes the batches of one segment in order, from its start or from the start of the last block of `grown_from`."""
 
     def __init__(self, base_offset: int, *, block_bytes: int = BLOCK_BYTES, grown_from: TimeMap | None = None) -> None:
         self.base_offset = base_offset
@@ -72,7 +72,7 @@ class TimeMapBuilder:
         return self._state[_POSITION]
 
     def add(self, data: memoryview, path: PathLike = None) -> None:
-        """Take the complete and verified batches in `data`, which are at `position` in the log.
+        """Process the complete and verified batches in `data`, which are at `position` in the log.
 
         Raises CorruptBatchError for offsets that decrease, InvalidRecordError, DecompressionError.
         """
@@ -92,7 +92,7 @@ class TimeMapBuilder:
                 index += header.size
 
     def _add_one(self, header: BatchHeader, data: memoryview, index: int, path: PathLike) -> None:
-        """Take a batch that the kernel does not handle: a compressed or damaged batch, or one of an old format."""
+        """Process a batch that the kernel does not handle: a compressed or damaged batch, or one of an old format."""
         state, rows = self._state, self._rows
         if state[_BLOCK] >= 0 and state[_POSITION] - state[_BLOCK] >= self._block_bytes:
             self._finish_block()
@@ -181,8 +181,8 @@ def _append_block(columns: tuple[array[int], ...], state: array[int], times: arr
 def add_batches(builder: TimeMapBuilder, file: ReadOnlyFile, end_position: int) -> None:
     """Add the batches from the builder's position up to `end_position`, which must be the end of a batch.
 
-    May be called again with a later end, to map a long segment in pieces. Raises CorruptBatchError,
-    InvalidRecordError, DecompressionError for damage, SegmentChangedError for a file that was truncated, StorageError.
+    May be called again with a later end, to map a long segment in several steps. Raises CorruptBatchError, InvalidRecordError,
+    DecompressionError for damage, SegmentChangedError for a file that was truncated, StorageError.
     """
     scan = SegmentScan(builder.base_offset, _NO_INDEX_INTERVAL_BYTES)
     for chunk in _chunks(scan, file, builder.position, end_position):
@@ -190,7 +190,7 @@ def add_batches(builder: TimeMapBuilder, file: ReadOnlyFile, end_position: int) 
 
 
 def _chunks(scan: SegmentScan, file: ReadOnlyFile, position: int, end_position: int) -> Iterator[memoryview]:
-    """Yield the log from `position` on in pieces of complete, verified batches. A piece is valid only until the next piece is
+    """Yield the log from `position` on in chunks of complete, verified batches. A chunk is valid only until the next one is
     yielded.
     """
     buffer = bytearray(max(0, min(CHUNK_BYTES, end_position - position)))

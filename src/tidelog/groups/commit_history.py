@@ -20,7 +20,7 @@ Commits = dict[TopicPartition, list[Commit]]
 
 
 class CommitHistory:
-    """Collects groups' commits, oldest first, except those before `since_ms` (epoch ms)."""
+    """Collects the groups' commits at or after `since_ms` (epoch ms), oldest first."""
 
     def __init__(self, since_ms: int = 0) -> None:
         self._groups: dict[str, Commits] = {}

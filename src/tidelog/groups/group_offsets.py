@@ -1,8 +1,8 @@
-"""A group's committed offsets, and those pending in open transactions.
+"""A group's committed offsets, and the pending offsets of open transactions.
 
-A partition's committed offset is the last record for it in ``__consumer_offsets``. A transaction's offsets take effect
-when it commits, but are ordered by where they were written in the log. An offset that the group committed after that is newer and
-wins.
+A partition's committed offset is the last record for it in ``__consumer_offsets``. A transaction's offsets take effect when it
+commits, but are ordered by where they were written in the log. An offset that the group committed at a later position in the log
+is newer and wins.
 
 | an offset expires | if |
 |---|---|

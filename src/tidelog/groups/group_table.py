@@ -134,7 +134,7 @@ class GroupTable:
                     observe(_OFFSET_KEYS[1] + identity, stored.value)
 
     def groups(self) -> dict[str, StoredGroup]:
-        """Return the groups by name, including those for which only offsets are known.
+        """Return the groups by name, including groups for which only offsets are known.
 
         A group with only pending offsets is included. Raises ProtocolError for a key or a current value that is malformed or too
         new.

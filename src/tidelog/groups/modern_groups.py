@@ -7,7 +7,7 @@ exists from its first record until its last one is deleted. The log does not con
 | type | state | when |
 |---|---|---|
 | all | Empty | it has no members |
-| consumer | Assigning | the group's epoch is newer than that of its target assignment |
+| consumer | Assigning | the group's epoch is newer than its target assignment's epoch |
 | consumer | Reconciling | a member has not reached that epoch yet, or has partitions to revoke or to wait for |
 | all | Stable | otherwise |
 

@@ -48,8 +48,8 @@ def offset_entries(
 ) -> list[Entry]:
     """Return the records for the offsets of one commit.
 
-    A broker with many groups spends most of its time on commits, so the bytes are assembled directly here. They equal those of
-    `offset_entry`. `version` is the newest value version that all coordinators in the cluster can read.
+    A broker with many groups spends most of its time on commits, so the bytes are assembled directly here. `offset_entry` returns
+    the same bytes. `version` is the newest value version that all coordinators in the cluster can read.
     """
     group = _string(group_id)
     topics: dict[str, bytes | None] = {}

@@ -12,7 +12,7 @@ names of 32 KB.
 """
 
 _LANES = 257
-"""The number of code units hashed at a time, chosen so that the sum of their products fits in a lane."""
+"""The number of code units hashed at a time, chosen so that the sum of their products fits in 64 bits."""
 
 _POWERS = [pow(31, _LANES - 1 - lane, 1 << 32) for lane in range(_LANES)]
 _NEXT_ROW = pow(31, _LANES, 1 << 32)

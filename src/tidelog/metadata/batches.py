@@ -45,7 +45,7 @@ def build_control_batch(message: Message, base_offset: int, epoch: int, timestam
 
 
 def build_snapshot(values: Iterable[bytes], epoch: int, timestamp: int, control: Sequence[Message] = ()) -> Iterator[bytes]:
-    """Yield the batches of a snapshot. `timestamp`, in epoch ms, is that of the newest record in the snapshot.
+    """Yield the batches of a snapshot. `timestamp`, in epoch ms, is the time of the newest record in the snapshot.
 
     `control` has KRaftVersion and Voters if the quorum's voters can change.
     """

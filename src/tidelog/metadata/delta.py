@@ -1,6 +1,6 @@
 """The changes that metadata records make to an image, which a broker that follows the log must act on.
 
-`MetadataDelta.replay` applies a record to its image and notes the change. `difference` compares an image with the snapshot that
+`MetadataDelta.replay` applies a record to its image and records the change. `difference` compares an image with the snapshot that
 replaces it. A delta contains only ids; the states are in the image, and are complete once the last record has been replayed. So a
 change needs memory only for its ids, and a partition that changed ten times is listed once.
 
@@ -65,7 +65,8 @@ class MetadataDelta:
                 yield topic, topic.partitions[number]
 
     def replay(self, record: Message | UnknownRecord) -> None:
-        """Apply a record to the image, and note the change. Raises the errors of `MetadataImage.replay`, and then notes nothing.
+        """Apply a record to the image, and record the change. Raises the errors of `MetadataImage.replay`, and then records
+        nothing.
 
         Every unknown record raises UnsupportedVersionError, because a broker cannot act on it.
         """

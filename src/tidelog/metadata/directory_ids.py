@@ -8,7 +8,7 @@
 | up to 99 | reserved |
 | any other | the `directory.id` of a data folder |
 
-The ids are those in the code of Kafka 3.9.1 and 4.2; the text of KIP-858 has different ones.
+The ids come from the code of Kafka 3.9.1 and 4.2; the text of KIP-858 has different ids.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ class Replays(Protocol):
 
 
 class Replay:
-    """Takes records in log order, and applies the records of a metadata transaction together (KIP-868)."""
+    """Applies records in log order, the records of a metadata transaction together (KIP-868)."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -316,7 +316,7 @@ class Replay:
         return self._pending is not None
 
     def add(self, record: Message | UnknownRecord, delta: Replays | None = None) -> None:
-        """Take the next record. Raises the errors of `MetadataImage.replay`.
+        """Process the next record. Raises the errors of `MetadataImage.replay`.
 
         If `delta` (a `delta.MetadataDelta`) is given, it replays the records that apply, and notes their changes.
         """

@@ -77,7 +77,7 @@ def _sentence(step: SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep 
     if isinstance(step, BatchesStep):
         size = show_size(step.end_position - step.start_position)
         batches = f"{_count(step.batches, 'batch', 'batches')} ({size})"
-        return f"  walked {batches} from byte {step.start_position} to {step.end_position}, looked into {step.opened}"
+        return f"  walked {batches} from byte {step.start_position} to {step.end_position}, read the records of {step.opened}"
     where = f"the batch of offsets {step.base_offset} to {step.last_offset} at byte {step.position}"
     return f"  record: offset {step.offset} at {format_time(step.timestamp)}, in {where}"
 

@@ -138,7 +138,7 @@ class Log(LogSegments):
 
     @cached_property
     def message_format(self) -> int:
-        """The topic's message format: the one passed to `open`, else the format of the last batch, else 2 (empty log)."""
+        """The topic's message format: the one passed to `open`, otherwise the format of the last batch, or 2 in an empty log."""
         if self._given_message_format is not None:
             return self._given_message_format
         for segment in reversed(self.segments):

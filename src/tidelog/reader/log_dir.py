@@ -203,7 +203,9 @@ class LogDir:
                 skip_damaged=self.skip_damaged,
             )
         except NotFoundError as error:
-            raise UnknownTopicOrPartitionError(f"partition {partition} of topic {topic!r} is gone", path=directory) from error
+            raise UnknownTopicOrPartitionError(
+                f"partition {partition} of topic {topic!r} no longer exists", path=directory
+            ) from error
 
     def is_there(self, key: TopicPartition) -> bool:
         """Return whether a partition's folder exists now, possibly under a name with a suffix."""
@@ -262,8 +264,8 @@ class LogDir:
         return found
 
     def missing_of(self, log: Log, start_offset: int = 0) -> list[MissingOffsets]:
-        """Return `Log.missing` for offsets at or after `start_offset`. If the log's end is damaged, return an empty list and note
-        the damage.
+        """Return `Log.missing` for offsets at or after `start_offset`. If the log's end is damaged, log a notice and return an
+        empty list.
         """
         try:
             return log.missing(start_offset)
@@ -321,14 +323,14 @@ class LogDir:
         return self.checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
 
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """Return the offsets in one of the folder's checkpoints. If the checkpoint is damaged, return an empty dict and note the
-        damage.
+        """Return the offsets in one of the folder's checkpoints. If the checkpoint is damaged, log a notice and return an empty
+        dict.
         """
         path = self.path / name
         try:
             return read_offset_checkpoint(path)
         except CorruptCheckpointError as error:
-            self.notices.note(path, f"{error}: treated as empty")
+            self.notices.note(path, f"{error}: the checkpoint is treated as empty")
             return {}
 
     def _is_written_later(self, name: str, than: str) -> bool:

@@ -16,8 +16,8 @@ from tidelog.reader.segment import Segment
 
 
 class LogSegments:
-    """One partition's segments and the offsets of its producer snapshots, and what the data folder's checkpoints and settings say
-    about the partition.
+    """One partition's segments, the offsets of its producer snapshots, and the facts about the partition in the data folder's
+    checkpoints and settings.
     """
 
     def __init__(

@@ -218,7 +218,7 @@ def _has_lost_bytes(offset: int, right: int) -> bool:
 
 
 def _check_headless(header: BatchHeader, at: int, notices: Notices, path: FilePath) -> None:
-    """Note that the last batch is torn. Raises CorruptBatchError unless the batch's offset can be `at` with leading bytes
+    """Log a notice that the last batch is torn. Raises CorruptBatchError unless the batch's offset can be `at` with leading bytes
     lost.
     """
     if not _has_lost_bytes(header.base_offset, at):

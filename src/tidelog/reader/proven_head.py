@@ -49,8 +49,8 @@ _SHARED_BYTES = 64 * 1024 * 1024
 
 
 class WalkBudget:
-    """How much of a log may still be walked to verify its time indexes. `why` is the reason in the note that the rest is not
-    walked. From `map_bytes` on, using a time map is cheaper than a walk.
+    """The part of a log that may still be walked to verify its time indexes. Once the budget is used up, a notice gives `why` as
+    the reason. For walks of `map_bytes` or more, a time map is cheaper.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class WalkBudget:
         self._is_noted = False
 
     def share(self, max_bytes: int) -> WalkBudget:
-        """Return a budget for a part of the log. If the part's budget or the log's budget is used up, that is noted only once for
+        """Return a budget for a part of the log. If the part's budget or the log's budget is used up, one notice is logged for
         the whole log.
         """
         part = WalkBudget(max_bytes, self.batches, self.why, self.map_bytes)
@@ -80,7 +80,7 @@ class WalkBudget:
         return size_bytes <= self.bytes and self.batches > 0
 
     def note_end(self, path: FilePath, notices: Notices) -> None:
-        """Note, once per log, that an answer relies on unverified time index entries."""
+        """Log a notice, once per log, that an answer relies on unverified time index entries."""
         if not self._root._is_noted:
             self._root._is_noted = True
             text = (

@@ -47,7 +47,7 @@ _MAGIC_AT = 16
 
 
 class SegmentEnd(NamedTuple):
-    """The position after the last complete batch, the next offset, and that batch's header (None in an empty segment)."""
+    """The position after the last complete batch, the offset after it, and the batch's header (None in an empty segment)."""
 
     position: int
     next_offset: int
@@ -67,7 +67,7 @@ class TornTail(NamedTuple):
     def __str__(self) -> str:
         said = "" if self.end_offset is None else f", to {self.end_offset - 1} according to its header"
         return (
-            f"torn tail: {self.end_position - self.position} bytes after byte {self.position} are no complete batch, "
+            f"torn tail: {self.end_position - self.position} bytes after byte {self.position} are not a complete batch, "
             f"and were skipped: offsets from {self.first_offset}{said}"
         )
 

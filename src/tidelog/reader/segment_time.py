@@ -4,8 +4,8 @@ An entry (T, o) of the time index claims that o's batch is the first with a time
 
 * the batch that contains o must have T as its largest timestamp, and a valid checksum;
 * every earlier batch must be before T. All earlier headers are checked, within the budget of `proven_head`. Beyond the budget,
-  only the headers since the previous entry's batch are checked, however many, so that a single wrong entry is always detected. If
-  there are many headers to check and a time map is bound to the log, the map is used instead (`mapped_head`).
+  only the headers since the previous entry's batch are checked, however many there are, so that a single wrong entry is always
+  detected. If there are many headers to check and a time map is bound to the log, the map is used instead (`mapped_head`).
 
 The log after the last entry is walked batch by batch. So a missing, short or scrambled index only costs time.
 docs/spec/what-is-believed.md lists what is still trusted, and what the checks cost.
@@ -95,8 +95,8 @@ def retention_timestamp(segment: Segment) -> LargestTimestamp:
 
 
 def _late_enough(segment: Segment, index: TimeIndex, slot: int, at_least: int) -> LargestTimestamp | None:
-    """Return an entry's timestamp if the entry's batch is at or after `at_least`; else None. In that case the segment has such a
-    record, so earlier batches need no check.
+    """Return an entry's timestamp if the entry's batch is at or after `at_least`: the segment then has such a record, so earlier
+    batches need no check. Otherwise return None.
     """
     try:
         entry = index.entry(slot)
@@ -147,7 +147,9 @@ def find_offset_by_timestamp(
 
 
 def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_offset: int) -> FoundRecord | None:
-    """Return the first record at or above `starting_offset` with the timestamp `largest`, the largest at or above that offset."""
+    """Return the first record at or above `starting_offset` with the timestamp `largest`, which is the largest one at or above
+    that offset.
+    """
     for header in segment.headers(segment.floor_position(max(largest.offset, starting_offset)), check_crc=True):
         # If the log start is within a batch, the record with the batch's largest timestamp may be deleted.
         if header.max_timestamp >= largest.timestamp and header.last_offset >= starting_offset:

@@ -150,8 +150,8 @@ def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: Pat
     """Check that the batches from `position`, which must be the start of a batch, to the end of `blocks` are those that were
     mapped.
 
-    `position` is at or before the start of the first block. Reads the headers of each block. Raises CorruptIndexError if
-    they are not, SegmentChangedError if the log is truncated during the check.
+    `position` is at or before the start of the first block. Reads the headers of each block. Raises CorruptIndexError if the
+    batches differ, SegmentChangedError if the log is truncated during the check.
     """
     if blocks and position < time_map.positions[blocks.start]:
         start = time_map.positions[blocks.start]
@@ -217,7 +217,7 @@ def write_time_map(
 ) -> TimeMap | None:
     """Write or extend a segment's map. If that fails, log the error and return None: the map is not required.
 
-    Arguments and result are those of `rebuild_time_map`.
+    Arguments and result are the same as for `rebuild_time_map`.
     """
     path = time_map_path(log_path, directory)
     try:

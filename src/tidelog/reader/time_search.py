@@ -3,13 +3,13 @@
 The answer for a time is the first record, by offset, with a timestamp at or after it. For MAX_TIMESTAMP, it is the first record
 with the largest timestamp. The other targets need no search (`offset_targets`).
 
-Answers are those of Kafka 3.9.1, including control records with their brokers' timestamps, except for one deliberate difference.
-Kafka picks the first segment whose largest timestamp is at or after the target (or whose file's modification time is, if the
-segment has no timestamps), and answers "none" if that segment has no match. So later matches are hidden by a segment without
-timestamps, by an empty segment, or by a log start inside the picked segment, and the largest timestamp may belong to a record
-below the log start. Here the search continues with the next segment, and ignores records below the log start, so "none" is always
-true. Kafka also hides records at or above the high watermark. The high watermark in a folder's checkpoint is seconds old, so here
-such a record is found and marked `is_past_high_watermark`. read_committed ends at the last stable offset, as in Kafka.
+The answers are the same as Kafka 3.9.1's, including control records with their brokers' timestamps, except for one deliberate
+difference. Kafka picks the first segment whose largest timestamp is at or after the target (or whose file's modification time is,
+if the segment has no timestamps), and answers "none" if that segment has no match. So later matches are hidden by a segment
+without timestamps, by an empty segment, or by a log start inside the picked segment, and the largest timestamp may belong to a
+record below the log start. Here the search continues with the next segment, and ignores records below the log start, so "none" is
+always true. Kafka also hides records at or above the high watermark. The high watermark in a folder's checkpoint is seconds old,
+so here such a record is found and marked `is_past_high_watermark`. read_committed ends at the last stable offset, as in Kafka.
 """
 
 from __future__ import annotations

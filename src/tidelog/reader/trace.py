@@ -1,4 +1,4 @@
-"""The steps of a search by time, typed, so that `explain` can print them and tests can count them.
+"""The steps of a search by time as typed records: `explain` prints them, and tests count them.
 
 A search appends its steps to a `Trace` that the caller passes. Without a `Trace`, nothing is recorded.
 """

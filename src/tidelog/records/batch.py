@@ -50,7 +50,7 @@ MIN_HEADER_BYTES = 18
 """The smallest number of bytes in which a walker recognizes a batch (spec §4.15)."""
 
 MIN_LENGTH = 14
-"""The smallest valid value of the length field: that of an empty v0 message."""
+"""The smallest valid value of the length field, which an empty v0 message has."""
 
 MIN_SIZE_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22, HEADER_BYTES)
 """The smallest size of a batch with magic 0, 1 and 2."""
@@ -120,7 +120,7 @@ class BatchHeader(NamedTuple):
         codec_id = self.attributes & CODEC_MASK
         if codec_id > Codec.ZSTD:
             raise CorruptBatchError(
-                "unknown codec in batch attributes", position=self.position, found=codec_id, expected="0 to 4"
+                "the attributes of a batch have an unknown codec", position=self.position, found=codec_id, expected="0 to 4"
             )
         return _CODECS[codec_id]
 
@@ -131,7 +131,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """-1 none (v0), 0 CreateTime, 1 LogAppendTime: the ids of Kafka's TimestampType."""
+        """The id of Kafka's TimestampType: -1 none (v0), 0 CreateTime, 1 LogAppendTime."""
         if self.magic == 0:
             return NO_TIMESTAMP_TYPE
         return LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else CREATE_TIME
@@ -229,7 +229,7 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
             "the batch length is too small", path=path, position=position, found=length, expected="at least 14"
         )
     if magic < 0 or magic > 2:
-        raise CorruptBatchError("unknown batch magic", path=path, position=position, found=magic, expected="0, 1 or 2")
+        raise CorruptBatchError("a batch has an unknown magic", path=path, position=position, found=magic, expected="0, 1 or 2")
     size = length + LOG_OVERHEAD
     if size < MIN_SIZE_BYTES[magic]:
         raise CorruptBatchError(
@@ -240,7 +240,7 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
             expected=f"at least {MIN_SIZE_BYTES[magic]} bytes",
         )
     if base_offset < 0:
-        raise CorruptBatchError("negative batch offset", path=path, position=position, found=base_offset)
+        raise CorruptBatchError("a batch has a negative offset", path=path, position=position, found=base_offset)
     if magic == 2:
         if available < HEADER_BYTES:
             raise CorruptBatchError("the batch header is truncated", path=path, position=position, found=f"{available} bytes")
@@ -300,7 +300,7 @@ def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
     crc = compute_crc(header.magic, batch)
     if crc != header.crc:
         raise CorruptBatchError(
-            "batch checksum does not match",
+            "the batch checksum does not match",
             path=path,
             position=header.position,
             found=f"{crc:#010x}",

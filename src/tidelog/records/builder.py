@@ -1,6 +1,6 @@
 """Builds batches from records, byte for byte as Kafka 3.9.1 does.
 
-`build_batch_v2` takes single records; `build_batch_v2_from_columns` takes Arrow-like columns, without an object per record.
+`build_batch_v2` accepts single records; `build_batch_v2_from_columns` accepts Arrow-like columns, without an object per record.
 `batch` describes the header fields.
 
     field            CreateTime                    LogAppendTime
@@ -259,7 +259,7 @@ def build_batch_v2(
     previous = base - 1
     for record in records:
         if record.offset <= previous:
-            raise InvalidArgumentError("offset does not increase", found=record.offset, expected=f"more than {previous}")
+            raise InvalidArgumentError("an offset does not increase", found=record.offset, expected=f"more than {previous}")
         previous = record.offset
     if previous - base > MAX_OFFSET_DELTA:
         raise InvalidArgumentError(
@@ -268,7 +268,7 @@ def build_batch_v2(
     try:
         timestamps = array("q", [record.timestamp for record in records])
     except OverflowError:
-        raise InvalidArgumentError("timestamp beyond int64") from None
+        raise InvalidArgumentError("a timestamp exceeds an int64") from None
     return build_batch_v2_from_columns(
         timestamps,
         binary_column([record.key for record in records]),

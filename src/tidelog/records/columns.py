@@ -40,7 +40,7 @@ MAX_BUFFER_BYTES = (1 << 31) - 1
 
 
 class TimeBuffers(NamedTuple):
-    """int64 epoch ms and a validity bitmap (least significant bit first); None if every row has a time."""
+    """Times as int64 epoch ms, and a validity bitmap (least significant bit first), which is None if every row has a time."""
 
     data: bytes
     validity: bytearray | None
@@ -48,7 +48,7 @@ class TimeBuffers(NamedTuple):
 
 
 class BinaryBuffers(NamedTuple):
-    """Arrow's binary layout: int32 offsets (one more than rows), the bytes, a validity bitmap or None."""
+    """Arrow's binary layout: int32 offsets (one more than there are rows), the bytes, and a validity bitmap or None."""
 
     offsets: bytearray
     data: bytearray
@@ -245,8 +245,8 @@ class Columns:
 
     @property
     def source_bytes(self) -> int:
-        """The size of the source buffers that are kept, which is at least the size of all keys and values. Cheap enough to call
-        after each batch.
+        """The size of the source buffers that are kept, which is at least the size of all keys and values. It is cheap enough to
+        read after each batch.
         """
         return self._source_bytes
 

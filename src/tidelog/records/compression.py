@@ -49,7 +49,7 @@ class Codec(IntEnum):
 
 
 DEFAULT_DECOMPRESSION_LIMIT_BYTES = 1 << 30
-"""1 GiB, which is a whole segment of the default size in one batch, and below the 2 GiB limit of int32 positions.
+"""1 GiB: enough for a batch that fills a segment of the default size, and below the 2 GiB limit of int32 positions.
 
 Kafka bounds only the compressed size of a batch (max.message.bytes, 1 MiB by default), so legitimate batches may be a hundred
 times larger when decompressed. Only decompression bombs come near this bound.
@@ -104,7 +104,7 @@ def decompress(
     if codec is Codec.NONE:
         return data
     if not 0 < limit_bytes <= MAX_DECOMPRESSION_LIMIT_BYTES:
-        raise InvalidArgumentError("decompression limit out of range", found=limit_bytes, expected="1 to 2147483647 bytes")
+        raise InvalidArgumentError("the decompression limit is out of range", found=limit_bytes, expected="1 to 2147483647 bytes")
     try:
         if codec is Codec.SNAPPY:
             return _decompress_snappy(memoryview(data), limit_bytes, scratch)
@@ -115,7 +115,7 @@ def decompress(
             return _decompress_growing(cramjam.lz4.decompress_into, frame, 4 * len(data), limit_bytes, scratch)
         return _decompress_growing(cramjam.zstd.decompress_into, data, 8 * len(data), limit_bytes, scratch)
     except cramjam.DecompressionError as error:
-        raise DecompressionError(f"damaged {codec.name.lower()} block: {error}", path=path, position=position) from None
+        raise DecompressionError(f"a {codec.name.lower()} block is damaged: {error}", path=path, position=position) from None
     except _BeyondError as error:
         raise DecompressedTooLargeError(
             f"{codec.name.lower()} block is larger than the limit",

@@ -1,4 +1,4 @@
-"""Control records, which brokers, not producers, write into a log.
+"""Control records: only brokers write them into a log, not producers.
 
 A control batch (attributes bit 5) holds one record::
 
@@ -51,11 +51,13 @@ def parse_control_type(
     """Return the type in a control record's key. Raises InvalidRecordError for an invalid key."""
     if key is None or len(key) < _KEY.size:
         found = "null" if key is None else f"{len(key)} bytes"
-        raise InvalidRecordError("control record key is too short", path=path, position=position, found=found, expected="4 bytes")
+        raise InvalidRecordError(
+            "a control record's key is too short", path=path, position=position, found=found, expected="4 bytes"
+        )
     version, type_id = _KEY.unpack_from(key)
     if version < 0:
         raise InvalidRecordError(
-            "invalid version of a control record's key", path=path, position=position, found=version, expected="0 or more"
+            "a control record's key has an invalid version", path=path, position=position, found=version, expected="0 or more"
         )
     try:
         return ControlType(type_id)
@@ -70,7 +72,7 @@ def parse_end_txn_marker(
     control_type = parse_control_type(key, path=path, position=position)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidRecordError(
-            "control record is not a transaction marker",
+            "a control record is not a transaction marker",
             path=path,
             position=position,
             found=control_type.name,
@@ -78,11 +80,13 @@ def parse_end_txn_marker(
         )
     if value is None or len(value) < _END_TXN_VALUE.size:
         found = "null" if value is None else f"{len(value)} bytes"
-        raise InvalidRecordError("transaction marker is too short", path=path, position=position, found=found, expected="6 bytes")
+        raise InvalidRecordError(
+            "a transaction marker is too short", path=path, position=position, found=found, expected="6 bytes"
+        )
     version, coordinator_epoch = _END_TXN_VALUE.unpack_from(value)
     if version < 0:
         raise InvalidRecordError(
-            "invalid version of a transaction marker", path=path, position=position, found=version, expected="0 or more"
+            "a transaction marker has an invalid version", path=path, position=position, found=version, expected="0 or more"
         )
     return EndTxnMarker(control_type, coordinator_epoch)
 

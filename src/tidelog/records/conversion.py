@@ -52,7 +52,7 @@ def rebuild(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """Return the records, with their offsets, as one batch. In uncompressed v0 and v1, each record becomes a message of its own.
+    """Return the records, with their offsets, as one batch. In uncompressed v0 and v1, each record becomes a separate message.
 
     Raises InvalidArgumentError for records that the format cannot hold: headers before v2, a negative timestamp, offsets that do
     not increase. Raises UnsupportedCompressionTypeError for zstd before v2.
@@ -160,7 +160,7 @@ def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, firs
         attributes,
     )
     if fault >= 0:
-        raise InvalidArgumentError("negative timestamp", found=timestamps[fault])
+        raise InvalidArgumentError("a record has a negative timestamp", found=timestamps[fault])
     if codec is Codec.NONE:
         return messages
     # With LogAppendTime, all records have the batch's timestamp.

@@ -69,7 +69,7 @@ def encode_message(
     if magic not in (0, 1):
         raise InvalidArgumentError("a legacy message has magic 0 or 1", found=magic)
     if timestamp < NO_TIMESTAMP:
-        raise InvalidArgumentError("negative timestamp", found=timestamp)
+        raise InvalidArgumentError("a record has a negative timestamp", found=timestamp)
     if codec is Codec.ZSTD:
         raise UnsupportedCompressionTypeError(f"message format v{magic} does not support zstd")
     attributes = int(codec)
@@ -102,7 +102,7 @@ def build_message_set(
     previous = -1
     for record in records:
         if record.offset <= previous:
-            raise InvalidArgumentError("offset does not increase", found=record.offset, expected=f"more than {previous}")
+            raise InvalidArgumentError("an offset does not increase", found=record.offset, expected=f"more than {previous}")
         if record.headers:
             raise InvalidArgumentError(f"message format v{magic} has no headers", found=f"offset {record.offset}")
         previous = record.offset

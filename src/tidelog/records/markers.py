@@ -1,4 +1,4 @@
-"""Reads transaction markers from control batches, which say how a producer's transaction ended (KIP-98).
+"""Reads from control batches the transaction markers, which say how a producer's transaction ended (KIP-98).
 
 A marker's batch holds one record, with the type in the record's key (`control`). After a compaction the batch may have no record.
 Other types of control records do not concern transactions. Producer state is rebuilt from checked batches with `end_txn_marker`.
@@ -31,7 +31,7 @@ def end_txn_marker(header: BatchHeader, batch: Bytes, path: PathLike = None) -> 
 def data_batches(
     headers: Iterable[BatchHeader], records: memoryview, aborted: Iterable[tuple[int, int]], path: PathLike = None
 ) -> Iterator[tuple[BatchHeader, bool]]:
-    """Yield the data batches, each with whether its transaction was aborted.
+    """Yield each data batch, with True if its transaction was aborted, otherwise False.
 
     `headers` are the headers of the batches in `records`, in order. `aborted` are a fetch response's aborted transactions, each a
     first offset and a producer id. Verifies the checksums of control batches and of aborted batches. Raises CorruptBatchError.

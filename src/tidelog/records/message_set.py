@@ -136,7 +136,7 @@ class MessageSet:
             LOG_APPEND_TIME_BIT if by_append and to.magic == 1 else 0,
         )
         if fault >= 0:
-            raise InvalidArgumentError("negative timestamp", found=timestamps[fault])
+            raise InvalidArgumentError("a record has a negative timestamp", found=timestamps[fault])
         if not is_packed:
             return cast("bytearray", messages)
         packed = bytes(compress(to.codec, messages, to.level, magic=to.magic))

@@ -1,5 +1,5 @@
-"""Functions over arrays of numbers, computed in pieces. A batch may have millions of numbers, and no other thread runs while a
-piece is being processed.
+"""Functions over arrays of numbers that process one slice at a time. A batch may have millions of numbers, and no other thread
+runs while a slice is being processed.
 
 This module is pure.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from operator import ge
 
 PIECE = 1 << 16
-"""The number of elements in a piece, which takes about a millisecond."""
+"""The number of elements in a slice, which takes about a millisecond."""
 
 
 def extreme(of: Callable[[Iterable[int]], int], numbers: memoryview) -> int:

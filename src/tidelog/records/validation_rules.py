@@ -1,8 +1,8 @@
 """A topic's rules for records that a leader appends, and how refused records are reported.
 
-For every format, `validation` uses the rules, which come from a topic's properties; the checks of a batch's header; and refusals,
-which are collected record by record and raised as one error. Record errors are reported by the record's index in the batch
-(KIP-467). If one of the reasons is a timestamp, the error is an InvalidTimestampError.
+`validation` uses this module for every message format. It has the rules, which come from a topic's properties, the checks of a
+batch's header, and the refusals, which are collected record by record and raised as one error. Record errors are reported by the
+record's index in the batch (KIP-467). If one of the reasons is a timestamp, the error is an InvalidTimestampError.
 """
 
 from __future__ import annotations

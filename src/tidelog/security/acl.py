@@ -8,7 +8,7 @@
 | operation | one operation, or `ALL` |
 | permission | `ALLOW` or `DENY` |
 
-The numbers are those of Kafka's protocol and metadata records.
+The numbers are the same as in Kafka's protocol and metadata records.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def _name(kind: type[IntEnum], number: int) -> str:
 class AclFilter(NamedTuple):
     """A filter for entries. None and `ANY` match everything.
 
-    The pattern type `MATCH` selects the entries that apply to a resource with that name: those for the name itself, for `*`, and
-    for its prefixes.
+    The pattern type `MATCH` selects the entries that apply to a resource with that name: entries for the name itself, for `*`,
+    and for its prefixes.
     """
 
     resource_type: int = ResourceType.ANY

@@ -146,8 +146,8 @@ def is_of_security(name: str) -> bool:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise InvalidArgumentError for a name that is not a security property of a client. For callers that accept no other
-    properties.
+    """Raise InvalidArgumentError for a name that is not a security property of a client. Callers that accept no other properties
+    use this.
     """
     for name in names:
         if name not in PROPERTIES and name not in IGNORED:

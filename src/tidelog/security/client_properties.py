@@ -1,4 +1,4 @@
-"""Turns a client's configuration back into Kafka's properties, for places that only take text, such as Spark's options.
+"""Turns a client's configuration back into Kafka's properties, for places that accept only text, such as Spark's options.
 
 `client_config(client_properties(config))` equals `config`. Secrets are in the result in plain text.
 """

@@ -143,7 +143,7 @@ class ScramClient:
 class ScramServer:
     """The server side. `find` returns a user's credential, None for an unknown user.
 
-    `evaluate` takes the client's messages; `name` is the user's name once the exchange is complete. `disguise` returns a
+    Pass the client's messages to `evaluate`. `name` is the user's name once the exchange is complete. `disguise` returns a
     substitute for an unknown user's credential. It is called for all users, so that the response time does not reveal which users
     exist.
     """

@@ -10,9 +10,9 @@ Decisions are cached until an entry changes.
 | the resource has entries, none of which matches | denied |
 | the resource has no entries | denied; allowed with ``allow.everyone.if.no.acl.found`` |
 
-A resource's entries are those for its name, for `*`, and for each prefix of its name. An entry matches if its principal, host
-and operation match. ALLOW for READ, WRITE, DELETE or ALTER implies DESCRIBE, and ALLOW for ALTER_CONFIGS implies
-DESCRIBE_CONFIGS. DENY implies nothing.
+A resource has the entries for its name, for `*`, and for each prefix of its name. An entry matches if its principal, host and
+operation match. ALLOW for READ, WRITE, DELETE or ALTER implies DESCRIBE, and ALLOW for ALTER_CONFIGS implies DESCRIBE_CONFIGS.
+DENY implies nothing.
 
 The cost of a look-up depends on the number of distinct prefix lengths, not on the number of entries.
 """

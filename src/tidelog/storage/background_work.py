@@ -6,15 +6,15 @@
 | log-cleaner | compacts topics, and deletes their old segments (`log_cleaner`) | from the start on, log.cleaner.backoff.ms |
 | log-flusher | flushes logs to the disk by flush.ms | log.flush.scheduler.… |
 | …-checkpoint | writes recovery points, log start offsets and high watermarks (`dir_checkpoints`) | ….checkpoint.… |
-| removed-files | takes logs offline whose files were removed (`removed_files`) | replica.high.watermark.checkpoint.… |
+| removed-files | takes a log offline if its files were removed (`removed_files`) | replica.high.watermark.checkpoint.… |
 | time-map | writes time maps of finished segments (`time_map_writer`) | at the next tick |
 
-Topics without a configuration are exempt from retention and compaction. An I/O error takes its log offline, which logs the
-error; the other logs continue.
+Topics without a configuration are exempt from retention and compaction. An I/O error is logged and takes its log offline; the
+other logs continue.
 
-It also receives the logs' events (`log_events`), because a truncation must first abort a running compaction.
+`BackgroundWork` also receives the logs' events (`log_events`), because a truncation must first abort a running compaction.
 
-`log_manager` owns one for its whole life. Only one thread at a time may use it.
+`log_manager` owns one `BackgroundWork` for its whole life. Only one thread at a time may use it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ REMOVALS_AT_THE_END_S = 3.0
 """How long shutdown continues to remove files, in seconds."""
 
 MAX_WARMINGS = 16
-"""If this many attempts in a row find an index that is not in memory, memory is short: retention then waits for the disk."""
+"""After this many attempts in a row that find an index not in memory, memory is assumed to be short, and retention waits for the
+disk.
+"""
 
 
 class BackgroundWork(LogEvents):
@@ -106,7 +108,7 @@ class BackgroundWork(LogEvents):
             self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms)
 
     def reconfigure(self, config: ManagerConfig) -> None:
-        """Apply the changed settings that may change while a broker runs."""
+        """Apply the settings of `config` that may change while a broker runs."""
         self._config = config
         if self.cleaner is not None:
             self.cleaner.reconfigure(config.cleaner_backoff_ms, config.cleaner_dedupe_buffer_bytes)
@@ -137,8 +139,8 @@ class BackgroundWork(LogEvents):
     # --- what
 
     def delete_old_segments(self) -> int:
-        """Delete the segments whose retention has expired, and return their number. The cleaner deletes those of
-        compacted topics.
+        """Delete the segments whose retention has expired, and return their number. In compacted topics the cleaner deletes
+        them.
         """
         deleted = 0
         for key, log in self._partitions.online():
@@ -183,7 +185,7 @@ class BackgroundWork(LogEvents):
         return self._scheduler.elsewhere is not None and self._warmings < MAX_WARMINGS
 
     def flush_dirty_logs(self) -> None:
-        """Flush the logs whose flush.ms has passed. A clock that was set back does not delay that."""
+        """Flush the logs whose flush.ms has passed. Setting the clock back does not delay a flush."""
         for log in self._dirty_logs():
             with _offline_is_reported():
                 log.flush()

@@ -1,4 +1,4 @@
-"""The broker's dynamic settings in the metadata log (KIP-226): those of all brokers, and those of this one.
+"""The dynamic settings in the metadata log (KIP-226) for all brokers and for this broker.
 
 | resource in the log | settings of |
 |---|---|
@@ -8,7 +8,7 @@
 Settings of the data folder take effect at once: topic defaults, the cleaner's settings, the expiry of producers. The caller
 checks settings. A value without effect here is kept, because Kafka may be the folder's next owner.
 
-`log_manager` owns one while it runs. Use it only on the owner's thread.
+`log_manager` owns one `BrokerSettings` while it runs. Use it only on the owner's thread.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class BrokerSettings:
         return self._store.image.broker_config(self._store.node_id)
 
     def note_served(self, directory: Path, now_ms: int) -> None:
-        """Store the current topic defaults in the folder, and warn if they keep less than those of the previous broker.
-        Errors are logged only.
+        """Store the current topic defaults in the folder, and log a warning if they retain less than the previous broker's
+        defaults. An error is only logged.
         """
         now = ServedSettings.of(now_ms, self._store.image.broker_epoch(self._store.node_id), self._configured.topic_defaults)
         before = None
@@ -87,7 +87,7 @@ class BrokerSettings:
             _save(directory, now)
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
-        """Replace the settings of all brokers, or of the one with an id.
+        """Replace the settings of one broker (`name` is its id) or of all brokers (`ALL_BROKERS`).
 
         Raises StorageError, InvalidArgumentError if only controllers may change settings.
         """
@@ -99,7 +99,7 @@ class BrokerSettings:
         yield from self.take_over()
 
     def change_group(self, group_id: str, settings: Mapping[str, str]) -> Steps[None]:
-        """Replace the settings of a consumer group. Raises as `change`."""
+        """Replace the settings of a consumer group. Raises what `change` raises."""
         before = self._store.image.configs.get((GROUP_RESOURCE, group_id), {})
         yield self._store.append(config_records(GROUP_RESOURCE, group_id, before, settings))
 
@@ -143,6 +143,6 @@ def _warn_of_stricter(directory: Path, before: Mapping[str, str], given: Mapping
     was_told, now_told = was.to_properties(), now.to_properties()
     for name in stricter_settings(was, now):
         logger.warning(
-            "%s: %s is %s now, and was %s when the folder was last served: topics without their own value keep less",
+            "%s: %s is %s now, and was %s when the folder was last served: topics that do not set it retain less",
             *(directory, name, now_told[name], was_told[name]),
         )

@@ -1,10 +1,11 @@
 """Closes many logs: each is flushed and closed, several in parallel, with progress lines.
 
-A log with new records needs about ten waits for the disk, so ten thousand of them would take minutes one after the other; the
-disk is faster with several at once. Logs without new records wait for the disk, too: an empty one is synced, and one that was
-flushed before may still have a snapshot of its producers to write. So the calling thread closes none of them, except where the
-program has no threads left. `Partitions` calls this at shutdown. If the disk does not respond for `STALLED_S`, waiting ends: the
-shutdown is unclean then, and the next start recovers. The threads that still wait for the disk keep the folder locked.
+Closing a log with new records waits for the disk about ten times, so ten thousand logs would take minutes one after the other.
+The disk is faster with several requests at once. Closing a log without new records waits for the disk, too: an empty log is
+synced, and a flushed log may still have to write a snapshot of its producers. So other threads close the logs; the calling thread
+does so only if no other thread can be started. `Partitions` calls this at shutdown. If the disk does not respond for `STALLED_S`
+seconds, waiting ends: the shutdown is then unclean, and the next start recovers. The threads that still wait for the disk keep
+the folder locked.
 """
 
 from __future__ import annotations

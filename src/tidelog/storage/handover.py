@@ -3,13 +3,13 @@
 A KRaft broker sets aside (``-stray``) every partition whose topic id its metadata does not know. So the topics are created
 through Kafka's own admin API first (`tidelog handover` does that), Kafka is stopped, and then, under both folders' locks::
 
-    1  each partition is copied into a staging folder of the target, with Kafka's topic id       a crash leaves staging
+    1  each partition is copied into a staging folder of the target, with Kafka's topic id       a crash leaves a staging folder
     2  the target's checkpoints get the partitions' offsets                                      Kafka keeps them in bounds
     3  Kafka's own, empty folder is renamed away, the staging folder takes its name              a crash leaves some placed
 
-Kafka removes the staging folders at its start, by their names. Run again, this completes what is missing: a partition whose
-batches are already there, perhaps with later ones, is done; one where Kafka has other records is refused. The source is not
-changed, except that a folder that was not shut down cleanly is recovered first.
+Kafka removes the staging folders at its start, by their names. A second run completes what is missing: it skips a partition whose
+batches are already in the target, perhaps with later ones, and refuses a partition for which Kafka has other records. The source
+is not changed, except that a folder that was not shut down cleanly is recovered first.
 
 | file | in the target |
 |---|---|
@@ -84,9 +84,9 @@ class TopicToHand(NamedTuple):
     name: str
     partitions: int
     properties: dict[str, str]
-    """Settings for Kafka, under its names: those that differ from its defaults, and all that decide what is deleted."""
+    """The settings for Kafka, under Kafka's names: all that differ from Kafka's defaults, and all that decide what is deleted."""
     config: LogConfig
-    """The settings that apply in the folder; for a topic unknown there, those that delete nothing."""
+    """The settings that apply in the folder. If the folder does not know the topic, these settings delete nothing."""
     is_configuration_known: bool
     is_retention_default: bool
     """Whether records expire by time but the folder does not say when, so that Kafka's default applies."""
@@ -126,9 +126,10 @@ class Deletion(NamedTuple):
 def topics_to_hand(
     source: Path, settings: TopicSettings, wanted: Sequence[str] = (), *, with_groups: bool = False
 ) -> list[TopicToHand]:
-    """Return the topics of `source`, or only those in `wanted`. Internal topics are included only if wanted or `with_groups`.
+    """Return the topics of `source`, or only the topics in `wanted`. Internal topics are included only if they are in `wanted`,
+    or with `with_groups`.
 
-    `settings` are those of the folder. A topic without a known configuration keeps its records forever, because Kafka would
+    `settings` are the folder's settings. A topic without a known configuration keeps its records forever, because Kafka would
     delete old ones within minutes. Raises InvalidArgumentError if the folder was not shut down cleanly (`recover`),
     NotFoundError, and what reading the logs raises.
     """
@@ -184,7 +185,8 @@ def deletions(source: Path, topic: str, config: LogConfig, now_ms: int) -> list[
 
 
 def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Advance = lambda _: None) -> list[TopicPartition]:
-    """Put the partitions of the topics in `ids` into `target`, Kafka's stopped folder; return those placed by this call.
+    """Put the partitions of the topics in `ids` into `target`, the folder of a stopped Kafka. Return the partitions that this
+    call has placed.
 
     `ids` are Kafka's ids; `advance` gets the bytes copied. Raises StorageError if either folder is in use or a disk fails,
     InvalidArgumentError if the target is not as Kafka leaves a new topic.
@@ -217,8 +219,8 @@ def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Adv
 
 
 def _reported(config: LogConfig) -> dict[str, str]:
-    """Return the properties that Kafka must be given for a topic: those that differ from its defaults and are not only Tidelog's,
-    and always those that delete.
+    """Return the properties that Kafka must be given for a topic: its properties that differ from Kafka's defaults and that Kafka
+    knows, and always those that decide what is deleted.
 
     The target's configuration may have other defaults than Kafka's.
     """

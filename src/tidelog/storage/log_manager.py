@@ -86,7 +86,7 @@ class LogManager:
     """Manages `directory`, which is created if missing. A context manager: entering starts, leaving shuts down cleanly.
 
     `properties` are a broker's (`manager_config`). `progress` is called after each partition, `recovery_progress` during a
-    recovery, on the thread that does it. A `scheduler` that is passed in is shut down at the end.
+    recovery, on the recovering thread. A `scheduler` that is passed in is shut down at the end.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class LogManager:
 
         Raises StorageError if another process holds the folder or it cannot be read, InvalidArgumentError if it belongs to
         another node or cluster or its metadata is a quorum's, CorruptDataError for a damaged ``meta.properties`` or metadata log;
-        nothing has changed then. If interrupted, it leaves the folder as clean as before.
+        nothing has changed then. An interrupted startup leaves the folder as clean as before.
         """
         data_folder.create(self.directory)
         self._lock = DirLock(self.directory).__enter__()
@@ -193,7 +193,8 @@ class LogManager:
         return opened
 
     def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH, progress: Callable[[], object] = lambda: None) -> bool:
-        """Flush and close every log, and write the checkpoints. If nothing failed, write the clean-shutdown marker, return True.
+        """Flush and close every log, and write the checkpoints. If nothing failed, write the clean-shutdown marker and return
+        True.
 
         A failure is logged and does not stop the rest, except a disk that does not respond. `progress` is called from time to
         time, while the disk responds. Idempotent.
@@ -251,9 +252,7 @@ class LogManager:
 
     @property
     def changed_topics(self) -> set[str]:
-        """Topics that were added, removed or changed, and topics with a partition that was. A reader clears the set
-        afterwards.
-        """
+        """The topics that were added, removed or changed, or that have a partition that was. The reader clears the set."""
         return self._running.partitions.changed
 
     def topics(self) -> dict[str, Topic]:
@@ -323,8 +322,8 @@ class LogManager:
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Increase a topic's partitions to `partitions`.
 
-        Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than before, StorageError: new partitions
-        whose folders could not be created are then offline.
+        Raises UnknownTopicOrPartitionError, InvalidArgumentError unless the topic has fewer partitions now, StorageError: new
+        partitions whose folders could not be created are then offline.
         """
         return self._run(self.steps.enlargement(name, partitions))
 

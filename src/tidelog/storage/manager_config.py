@@ -7,8 +7,8 @@ node.id                                              as the folder says    the n
 cluster.id                                           as the folder says    its cluster (random in a new one)
 num.recovery.threads.per.data.dir                    1                     partitions loaded at the same time
 log.initial.task.delay.ms                            30000                 from startup to the first background work
-log.retention.check.interval.ms                      300000                how often segments to delete are looked for
-log.flush.scheduler.interval.ms                      9223372036854775807   how often logs to flush by flush.ms are looked for
+log.retention.check.interval.ms                      300000                how often to look for segments to delete
+log.flush.scheduler.interval.ms                      9223372036854775807   how often to look for logs to flush by flush.ms
 log.flush.offset.checkpoint.interval.ms              60000                 how often recovery points are written
 log.flush.start.offset.checkpoint.interval.ms        60000                 how often log start offsets are written
 replica.high.watermark.checkpoint.interval.ms        5000                  how often high watermarks are written
@@ -100,8 +100,8 @@ class ManagerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ManagerConfig:
-        """Build a configuration from properties under Kafka's names; raise InvalidArgumentError for an unknown name or a
-        bad value.
+        """Build a configuration from properties under Kafka's names. Raises InvalidArgumentError for an unknown name or an
+        invalid value.
         """
         values: dict[str, object] = {}
         rest: dict[str, PropertyValue] = {}

@@ -12,8 +12,8 @@ writes (KAFKA_STORAGE_ERROR, on which clients retry), because its indexes are be
 again. If the new log ends before the old one, the disk has lost acknowledged records: an error is logged with the offsets, and
 `returned` is called.
 
-Only partitions that are offline because of an operating system error are retried: damaged data stays damaged. One partition at a
-time. `background_work` owns one.
+Only partitions that are offline because of an operating system error are retried: damaged data stays damaged. One partition is
+brought back at a time. `background_work` owns one `OfflinePartitions`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ PROBE_FILE = f"tidelog-probe{DELETED_SUFFIX}"
 
 
 class OfflinePartitions:
-    """Brings partitions of `partitions` back. `folder_of` says how to load one, `is_wanted` whether it should be loaded."""
+    """Brings partitions of `partitions` back. `folder_of` returns the folder from which to load a partition, and `is_wanted`
+    whether to load it.
+    """
 
     def __init__(
         self,
@@ -142,7 +144,9 @@ class OfflinePartitions:
             self._partitions.put_into_place(key, loaded)
             self.came_back += 1
             self._waits.pop(key, None)
-            logger.warning("%s: online again, offsets %d to %d", loaded.directory, loaded.log_start_offset, loaded.log_end_offset)
+            logger.warning(
+                "%s is online again, with offsets %d to %d", loaded.directory, loaded.log_start_offset, loaded.log_end_offset
+            )
             has_lost = old is not None and loaded.log_end_offset < old.log_end_offset
             if old is not None and has_lost:
                 logger.error(
@@ -156,14 +160,14 @@ class OfflinePartitions:
                     self.returned(loaded, has_lost)
                 except Exception:
                     # A bug must affect only this partition.
-                    logger.exception("%s: online again, but cannot be used", loaded.directory)
+                    logger.exception("%s is online again, but cannot be used", loaded.directory)
         self._next()
 
     def _failed(self, key: TopicPartition, error: Exception) -> None:
         if not isinstance(error, (TidelogError, OSError)):
-            logger.error("%s-%d: cannot be brought online again", *key, exc_info=error)
+            logger.error("%s-%d cannot be brought online again", *key, exc_info=error)
         wait_ms = self._waits[key] = min(max(2 * self._waits.get(key, 0), FIRST_WAIT_MS), LONGEST_WAIT_MS)
-        logger.debug("%s-%d: still offline, next attempt in %d ms: %s", *key, wait_ms, error)
+        logger.debug("%s-%d is still offline; the next attempt is in %d ms: %s", *key, wait_ms, error)
         self._next()
 
     def _do(self, name: str, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:

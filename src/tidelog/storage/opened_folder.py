@@ -1,6 +1,6 @@
 """A data folder while it is open: its partitions, topics and background work.
 
-`LogManager` owns one while it runs; `topics` decides which topics exist.
+`LogManager` owns one `OpenedFolder` while it runs; `topics` decides which topics exist.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class OpenedFolder:
     ) -> None:
         """Load the partitions, call `loaded`, begin the background work. Raises StorageError, and what `loaded` raises.
 
-        If interrupted, it leaves the folder as clean as before.
+        An interrupted call leaves the folder as clean as before.
         """
         partitions, self.topics = self.partitions, topics
         self.work = BackgroundWork(self.directory, self._clock, self._scheduler, self.config, partitions, topics)
@@ -130,7 +130,7 @@ class OpenedFolder:
                 write_clean_shutdown(self.directory, broker_epoch)
         except StorageError as error:
             is_clean = False
-            logger.error("%s: the next start recovers: %s", self.directory, error)
+            logger.error("%s: the next start must recover the folder: %s", self.directory, error)
         return is_clean
 
     def abort(self) -> None:

@@ -10,7 +10,7 @@
 
 An error affects only its partition, and is reported once. `loading.partition_loader` loads partitions.
 
-`log_manager` owns one; `topic_lifecycle` creates and removes partitions in it.
+`log_manager` owns one `Partitions`; `topic_lifecycle` creates and removes partitions in it.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ class Partitions:
     # --- loading
 
     def load_all(self, folders: Iterable[PartitionFolder], threads: int, progress: Progress | None) -> None:
-        """Load partitions, on several threads if they must be recovered. Those that cannot be loaded are in `failed`."""
+        """Load partitions, on several threads if they must be recovered. Partitions that cannot be loaded are added to
+        `failed`.
+        """
         waiting = list(folders)
         is_quick = self.loader.had_clean_shutdown
         with (
@@ -208,7 +210,7 @@ class Partitions:
                     progress(LoadProgress(done, len(waiting), folder.key, not isinstance(result, PartitionLog)))
 
     def reload(self, folder: PartitionFolder) -> PartitionLog:
-        """Load an offline partition again, with recovery. Raises what loading raises; it stays offline then."""
+        """Load an offline partition again, with recovery. Raises what loading raises; the partition stays offline then."""
         old = self.logs.get(folder.key)
         if old is not None and not old.is_offline:
             return old
@@ -237,7 +239,7 @@ class Partitions:
         self._add(folder.key, self.loader.made(folder))
 
     def adding(self, logs: Sequence[PartitionLog]) -> Iterator[None]:
-        """Publish partitions that were `made`, all at the same moment: after the last step. Other work runs in between."""
+        """Publish newly created partitions, all at once in the last step. Other work may run between the steps."""
         by_key, ends, by_topic = {}, {}, dict[str, set[TopicPartition]]()
         for number, log in enumerate(logs, 1):
             key = log.topic_partition
@@ -289,7 +291,9 @@ class Partitions:
         return Rest(self._checkpoints.note_recovery_points(self.logs, self.failed))
 
     def note_log_start_offsets(self) -> Rest:
-        """Record the log start offsets that are above the base of their first segment; the result writes them, on any thread."""
+        """Record the log start offsets above the base of their first segment. Return the work that writes them; any thread may do
+        it.
+        """
         return Rest(self._checkpoints.note_log_start_offsets(self.logs, self.failed))
 
     def note_high_watermarks(self) -> Rest:
@@ -311,21 +315,21 @@ class Partitions:
         return key in self._checkpoints
 
     def drop_gone(self) -> None:
-        """Remove the checkpoint lines of partitions that do not exist. On any thread. Raises StorageError."""
+        """Remove the checkpoint lines of partitions that do not exist. Any thread may call it. Raises StorageError."""
         self._checkpoints.drop(lambda key: key not in self.logs and key not in self.failed)
 
     # --- removal
 
     def unmake(self, log: PartitionLog) -> None:
-        """Remove a partition that was `made`. On any thread; errors are logged."""
+        """Remove a newly created partition that was not published. Any thread may call it. Errors are logged."""
         log.close_handlers()
         remove_directory(log.directory)
 
     def remove(self, key: TopicPartition, name: str | None = None, *, what: str = "deleted") -> Removal | None:
-        """Rename a partition's folder for later removal. None if it cannot be renamed.
+        """Rename a partition's folder for later removal. Return None if it cannot be renamed.
 
-        The partition is then in `failed`, with the reason. `name` is the folder's new name, by default that of a deletion; `what`
-        says in the log message what happens to the folder.
+        The partition is then in `failed`, with the reason. `name` is the folder's new name, by default a name for a deleted
+        folder. `what` says in the log message what happens to the folder.
         """
         self.events.before_removal(key)
         log = self._forget(key)
@@ -407,7 +411,7 @@ def remove_directory(directory: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        logger.warning("%s: not removed: %s", directory, error.strerror)
+        logger.warning("%s could not be removed: %s", directory, error.strerror)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Detects logs whose files were removed while they are being written: later appends would be lost.
+"""Detects logs whose files another process removed while this one writes to them: later appends would be lost.
 
 The system still accepts writes to a removed file, so its name must be checked. Logs that have grown since the last check are
 checked, on another thread if there is one. A log whose file is gone goes offline: writes are refused, and it comes back with its
-folder (`offline_partitions`), with the content that is there then. `background_work` owns one.
+folder (`offline_partitions`), with the content that the folder then has. `background_work` owns one `RemovedFiles`.
 """
 
 from __future__ import annotations

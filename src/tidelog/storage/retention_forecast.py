@@ -2,11 +2,12 @@
 
 A segment is deleted by time when its largest timestamp is older than retention.ms, but not before all earlier segments. So the
 record that keeps a segment may be in an earlier one. A record of next year keeps its segment, and everything after it, until next
-year plus retention.ms; such a record is named. Segments above the high watermark stay, whatever their age.
+year plus retention.ms; the forecast names such a record. Segments above the high watermark stay, whatever their age.
 
 `forecast` uses the largest timestamps; `forecast_by` uses the caller's times, so that other rules can be compared.
 
-It works read-only on a log of any folder. The largest timestamps come from `reader.segment_time`, which checks the index.
+The functions only read, and accept a log of any folder. The largest timestamps come from `reader.segment_time`, which checks the
+index.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tidelog.storage.partition.retention import Reason, SegmentFacts, due
 
 
 class Keeper(NamedTuple):
-    """What keeps a segment: the record with the largest timestamp of the segment, or of an earlier one."""
+    """The record that keeps a segment: the one with the largest timestamp in the segment, or in an earlier segment."""
 
     base_offset: int
     """The keeper's segment."""
@@ -43,7 +44,7 @@ class Forecast(NamedTuple):
     own: Keeper | None
     """The segment's own record with the largest timestamp; None for an empty active segment."""
     goes_ms: int | None
-    """When it is deleted (epoch ms, at the next check); now if it is due; None: not by retention."""
+    """When the next check after its expiry deletes it (epoch ms); now if it has expired; None if retention does not delete it."""
     reason: str
     """Why it is deleted, or why not."""
 
@@ -84,7 +85,7 @@ def forecast_by(
     *,
     high_watermark: int | None = None,
 ) -> list[Forecast]:
-    """Return the forecast of each segment by the caller's times: `own` has each segment's record, None only for an empty last
+    """Return the forecast of each segment by the caller's times. `own` has each segment's own record, None only for an empty last
     segment.
     """
     if high_watermark is None:
@@ -134,8 +135,8 @@ def _by_time(
 def largest(segment: Segment, facts: SegmentFacts) -> Keeper | None:
     """Return a segment's record with the largest timestamp, or its file's time if no record has one.
 
-    None for the last segment if it is empty. Other segments are empty if a compaction removed everything; their file's time
-    counts, as in Kafka.
+    Return None if the last segment is empty. Any other empty segment was emptied by a compaction; its file's time counts, as in
+    Kafka.
     """
     if facts.size_bytes == 0:
         return None if facts.is_last else Keeper(segment.base_offset, None, segment.modified_ms)

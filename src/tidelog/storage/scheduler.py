@@ -4,10 +4,10 @@ The scheduler has no thread. The owner of the log calls `tick`: a broker from it
 tick runs the tasks that are due, in order of time. A task that raises does not stop the others: its error is logged, and a
 periodic task runs again.
 
-A task may have a preparing part that shortens it, such as flushing a full segment to the disk, which takes seconds. An owner with
-threads passes `tick` a function that runs such parts `elsewhere`. The task itself still runs on the owner's thread, and finds
-little left to do. A task may also return a `Rest`: work that any thread may do afterwards, mostly writing a file. Without threads
-all of it is done at once.
+A task may have a preparation that makes the task itself short. Flushing a full segment to the disk is one, and takes seconds. An
+owner with threads passes `tick` a function that runs preparations `elsewhere`. The task itself still runs on the owner's thread,
+and finds little left to do. A task may also return a `Rest`: work that any thread may do afterwards, usually writing a file.
+Without threads all of this is done at once.
 
 An owner whose thread must stay responsive also sets `Scheduler.elsewhere`. Then `aside` immediately runs disk work on another
 thread, and a tick ends after `SLICE_S`; the next one does the rest. Long tasks check `is_over`. The code that continues after
@@ -43,7 +43,7 @@ Elsewhere = Callable[[Task, Callable[[object], None]], None]
 
 
 FEW = 1000
-"""The most cancelled tasks that are kept until they are due, or as many as there are other tasks."""
+"""Cancelled tasks are removed once there are this many more of them than other tasks."""
 
 
 def _nothing() -> None:
@@ -122,7 +122,7 @@ class ScheduledTask:
 
 
 class Scheduler:
-    """Tasks in order of their due time. Only one thread at a time may call `tick`; any thread may schedule.
+    """Runs tasks in the order of their due times. Only one thread at a time may call `tick`; any thread may schedule.
 
     The scheduler's time follows the clock, but never decreases.
     """
@@ -148,12 +148,12 @@ class Scheduler:
         """Run `task` after `delay_ms`, and then every `period_ms` if that is given. Raise InvalidArgumentError for negative
         times.
 
-        `ahead` prepares a one-time task on another thread, see the module. It must not touch state that belongs to a thread. Its
-        errors are ignored, because the task meets them again.
+        `ahead` prepares a one-time task on another thread: see the module's docstring. It must not touch state that belongs to a
+        thread. Its errors are ignored, because the task raises them again.
         """
         if delay_ms < 0 or (period_ms is not None and period_ms <= 0):
             raise InvalidArgumentError(
-                "a task's time", found=f"delay {delay_ms}, period {period_ms}", expected="0 or more, above 0"
+                "a task's time", found=f"delay {delay_ms}, period {period_ms}", expected="a delay of 0 or more, a period above 0"
             )
         scheduled = ScheduledTask(name, task, self._time() + delay_ms, period_ms, ahead)
         self._push(scheduled)
@@ -162,7 +162,7 @@ class Scheduler:
     def tick(self, elsewhere: Elsewhere | None = None, *, is_slice: bool = False) -> int:
         """Run the tasks that are due, each at most once; return how many ran. With `is_slice`, the next tick does the rest.
 
-        Without `elsewhere` this also runs the tasks whose preparing part an earlier tick has sent to another thread.
+        Without `elsewhere` this also runs the tasks whose preparation an earlier tick has sent to another thread.
         """
         if elsewhere is None:
             self._finish_elsewhere()
@@ -261,7 +261,8 @@ class Scheduler:
     def shutdown(self, at_most_s: float = inf) -> None:
         """Run all pending one-time tasks, due or not, and drop all periodic ones.
 
-        After `at_most_s` seconds, tasks with an `ahead` part are dropped, too: they remove files, which the next start does.
+        After `at_most_s` seconds, tasks with a preparation (`ahead`) are dropped, too: they remove files, and the next start
+        removes the rest.
         """
         self._slice_ends = monotonic() + at_most_s
         waiting, self._waiting = sorted(self._waiting, key=lambda entry: entry[:2]), []

@@ -8,8 +8,7 @@
 
 Equal functions (such as the same method of the same object) that wait at the same time may be called once for all. The generator
 itself runs on the owner's thread. A library calls `run_steps`, and waits; a broker runs many at once
-(`broker.topics.topic_changes`).
-Abandoned steps (`close`) leave the same state as a crash there, with nothing open.
+(`broker.topics.topic_changes`). Closing the generator early leaves the same state as a crash at that step, with no file open.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Steps: TypeAlias = Generator[Step, Any, T]
 
 
 def run_steps(steps: Steps[T], store: MetadataStore | None = None) -> T:
-    """Run all steps now; return their result. Raises what they raise. Changes are of the metadata log `store`."""
+    """Run all steps now; return their result. Raises what they raise. `store` is the metadata log of the changes."""
     result: Any = None
     error: BaseException | None = None
     try:

@@ -6,13 +6,13 @@
 | at a clean shutdown | pending ones; last segments of logs with appends | up to `BYTES_AT_THE_END`, `SECONDS_AT_THE_END` |
 
 With threads the maps are written one after the other. After `AT_ONCE_S` of processor time the writer pauses for `REST_PER_WORK`
-times as long: so maps take at most a quarter of one processor, however many segments are finished at once.
+times as long: maps thus take at most a quarter of one processor, however many segments are finished at once.
 
 Each slice extends the map, so that an unfinished map is valid, too. A map is optional: if a full disk or a deleted segment
-prevents it, that is at most a notice, and `tidelog index rebuild` can make it later. Maps of deleted, replaced or truncated
+prevents it, at most a notice is logged, and `tidelog index rebuild` can write it later. Maps of deleted, replaced or truncated
 segments are removed with them (`file_deletion`, `local_log`).
 
-`log_manager` owns one, unless tidelog.time.map.enable is false. Only one thread at a time may use it.
+`log_manager` owns one `TimeMapWriter`, unless tidelog.time.map.enable is false. Only one thread at a time may use it.
 """
 
 from __future__ import annotations

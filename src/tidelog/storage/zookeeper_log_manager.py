@@ -21,7 +21,7 @@ class ZookeeperLogManager(MemberLogManager):
     """The newest message format to be used, None if message.format.version has no effect; to be set before `open`."""
 
     def open(self) -> None:
-        """Lock the folder, and read its owner; it is created if missing. Idempotent. Raises what `MemberLogManager.open`
+        """Lock the folder, which is created if missing, and read its owner. Idempotent. Raises what `MemberLogManager.open`
         raises.
         """
         data_folder.check_is_data_folder(self.directory)
@@ -45,7 +45,7 @@ class ZookeeperLogManager(MemberLogManager):
         return owner
 
     def claim(self, cluster_id: str) -> None:
-        """Store the folder's cluster id. Raises InvalidArgumentError if it has another one, StorageError."""
+        """Store the folder's cluster id. Raises InvalidArgumentError if the folder has a different one, StorageError."""
         owner = self.owner
         if owner.cluster_id not in (None, cluster_id):
             raise InvalidArgumentError(

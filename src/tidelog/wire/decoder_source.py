@@ -11,8 +11,8 @@ Produce v3 begins::
 
 `buf` is first cut to `end`. Truncated input then raises struct.error or IndexError, which becomes a ProtocolError with its
 position. Lengths and counts are compared with the remaining bytes before anything is allocated. `room` is the number of elements
-that a request may have, including tagged fields and pieces of long strings. A request with more raises TooManyElementsError. A
-caller that must not take long passes a small `room` first.
+that a request may have. Tagged fields count as elements, and long strings as one for every 128 bytes. A request with more
+elements raises TooManyElementsError. A caller that must not take long passes a small `room` first.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ FIXED = {
 MAX_STRING_BYTES = 0x7FFF
 
 BITS_OF_A_PIECE = 7
-"""2^7 bytes of a string count as one element, because replacing an invalid byte takes a dozen nanoseconds."""
+"""Every 2^7 bytes of a long string count as one element, because replacing an invalid byte takes a dozen nanoseconds."""
 
 MAX_ELEMENTS = 1 << 20
-"""The maximum number of elements of a request, in all arrays together, including tagged fields and pieces of long strings.
+"""The maximum number of elements of a request, in all arrays together, including tagged fields and parts of long strings.
 
-An element of three bytes may take 120 bytes of memory, so a hundred megabytes of them would take gigabytes. No honest request
-comes near the limit. Responses have no limit: a client chooses its brokers, and large clusters have many partitions.
+An element of three bytes may take 120 bytes of memory, so a hundred megabytes of them would take gigabytes. Requests of real
+clients are far below the limit. Responses have no limit: a client chooses its brokers, and large clusters have many partitions.
 """
 
 MAX_ELEMENTS_OF = dict.fromkeys((4, 5, 6), 1 << 23)
 """The limits of LeaderAndIsr, StopReplica and UpdateMetadata, which list all partitions, with seven elements or more for each."""
 
 ELEMENTS_AT_ONCE = 4096
-"""The largest number of numbers that one call reads. No other thread runs during the call."""
+"""The most numbers that one call reads. No other thread runs during the call."""
 
 
 def kind_of(of: Any) -> str:
@@ -271,7 +271,7 @@ class DecoderSource:
         return target
 
     def _long_string(self, target: str, length: str, what: str) -> None:
-        """Emit the counting of a string's pieces, and the rejection of a string that is too long for any response."""
+        """Emit the code that counts a long string's elements, and rejects a string that is too long for any response."""
         self._line(f"if {length} > 127:")
         self.depth += 1
         self._spend(f"{length} >> {BITS_OF_A_PIECE}")

@@ -4,7 +4,7 @@ The function returns chunks to be sent in order. Record batches are separate chu
 joined. One call packs neighbouring fixed-size fields, including compact lengths below 128. An array of fixed-size elements is one
 join.
 
-Messages with very many elements are encoded on another thread than the broker's event loop. But no other thread runs during a
+Messages with very many elements are encoded on a thread other than the broker's event loop. But no other thread runs during a
 join or while its parts are freed; half a million elements took 120 ms. So about every `PARTS_AT_ONCE` parts are joined into a
 chunk.
 """

@@ -454,7 +454,7 @@ class TestCommand:
         first, a, b, *_ = ran.lines
         assert first.startswith("difference: orders-0: the replicas differ from offset 1 on, first in byte ")
         assert a.startswith(f"  {folders[0]}/orders-0/") and "batch of offsets 1 to 2" in a
-        assert b.startswith(f"  {folders[1]}/orders-0/") and ": damaged: batch checksum does not match" in b
+        assert b.startswith(f"  {folders[1]}/orders-0/") and ": damaged: the batch checksum does not match" in b
         ran = run("verify", "--replicas", *map(str, folders), "--json")
         assert ran.exit_code == 3
         found = next(line for line in ran.json_lines if line["type"] == "difference")

@@ -8,9 +8,9 @@
 
 A folder whose name looks like an address is written `./name:9092`, or given as a `Path`.
 
-The addresses and the connection's configuration travel together. They come from a command, an option or an argument, and pass
-through plans, splits and jobs to the executor that connects. `SecuredBrokers` is a `str` that carries both. Its text is only the
-addresses, so printing, comparing and storing it does not reveal the configuration.
+The addresses and the connection's configuration are passed together: from a command, an option or an argument, through plans,
+splits and jobs, to the executor that connects. `SecuredBrokers` is a `str` that carries both. Its text is only the addresses, so
+printing, comparing and storing it does not reveal the configuration.
 """
 
 from __future__ import annotations

@@ -97,9 +97,7 @@ class Cluster:
 
     @property
     def place(self) -> str:
-        """The addresses, carrying the connection's configuration, for opening the cluster again. `str(cluster)` is for
-        messages.
-        """
+        """The addresses with the connection's configuration, to open the cluster again. Use `str(cluster)` in messages."""
         return secured(str(self), self.access.config)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Reads a group's committed offsets, waiting until they are stable. For programs that store their progress in a group.
+"""Reads a group's committed offsets, waiting until they are stable. Programs that store their progress in a group use this.
 
 | `require_stable` | while a transaction that may change an offset is open |
 |---|---|

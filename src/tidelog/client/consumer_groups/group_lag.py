@@ -1,4 +1,4 @@
-"""The lag of a group on any Kafka-compatible broker; `lag` explains each number.
+"""Computes the lag of a group on any Kafka-compatible broker. `groups.lag` explains each number.
 
 | fact | source |
 |---|---|

@@ -155,7 +155,7 @@ def plan_reset(
 
 
 def check_without_members(cluster: Cluster, group: str) -> None:
-    """Raise BrokerError if a group has members: members would continue from their own positions, and commit those."""
+    """Raise BrokerError if a group has members: members would continue from their own positions, and commit these."""
     found = describe_group(cluster, group)
     if found.state not in (EMPTY, DEAD):
         count = len(found.members)

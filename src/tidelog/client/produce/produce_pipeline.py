@@ -27,8 +27,8 @@ Brokers before 0.11 and topics in message format v0 or v1 do not support produce
 for them are sent without a producer id, one at a time. If such a response is lost, `repeats_plain` decides: the batch is resent
 and may be duplicated, or an error is raised.
 
-Used by `appender`, and by `batch_appender`, which adds transactions. The caller calls `send` and `wait` until its condition is
-true.
+`appender` uses this, and so does `batch_appender`, which adds transactions. The caller calls `send` and `wait` until its
+condition is true.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class ProducePipeline:
         self._repeats_plain = repeats_plain
         self._timer = RetryTimer(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
         self._is_troubled = False
-        """Whether nothing has been acknowledged since the last error. While it is True, the timer runs."""
+        """Whether nothing has been acknowledged since the last error. While this is True, the timer runs."""
         self._lanes: dict[BrokerAddress, _Lane] = {}
         self._requests = 0
         self._added = 0
@@ -178,7 +178,7 @@ class ProducePipeline:
 
     @property
     def to_be_admitted(self) -> list[TopicPartition]:
-        """Partitions whose batches wait to be added to the transaction."""
+        """The partitions that must be added to the transaction before their batches are sent."""
         return [] if self._transactional_id is None else [key for key in self._busy if key not in self.admitted]
 
     def add(self, batch: Batch) -> None:

@@ -8,8 +8,8 @@
 | TxnOffsetCommit | 28 | these offsets, to the group's coordinator | |
 | EndTxn | 26 | commit or abort | waits |
 
-Each request is idempotent, so it may be resent after a lost response. The versions used are those in which the producer adds
-partitions (before KIP-890's second part), since Kafka 0.11.
+Each request is idempotent, so it may be resent after a lost response. In the versions used here, the producer adds partitions
+itself (before KIP-890's second part); brokers support them since Kafka 0.11.
 
 | code | raises |
 |---|---|

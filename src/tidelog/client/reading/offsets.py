@@ -1,4 +1,4 @@
-"""Offsets for times, from the partitions' leaders (ListOffsets).
+"""Requests offsets for times from the partitions' leaders (ListOffsets).
 
 | version | since | adds |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""Which offsets of a partition must be read so that no record of a time range is missed.
+"""Determines which offsets of a partition must be read so that no record of a time range is missed.
 
 A broker can say where a range begins: all records before the first one at or after `start` are earlier. It cannot say where the
 range ends, because a late record may be anywhere after that. So everything up to the high watermark (read_committed: the last

@@ -62,7 +62,9 @@ MAX_WAIT_MS = 500
 _LENGTH = Struct(">i")
 
 FetchedBatch = tuple[BatchHeader, memoryview, int]
-"""A batch's header, whose position counts from the start of the response's records; those records; the batch's start in them."""
+"""A batch's header, whose position counts from the start of the response's records; the response's records; the position of the
+batch in the records.
+"""
 
 
 class PartitionFetcher:

@@ -1,4 +1,4 @@
-"""The size of partitions on their leaders' disks (DescribeLogDirs, KIP-113: Kafka 1.0 and later).
+"""Requests the sizes of partitions on their leaders' disks (DescribeLogDirs, KIP-113: Kafka 1.0 and later).
 
 Sizes are used only for estimates, so errors are not raised; a size that cannot be fetched is reported as unknown.
 """

@@ -1,4 +1,4 @@
-"""The topic properties that decide how long records are kept (DescribeConfigs, KIP-133: Kafka 0.11 and later)."""
+"""Requests the topic properties that decide how long records are kept (DescribeConfigs, KIP-133: Kafka 0.11 and later)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,9 @@ class Handle(Protocol):
         """Fill `buffer`; return the number of bytes, smaller than the buffer only at the end of the file. Raises OSError."""
 
     def will_read(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Take a hint that the byte ranges `ranges` are about to be read, in this order, which ascends."""
+        """Announce that the byte ranges `ranges` are about to be read, in this ascending order. An implementation may ignore
+        it.
+        """
 
     def close(self) -> None: ...
 

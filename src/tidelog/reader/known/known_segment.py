@@ -1,4 +1,6 @@
-"""A segment in a bucket or in a backup whose properties come from a summary if possible (`formats/summary/known_segments.py`)."""
+"""A segment in a bucket or in a backup. If possible, its properties come from a summary of all segments
+(`formats/summary/known_segments.py`).
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ class KnownSegment(Segment):
         return super().valid_end()
 
     def _known_end(self) -> SegmentEnd | None:
-        """Return the end that the facts give, after checking the last batch. If the log has a different last batch, note this,
+        """Return the end that the facts give, after checking the last batch. If the log has a different last batch, log a notice,
         drop all facts and return None.
         """
         facts = self.facts

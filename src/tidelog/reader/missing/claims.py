@@ -23,7 +23,7 @@ class Claims(NamedTuple):
     log_start_offset: int | None = None
     cleaner_offset: int | None = None
     newest_epoch: EpochEntry | None = None
-    """Like everything here, read before the folder is listed."""
+    """Like all claims, this is read before the folder is listed."""
     is_set_compacted: Callable[[], bool] | None = None
     """Looks up whether the topic's settings say that it is compacted. Called only if it matters."""
     is_tiered: Callable[[], bool] | None = None

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.serve")
 
 FIRST_REST_S = 0.2
-"""The pause before the first log, so that the first requests after a start need not share the interpreter with the listing."""
+"""The pause (s) before the first log, so that the first requests after a start need not share the interpreter with the
+listing.
+"""
 
 REST_S = 0.002
 """The pause (s) after each log, so that the thread uses only a fraction of a processor."""

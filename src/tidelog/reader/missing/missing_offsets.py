@@ -203,7 +203,7 @@ def _last_timed(segment: Segment) -> int:
 
 
 def _last_indexed(path: FilePath, base_offset: int, end_position: int) -> int:
-    """Return the offset of an offset index's last entry if it points to `end_position` or after, else -1."""
+    """Return the offset of an offset index's last entry if the entry points to `end_position` or after it, otherwise -1."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         index = OffsetIndex.open(file, base_offset)
         entry = index.entry(index.entries - 1) if index.entries else None
@@ -295,7 +295,9 @@ def _end(log: LogSegments, claims: Claims, orphans: _Orphans) -> Iterator[Missin
 
 
 def _end_of(segment: Segment) -> SegmentEnd | None:
-    """Return a segment's end, or None if the segment vanished or its end is damaged. Reading the segment raises the error."""
+    """Return a segment's end, or None if the segment vanished or its end is damaged. A later read of the segment raises the
+    error.
+    """
     try:
         return segment.valid_end()
     except (CorruptBatchError, SegmentChangedError):
@@ -318,8 +320,8 @@ def _time(header: BatchHeader | None) -> int | None:
 
 
 def _moves(directory: FilePath, epoch: EpochEntry | None) -> bool:
-    """Return whether the first leader epoch is no longer `epoch`. If the folder has an owner, wait up to `_OWNER_S` for the
-    change.
+    """Return whether the first leader epoch is no longer `epoch`. If the folder has an owner, wait up to `_OWNER_S` seconds for
+    the change.
 
     Kafka may remove a segment's files at once, but writes the epochs on another thread, with an fsync.
     """

@@ -225,7 +225,7 @@ class PrivateKey(NamedTuple):
     inverse: int
 
     def decrypt(self, number: int) -> int:
-        """Decrypt with a half of the digits at a time, a third of the work."""
+        """Decrypt a number. Two exponentiations with half of the digits each are a third of the work of one with all digits."""
         one = pow(number, self.first_exponent, self.first)
         other = pow(number, self.second_exponent, self.second)
         return other + (one - other) * self.inverse % self.first * self.second
@@ -249,7 +249,7 @@ def _load_key(file: Path) -> PrivateKey:
     except OSError as error:
         raise StorageError(f"cannot read a private key: {error.strerror}", path=file) from error
     except (ValueError, TypeError) as error:
-        raise InvalidArgumentError(f"not an RSA private key in PEM without a password: {error}", path=file) from None
+        raise InvalidArgumentError(f"the file is not an RSA private key in PEM without a password: {error}", path=file) from None
 
 
 def unwrapped(encrypted: bytes, key: PrivateKey) -> bytes:

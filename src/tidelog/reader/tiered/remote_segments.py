@@ -185,8 +185,8 @@ def metadata_partition(partition: TopicIdPartition, count: int) -> int:
     """Return the partition of ``__remote_log_metadata`` that has the records about `partition`, if that topic has `count`
     partitions.
 
-    The rule is that of Kafka's RemoteLogMetadataTopicPartitioner: murmur2 of Java's hash of the topic id's halves and the
-    partition number.
+    Kafka's RemoteLogMetadataTopicPartitioner has the same rule: murmur2 of Java's hash of the topic id's halves and the partition
+    number.
     """
     from tidelog.records.kernel import murmur2
 

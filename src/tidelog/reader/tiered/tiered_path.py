@@ -6,7 +6,7 @@ in the local folder first, then among the remote segments:
 | name | remote file |
 |---|---|
 | ``<start offset>.log``, ``.index``, ``.timeindex``, ``.txnindex`` | the segment's file, cut where the next segment begins |
-| ``<end offset + 1>.snapshot`` | the segment's producer snapshot, which is that of its end |
+| ``<end offset + 1>.snapshot`` | the segment's producer snapshot, as of the segment's end |
 | ``leader-epoch-checkpoint``, ``partition.metadata`` | the newest segment's file, only if there is no local folder |
 
 Kafka may delete a local segment after the listing, once the segment's copy is finished. The segment is then read from remote

@@ -1,24 +1,24 @@
 """The kernels: code that visits each record or each batch, without an object for either.
 
-Each is one source file in Cython's pure-Python mode. If a C compiler is found, it is compiled at install; otherwise the same file
-runs interpreted, a hundred times slower and with the same results. `COMPILED` tells which. Code that several kernels share is in
-`primitives`, once for C and once for Python. This package exports the kernels' names: each is imported from its kernel on first
-use, and `__init__.pyi` has the types. Cython's own types appear only inside `kernel/`.
+Each kernel is one source file in Cython's pure-Python mode. If a C compiler is found, the file is compiled at install; otherwise
+it runs interpreted, a hundred times slower and with the same results. `COMPILED` says which is the case. Code that several
+kernels share is in `primitives`, once for C and once for Python. This package exports the kernels' names: each is imported from
+its kernel on first use, and `__init__.pyi` has the types. Cython's own types appear only inside `kernel/`.
 
 ==============  ======================================================================================================
 `rows`          records of a batch to columns (`Rows`), into Arrow's layouts, and from columns (`BinaryColumn`) to a batch
 `batches`       checksums, the walk over a segment (`SegmentScan`), times for time maps, which batches get an index entry
 `compaction`    the latest offset of each key (`OffsetTable`), and the two passes of the cleaner
-`messages`      usual requests and responses, as lists of their fields, by a plan
+`messages`      frequent requests and responses, read into lists of their fields and written from them
 `fast_paths`    the common cases of appends, coordinators' writes, searches by time, fetches by 0.9.0 clients from 0.10.0 logs
-`sockets`       threads that send to sockets, and wait for disks (`Senders`)
+`sockets`       threads that send to sockets and wait for disks (`Senders`)
 `primitives`    buffers, varints, checksums, fault codes, layout: shared by all
 ==============  ======================================================================================================
 
 Invariants
   - Every length is checked against the remaining bytes before a byte is read; only the buffer's own length is trusted.
   - The hot loops run without the GIL and raise no exceptions: they return a fault code (`FAULTS`, `BATCH_FAULTS`) and store the
-    fault's position, and a scan then appends nothing. Modules of `records` raise the errors.
+    fault's position; a scan then appends nothing. Modules of `records` raise the errors.
   - Positions are int32 and relative to the buffer passed in, so buffers are smaller than 2 GiB.
 """
 

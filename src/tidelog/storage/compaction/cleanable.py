@@ -37,7 +37,7 @@ class OffsetsToClean(NamedTuple):
 
 
 class LogToClean(NamedTuple):
-    """A log with records to compact. Byte counts are those of its `.log` files."""
+    """A log with records to compact. Byte counts include only `.log` files."""
 
     topic_partition: TopicPartition
     log: PartitionLog

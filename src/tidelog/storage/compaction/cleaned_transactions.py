@@ -107,7 +107,7 @@ class CleanedTransactions:
         return self._coming[0][0] if self._coming else INT64_MAX
 
     def on_committed(self, producer_ids: Iterable[int]) -> None:
-        """Note that the pass found transactional batches of these producers below `undisturbed_end`."""
+        """Record that the pass found transactional batches of these producers below `undisturbed_end`."""
         self._committed.update(producer_ids)
 
     def _begin_up_to(self, offset: int) -> None:

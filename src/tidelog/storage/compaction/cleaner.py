@@ -9,15 +9,15 @@
 
 Offsets never change. Below the map's end the log then holds each key's latest record, and tombstones and markers whose delete
 horizon has not passed. Appending the kept batches builds the new segment's indexes. The segment's largest timestamp is therefore
-that of the kept records, and may be smaller than before.
+the largest one of the kept records, and may be smaller than before.
 
 A pass is a generator of short steps, so that the log's thread can do other work in between. Appends, reads and rolls do not
 disturb a pass. Another thread, if there is one, reads and maps the batches, and writes and syncs the new segment. The log's own
 thread swaps the segments.
 
 Truncation and deletion must abort the pass first (`cleaner_manager`). A pass that is aborted (`ReplacementAbortedError`) or fails
-removes its unfinished segment; groups that were already replaced stay replaced. The log can be compacted again at any time. A
-pass that is only closed, perhaps by the garbage collector after its folder was given up, leaves the files as a crash does.
+removes its unfinished segment; groups that were already replaced stay replaced. The log can be compacted again at any time. If
+the generator is only closed, for example by the garbage collector, the files stay as they are after a crash.
 
 Intended differences from Kafka: checksums are verified; the files of a failed pass are removed at once; a full disk aborts the
 pass, and leaves the partition online and its log unchanged.
@@ -195,8 +195,8 @@ class Cleaner:
         transactions: CleanedTransactions,
         stats: CleanerStats,
     ) -> Iterator[None]:
-        """Map the batches of these sources, each starting at a position, until the map is full. The map then covers the offsets
-        below the end of the source. Each step is one read.
+        """Map the batches of these sources (file, start position, end offset) until the map is full. After each source, the map
+        covers all offsets below that source's end offset. Each step is one read.
         """
         table = self.offset_map.table  # This pass's map: the pass may have ended.
         for source, position, end in sources:
@@ -213,7 +213,7 @@ class Cleaner:
             source.release()
 
     def _shares(self, take: Callable[[bool], bool], stats: CleanerStats) -> Steps[None]:
-        """Call `take` until it returns True. The argument of `take` is whether another thread calls it."""
+        """Call `take` until it returns True. Its argument is True if another thread calls it."""
         while True:
             before = stats.work_bytes
             if (yield from _elsewhere(partial(take, self.has_threads))):

@@ -14,9 +14,9 @@ written after every pass. A checkpoint outside its log counts as the log start.
 If compaction meets damaged data, the log is uncleanable until the next start, because rewriting it could lose records. If a log
 could not be written, for example because of a full disk, its compaction is retried after some minutes.
 
-The manager chooses the log with the largest share of dirty bytes, among those whose share exceeds min.cleanable.dirty.ratio or
-whose records have waited longer than max.compaction.lag.ms. Invariant: no two operations hold the same partition. Not
-thread-safe. `log_cleaner` does the work.
+A log can be chosen if its share of dirty bytes exceeds min.cleanable.dirty.ratio, or if a record has waited longer than
+max.compaction.lag.ms. Of these logs, the manager chooses the one with the largest share. Invariant: no two operations hold the
+same partition. Not thread-safe. `log_cleaner` does the work.
 """
 
 from __future__ import annotations
@@ -180,12 +180,12 @@ class CleanerManager:
         self._aborts[key] = abort
 
     def done_cleaning(self, key: TopicPartition, end_offset: int) -> None:
-        """Note that a pass has finished at `end_offset`. Raises InvalidArgumentError if no pass is in progress."""
+        """Record that a pass has finished at `end_offset`. Raises InvalidArgumentError if no pass is in progress."""
         self._end(key)
         self.update_checkpoint(key, end_offset)
 
     def give_up_cleaning(self, key: TopicPartition, *, retry_after_ms: int = 0) -> None:
-        """Note that a pass has ended without a result, and do not compact the log for `retry_after_ms`. Raises
+        """Record that a pass has ended without a result, and do not compact the log for `retry_after_ms`. Raises
         InvalidArgumentError if no pass is in progress.
         """
         self._end(key)
@@ -193,7 +193,7 @@ class CleanerManager:
             self._not_before_ms[key] = self._clock.now_ms() + retry_after_ms
 
     def done_deleting(self, keys: Iterable[TopicPartition]) -> None:
-        """Note that old segments were deleted. Raises InvalidArgumentError for a partition that is not in progress."""
+        """Record that old segments were deleted. Raises InvalidArgumentError for a partition that is not in progress."""
         for key in keys:
             self._end(key)
 
@@ -261,7 +261,7 @@ class CleanerManager:
         return dict(self._checkpoints)
 
     def update_checkpoint(self, key: TopicPartition, offset: int) -> None:
-        """Set a log's checkpoint, and drop the checkpoints of logs that no longer exist. If the file cannot be written, that is
+        """Set a log's checkpoint, and drop the checkpoints of logs that no longer exist. A failure to write the file is
         logged.
         """
         self._checkpoints[key] = offset

@@ -50,7 +50,7 @@ class GroupWriter:
         self._max_batch_bytes = max_batch_bytes
         self._old_format_horizon_ms = old_format_horizon_ms
         self._guard = threading.Lock()
-        """Held while a thread runs a share of the steps."""
+        """Held while a thread runs steps."""
         self._is_stopped = False
         self._is_discarded = self._is_deleted = False
 
@@ -75,7 +75,7 @@ class GroupWriter:
         yield
 
     def run(self, steps: Iterator[None], is_aside: bool) -> bool:
-        """Run a share of these steps, on any thread. Return whether all steps have been run."""
+        """Run some of these steps, on any thread. Return whether all steps have been run."""
         try:
             with self._guard:
                 return not self._is_stopped and take_share(steps, is_aside, lambda: self._is_stopped)
@@ -84,11 +84,11 @@ class GroupWriter:
                 self._delete()
 
     def stop(self) -> None:
-        """End a running share early. The files are kept, and closed by their last user."""
+        """Make a thread that is running steps stop early. The files are kept, and closed by their last user."""
         self._is_stopped = True
 
     def discard(self) -> None:
-        """Remove the new segment, now or at the end of the running share. Never raises."""
+        """Remove the new segment, now or once the thread that is running steps has stopped. Never raises."""
         self._is_stopped = self._is_discarded = True
         self._delete()
 

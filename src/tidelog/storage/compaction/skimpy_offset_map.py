@@ -35,7 +35,7 @@ class SkimpyOffsetMap:
 
     @property
     def table(self) -> OffsetTable:
-        """The memory of the table."""
+        """The table, which is allocated at its first use."""
         if self._table is None:
             self._table = new_table(self.slots)
         return self._table

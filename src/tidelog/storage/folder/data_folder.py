@@ -146,7 +146,7 @@ def list_contents(directory: Path) -> FolderContents:
 
 
 def new_topic_id() -> uuid.UUID:
-    """Return a random id whose text does not begin with a dash, because command lines would take that for an option."""
+    """Return a random id whose text does not begin with a dash, because command lines would interpret such an id as an option."""
     while True:
         random_id = uuid.uuid4()
         if random_id.bytes[0] >> 2 != 0b111110:

@@ -142,7 +142,7 @@ class DirCheckpoints:
         try:
             offsets = read_offset_checkpoint(path)
         except CorruptCheckpointError as error:
-            logger.warning("%s: treated as empty", error)
+            logger.warning("%s: the checkpoint is treated as empty", error)
             offsets = {}
         if not offsets:
             self._missing.add(name)

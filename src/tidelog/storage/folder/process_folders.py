@@ -5,9 +5,9 @@
     DIR/                 the controller's: meta.properties, __cluster_metadata-0
     DIR/process1/ ...    the data folders of the brokers with the ids 1 to N
 
-`place` runs before the brokers start, and distributes partitions over N brokers. It moves the partitions of brokers beyond N, and
-those of a folder that one broker served before. If N has grown, it also moves as many as new brokers need for an equal share. A
-move is a rename::
+`place` runs before the brokers start, and distributes partitions over N brokers. It moves the partitions of brokers with ids
+above N, and the partitions of a folder that a single broker served before. If N has grown, it also moves as many partitions as
+new brokers need for an equal share. A move is a rename::
 
     1  the target's checkpoints get the partition's lines; its clean-shutdown file is removed if the source has none
     2  the partition's folder is renamed

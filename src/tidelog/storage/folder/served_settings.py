@@ -4,9 +4,10 @@
 
     {"version": 1, "time_ms": 1700000000000, "broker_epoch": null, "properties": {"retention.ms": "86400000"}}
 
-`properties` are those that were set for the broker, under the topics' names; all others have Kafka's defaults. Nothing else of
-the broker's configuration is stored. `broker_epoch` is that of the node's registration in the metadata log. Each start of Kafka
-on the folder changes that epoch, and Kafka's configuration is not in the folder.
+`properties` are the defaults that were set for the broker, under the topics' names; all others have Kafka's defaults. Nothing
+else of the broker's configuration is stored. `broker_epoch` is the epoch of the node's registration in the metadata log. Each
+start of Kafka on the folder changes the epoch, which shows that Kafka has served the folder with settings that are not stored in
+it.
 
 The settings are not stored in the metadata log, because settings there would take precedence over the `server.properties` of the
 next owner.

@@ -10,8 +10,8 @@
       }
     }
 
-`id` is a topic id as in ``partition.metadata``; `properties` are those that differ from the defaults, under Kafka's names.
-A topic that was being deleted has ``"deleting": true``.
+`id` is a topic id as in ``partition.metadata``; `properties` are the properties that differ from the defaults, under Kafka's
+names. A topic that was being deleted has ``"deleting": true``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds the end of a cleanly closed log from a few bytes of the last segment's index and log (spec §4.6, §6.3).
 
 Kafka trusts such a segment. Tidelog checks that it ends with a whole batch. A preallocated log, or a log that was copied while it
-was being written to, may not, even though its folder has the clean-shutdown marker. Records appended after part of a batch would
-be lost. Each start checks every partition, so for speed the files are read by name, without the usual objects.
+was being written to, may end otherwise even though its folder has the clean-shutdown marker. Records appended after part of a
+batch would be lost. Each start checks every partition, so for speed the files are read by name, without the usual objects.
 """
 
 from __future__ import annotations

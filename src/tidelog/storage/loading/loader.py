@@ -75,8 +75,8 @@ def load(
 
     `recovery_point` and `log_start_offset` come from the checkpoints, and are 0 if they are missing there. `had_clean_shutdown`
     says whether the data folder had the clean-shutdown marker. `progress` is called at each step of a recovery. Raises
-    StorageError, CorruptDataError if the damage cannot be repaired, InvalidArgumentError if the name of the folder or of a file
-    is not that of a log, InconsistentTopicIdError.
+    StorageError, CorruptDataError if the damage cannot be repaired, InvalidArgumentError if the folder or a file does not have a
+    log's name, InconsistentTopicIdError.
     """
     jitter = jitter or _jitter
     epochs = _read_epochs(directory, config)
@@ -161,7 +161,7 @@ def _load(
 
 
 def _open_segments(log: LoadingLog, found: set[str]) -> set[int]:
-    """Open all segments. Return the base offsets of those that must be recovered even after a clean shutdown."""
+    """Open all segments. Return the base offsets of the segments that must be recovered even after a clean shutdown."""
     broken = set()
     for name in sorted(name for name in found if name.endswith(names.LOG_SUFFIX)):
         segment = log.open_segment(names.offset_from_file_name(name))
@@ -208,7 +208,7 @@ def _without_looking(log: LoadingLog) -> LoadedLogOffsets:
 
 
 def _check_names(log: LoadingLog) -> None:
-    """Check the names of segments that are trusted before anything is read: those of the first and the last segment, of the
+    """Check the names of segments that are trusted before anything is read: the names of the first and the last segment, of the
     segment with the log start offset, and of empty segments.
 
     Other names are checked after the start (`HoleSearch`), and when a read finds a hole before a segment (`LocalLog.locate`).

@@ -11,8 +11,8 @@
 Kafka has only the first two rules. The third is for a recovery that was itself interrupted: an index has its full length until it
 is complete. The last rule is for a preallocated log, or a log that was copied while it was being written to.
 
-A segment with offset overflow is split, and recovery continues with the new segments. Bytes recovered below
-the recovery point are synced, because no later start checks them again. Used only by `loader`.
+A segment with offset overflow is split, and recovery continues with the new segments. Bytes recovered below the recovery point
+are synced, because no later start checks them again. Only `loader` uses this module.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LogRecovery:
         self._done: set[int] = set()
 
     def recover(self, broken: Iterable[int]) -> int | None:
-        """Recover the segments with the base offsets `broken`, and those in the module's table.
+        """Recover the segments with the base offsets `broken`, and the segments in the module's table.
 
         Returns the log end offset if the last segment needed no recovery, or None if the end must still be found. Raises
         StorageError, CorruptDataError.

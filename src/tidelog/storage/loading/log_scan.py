@@ -2,7 +2,7 @@
 
 A kernel does the walk (`records.kernel.SegmentScan`, which has the rules). This module passes the file to the kernel in chunks,
 through one buffer. The buffer is small, so that its bytes are still in the processor's cache when the checksum is computed. A
-larger batch enlarges the buffer; if its size looks like damage, its checksum is first computed in pieces.
+larger batch enlarges the buffer; if its size looks like damage, its checksum is first computed in chunks.
 
 A walk changes nothing. `recovery` uses the result to change segments, `check` compares it with the files of any folder. Both may
 run several walks at the same time, because the kernel and the reads release the GIL.
@@ -23,7 +23,7 @@ CHUNK_BYTES = 1024 * 1024
 """The number of bytes read at a time."""
 
 SUSPECT_BYTES = 64 * 1024 * 1024
-"""A batch larger than this is checked in pieces before the buffer grows, because its length may be damaged."""
+"""A batch larger than this is checked in chunks before the buffer grows, because its length may be damaged."""
 
 Progress = Callable[[int], object]
 """Called with the number of further bytes that were walked."""
@@ -153,7 +153,7 @@ def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: P
 
 
 def _is_sound(file: LogBytes, position: int) -> bool:
-    """Whether the checksum of a batch, which is read in pieces, is the one in its header."""
+    """Whether the checksum of a batch matches its header. The batch is read in chunks."""
     try:
         header = read_header(file.read(position, HEADER_BYTES), 0, position)
     except CorruptBatchError:

@@ -11,7 +11,8 @@ Without snapshots Kafka forgets the producers of a cleanly closed log, and read_
 
 Snapshots are kept at the base offsets of the last two segments and at the log end offset, so that a truncation need not read the
 whole log. `loader` calls this module for the whole log and before it recovers a segment, and `PartitionLog` calls it after a
-truncation. For a log in use, `state_at` computes the remaining state before the truncation, some batches at a time.
+truncation. For a log in use, `state_at` computes the state at the truncation offset before the truncation, some batches at a
+time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Restores producer state that snapshots lack: each producer's batches before its last one, which it may resend after a crash.
+"""Restores producer state that snapshots lack: for each producer, the batches before its last batch. Producers may resend them
+after a crash.
 
 A snapshot has the last batch of each producer, but an append recognizes duplicates of the last five, the most that a producer may
 have in flight. After a crash producers resend unacknowledged batches. Kafka 3.9.1 then knows only one batch of each producer, and

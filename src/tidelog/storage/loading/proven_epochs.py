@@ -20,7 +20,8 @@ Files that Kafka may have written must not change, so a batch does not contradic
 The file also stays if the epochs of batches decrease. Then Kafka's file depends on the order of appends, truncations and
 recoveries, which the batches do not show.
 
-The index is a hint, and batches may be damaged: a contradiction counts only once all headers have been read. Used by `loader`.
+The index is a hint, and batches may be damaged: a contradiction counts only once all headers have been read. `loader` uses this
+module.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@
 | leader epochs | each epoch that is above the latest known epoch is added |
 | producers | advanced from the segment's base to its end |
 
-There are two differences from Kafka. A batch whose offset is not above the previous offsets ends the log: Kafka accepts it, or
-discards the whole segment if it would get an index entry; no reader of this project would read past it. And an index that would
-exceed segment.index.bytes stays sparse at its end, where Kafka fails.
+There are two differences from Kafka. A batch whose offset is not above the previous offsets ends the log, because no reader of
+Tidelog reads past it. Kafka accepts such a batch, or discards the whole segment if the batch would get an index entry. And an
+index that would exceed segment.index.bytes stays sparse at its end, where Kafka fails.
 
 `loader` calls this after an unclean shutdown and for a segment without an index, with the producer state at the segment's base.
 """

@@ -1,8 +1,8 @@
 """Builds a ``.timeindex`` that is missing beside an ``.index``, from the log.
 
 Kafka creates an empty time index, as for segments from before 0.10.1, and then uses the segment's modification time (spec §2.7).
-Tidelog uses the records' timestamps. If the records have no timestamps, the index is empty, as in Kafka. The entries are those
-that appending the batches one by one would have made.
+Tidelog uses the records' timestamps. If the records have no timestamps, the index is empty, as in Kafka. The entries are the same
+as if the batches had been appended one by one.
 
 The file appears atomically: it is written under a temporary name, synced, and renamed. `loader` calls this for segments that need
 no recovery.

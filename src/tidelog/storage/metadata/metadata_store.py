@@ -144,8 +144,8 @@ class MetadataStore:
         is_heir = state is not None and list(state.voters or ()) == [node_id] and len(log.voters) <= 1
         if len(voters) > 1 and not is_heir:  # After an interrupted start the log still names the node before.
             raise InvalidArgumentError(
-                "this folder's metadata log belongs to a quorum, and only its members may write to it. Move __cluster_metadata-0 "
-                "away to serve a copy without topics' settings",
+                "this folder's metadata log belongs to a quorum, and only its members may write to it. To serve "
+                "a copy of this folder without its topics' settings, move __cluster_metadata-0 out of the copy",
                 path=log.directory,
                 found=f"voters {', '.join(map(str, sorted(voters)))}",
                 expected=f"{node_id} alone",
@@ -304,7 +304,7 @@ class MetadataStore:
             self._bytes_behind_snapshot -= before
             self._snapshot_bytes = target.stat().st_size
         self._remove_below(end_offset)
-        logger.info("%s: metadata snapshot at offset %d, with %d topics", self._folder, end_offset, len(log.image.topics))
+        logger.info("%s: wrote a metadata snapshot at offset %d, with %d topics", self._folder, end_offset, len(log.image.topics))
 
     def _remove_below(self, end_offset: int) -> None:
         """Remove what the newest snapshot replaces, and leftovers of crashes. Files that cannot be removed do no harm."""

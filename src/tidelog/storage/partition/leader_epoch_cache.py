@@ -10,7 +10,7 @@ truncations      change memory at once; the file is written by `defer` if there 
                  Entries that a crash leaves behind are harmless: loading truncates again
 ===============  =====================================================================================
 
-Not thread-safe. Used by `PartitionLog`, the loader and recovery.
+Not thread-safe. `PartitionLog`, the loader and recovery use it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ class LeaderEpochCache:
     def to_be_written(self) -> EpochsWrite | None:
         """Return a function that updates the file on any thread and raises StorageError; None if the file is up to date.
 
-        A caller on another thread passes to the function the folder, which it has held since it called `to_be_written`.
+        To run the function on another thread, open the folder as `held` when you call `to_be_written`, and pass it to the
+        function.
         """
         self._is_waiting = False
         if not self.is_unwritten:

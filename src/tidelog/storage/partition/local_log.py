@@ -123,7 +123,7 @@ class LocalLog:
             self._scheduler.schedule("write-indexes", self._write_indexes, delay_ms=INDEX_WRITE_DELAY_MS)
 
     def _write_indexes(self) -> None:
-        """Write the index files for those who read the folder. Errors are ignored here; they recur where they matter.
+        """Write the index files, for other programs that read the folder. Errors are ignored here; they recur where they matter.
 
         The files' descriptors are closed: between two such writes, an active log needs one descriptor, not three.
         """
@@ -250,8 +250,8 @@ class LocalLog:
         return found._replace(aborted_transactions=aborted)
 
     def _collect_aborted(self, segment: LogSegment, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """Return the aborted transactions from the transaction indexes: that of `segment` and later ones, until the answer is
-        complete.
+        """Read the transaction indexes of `segment` and later segments until the answer is complete. Return the aborted
+        transactions.
         """
         aborted: list[AbortedTxn] = []
         one: LogSegment | None = segment

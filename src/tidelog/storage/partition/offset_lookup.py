@@ -1,9 +1,9 @@
 """Offsets by time in a log that this process writes: the answers to ListOffsets (KIP-79, KIP-734; spec §13).
 
-The targets are those of `reader.offset_targets`. This search uses the segments in memory and their indexes; its answers equal
-those of `reader.time_search`, which searches any folder. Both differ from Kafka in two points. If the segment that Kafka picks
-has no match, Kafka answers "none", but this search continues with the next segment. And a record below the log start never counts
-as the latest record. Therefore the answer "none" is always true.
+`reader.offset_targets` has the targets. This search uses the segments in memory and their indexes. It gives the same answers as
+`reader.time_search`, which searches any folder. Both differ from Kafka in two points. If the segment that Kafka picks has no
+match, Kafka answers "none", but this search continues with the next segment. And a record below the log start never counts as the
+latest record. Therefore the answer "none" is always true.
 
 For a consumer (`fetch_offset_for_timestamp`, spec §13.2) the log ends at the high watermark or the last stable offset: later
 records are not found, and LATEST returns that end.
@@ -77,9 +77,10 @@ def fetch_offset_for_timestamp(log: WrittenLog, timestamp: int, isolation: Fetch
 
 
 def legacy_fetch_offsets_before(log: WrittenLog, timestamp: int, max_offsets: int) -> list[int]:
-    """Return up to `max_offsets` segment bases whose files are not newer than `timestamp` (ms; LATEST, EARLIEST), newest first.
+    """Return up to `max_offsets` base offsets of segments that were not modified after `timestamp` (ms; LATEST, EARLIEST), newest
+    first.
 
-    This is ListOffsets v0, from before records had timestamps: it uses the files' times. Raises StorageError.
+    ListOffsets v0 needs this. It is older than records' timestamps, and uses the files' modification times. Raises StorageError.
     """
     segments = log.segments.values()
     points = [(max(segment.base_offset, log.log_start_offset), segment.last_modified_ms) for segment in segments]

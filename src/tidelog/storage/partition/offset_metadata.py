@@ -29,7 +29,7 @@ class LogOffsetMetadata(NamedTuple):
         return self.segment_base_offset == UNKNOWN_BASE_OFFSET and self.relative_position == UNKNOWN_POSITION
 
     def on_older_segment(self, other: LogOffsetMetadata) -> bool:
-        """Whether this offset's segment is before that of `other`; False if either is unknown."""
+        """Whether this offset's segment is before the segment of `other`; False if either is unknown."""
         if self.is_message_offset_only or other.is_message_offset_only:
             return False
         return self.segment_base_offset < other.segment_base_offset

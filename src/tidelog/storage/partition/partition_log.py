@@ -79,8 +79,8 @@ class PartitionLog:
     ) -> None:
         """`topic_id` is the id that the caller expects; partition.metadata is read here and written lazily.
 
-        `jitter` is the source of the segments' part of segment.jitter.ms. The high watermark starts at the log start; a caller
-        with a checkpoint calls `update_high_watermark`. Raises InconsistentTopicIdError.
+        `jitter` is the random generator for segment.jitter.ms. The high watermark starts at the log start; a caller with a
+        checkpoint calls `update_high_watermark`. Raises InconsistentTopicIdError.
         """
         self.clock = clock
         self.scheduler = scheduler
@@ -325,10 +325,10 @@ class PartitionLog:
         return self._removals.maybe_increment_log_start_offset(offset)
 
     def delete_records(self, offset: int) -> int:
-        """Move the log start to `offset`, or to the high watermark (-1); return the new log start (KIP-107).
+        """Move the log start to `offset` (-1: to the high watermark), and return the new log start (KIP-107).
 
-        The next retention check deletes the segments below. Raises OffsetOutOfRangeError for any other negative offset and above
-        the high watermark, InvalidArgumentError for a topic with cleanup.policy=compact only.
+        The next retention check deletes the segments below it. Raises OffsetOutOfRangeError for any other negative offset and for
+        an offset above the high watermark, InvalidArgumentError for a topic with cleanup.policy=compact only.
         """
         self._removals.delete_records(offset)
         return self.log_start_offset
@@ -392,7 +392,7 @@ class PartitionLog:
     # --- the end
 
     def rename_dir(self, directory: Path) -> None:
-        """Rename the partition's folder to `directory`, and update all paths. Works for an offline log too, which may be deleted.
+        """Rename the partition's folder to `directory`, and update all paths. Works for an offline log, too, before its deletion.
 
         Raises LogOfflineError, StorageError.
         """

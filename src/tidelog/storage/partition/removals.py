@@ -7,8 +7,8 @@
 | target < the first segment's base | everything; the log restarts at the target |
 | otherwise | the batch with the target and all later batches, with their snapshots and epochs; may lower the log start |
 
-Afterwards the producer state is that of the remaining records: the last snapshot at or below the target, and later batches.
-`retention` decides which segments are old. Each `PartitionLog` has a `Removals`.
+Afterwards the producer state is rebuilt for the remaining records, from the last snapshot at or below the target and the later
+batches. `retention` decides which segments are old. Each `PartitionLog` has a `Removals`.
 """
 
 from __future__ import annotations

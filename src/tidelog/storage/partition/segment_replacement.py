@@ -10,10 +10,10 @@
 The folder is synced after each step, so that the steps stay in order after a power loss. An owner with threads waits for the sync
 on another thread.
 
-To abort a replacement, `ReplacementAbortedError` is thrown into it: before step 2 it then removes the new files, later it is
-completed. A replacement that is only closed leaves the files as a crash does, because the folder may belong to another owner by
-then. Compaction and the split of an overflowed segment use this; the caller removes the producer snapshots of the returned
-segments.
+To abort a replacement, `ReplacementAbortedError` is thrown into it: before step 2, the replacement then removes the new files;
+after that it is completed. If the generator is only closed, the files stay as they are after a crash, because the folder may
+belong to another owner by then. Compaction and the split of an overflowed segment use this; the caller removes the producer
+snapshots of the returned segments.
 """
 
 from __future__ import annotations

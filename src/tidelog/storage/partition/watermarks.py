@@ -4,7 +4,7 @@
 log_start_offset     nothing below is readable; moves forward by DeleteRecords and retention, back only by truncation
 last_stable_offset   read_committed ends here: at the high watermark, or at the first transaction that does not end below it
 high_watermark       read_uncommitted ends here: every in-sync replica has the records below
-log_end_offset       the local log's
+log_end_offset       the end of the local log
 ===================  =====================================================================================================
 
 Invariant: log start ≤ high watermark ≤ log end, and last stable offset ≤ high watermark. If the position of an offset is unknown,

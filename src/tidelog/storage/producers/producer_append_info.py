@@ -7,7 +7,7 @@ origin       producer epoch  sequence  data outside the open transaction       c
 ===========  ==============  ========  ======================================  =================
 CLIENT       refused         refused   refused                                 refused
 COORDINATOR  refused         -         refused                                 refused
-REPLICATION  logged          -         logged (Kafka refuses; a leader took it)  logged
+REPLICATION  logged          -         logged (Kafka refuses it)               logged
 ===========  ==============  ========  ======================================  =================
 
 The caller handles duplicates (`ProducerStateManager.duplicate_of`): here they would be out of order.

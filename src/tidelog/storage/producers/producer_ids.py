@@ -70,7 +70,7 @@ class ProducerIds:
             self._store.commit([ProducerIdsRecord(self._store.node_id, _NO_BROKER_EPOCH, start)])
 
     def block_for(self, broker_id: int, broker_epoch: int) -> Steps[range]:
-        """Take a block of ids for another broker (KIP-730). Raises StorageError."""
+        """Reserve a block of ids for another broker (KIP-730). Raises StorageError."""
         start, end, record = self._block()
         record.broker_id, record.broker_epoch = broker_id, broker_epoch
         yield self._store.append([record])

@@ -42,7 +42,7 @@ _FIELDS = ("producer_id", "producer_epoch", "coordinator_epoch", "last_timestamp
 
 
 class ProducerStateEntry:
-    """The state of one producer. `batches` has the oldest batch first; `last_timestamp` (ms) is that of the last batch or
+    """The state of one producer. `batches` has the oldest batch first; `last_timestamp` (ms) comes from the last batch or
     marker.
     """
 

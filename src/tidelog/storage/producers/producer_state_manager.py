@@ -1,14 +1,14 @@
 """The producer state of one partition: duplicates, sequences, epochs, open transactions, snapshots (spec §9; KIP-98).
 
-The state is that of the records below `map_end_offset`. It is loaded from the last sound snapshot and the later batches, and
-changes with each append. When the log rolls or is closed, the state is written to a snapshot.
+The state covers the records below `map_end_offset`. It is loaded from the last sound snapshot and the later batches, and changes
+with each append. When the log rolls or is closed, the state is written to a snapshot.
 
 The order of an append is: `duplicate_of`, `prepare_update`, `ProducerAppendInfo.append`, the write itself, `update`. For each
 transaction that the append completes, `last_stable_offset`, the transaction index and `complete_txn` follow. `map_end_offset` is
 set last. `replay` does all this for a batch that is already in the log.
 
 Invariants: `ongoing` holds one transaction for each producer with `current_txn_first_offset`; a completed transaction stays
-unstable until the high watermark passes its marker. Not thread-safe. Called by `PartitionLog`, the loader and recovery.
+unstable until the high watermark passes its marker. Not thread-safe. `PartitionLog`, the loader and recovery use it.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class ProducerStateManager:
         return self._producers.get(producer_id)
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the batch that `header` duplicates, among the producer's last five: the same epoch, first and last sequence.
-        None if there is none.
+        """Return the batch that `header` duplicates: the one of the producer's last five with the same epoch, first and last
+        sequence. None if there is no such batch.
         """
         entry = self._producers.get(header.producer_id)
         return None if entry is None else entry.duplicate_of(header)
@@ -222,7 +222,7 @@ class ProducerStateManager:
         """Reset the state to the last snapshot in (log_start_offset, log_end_offset]. The caller then replays the batches after
         it.
 
-        Other snapshots are deleted. If the state is already that at `log_end_offset`, it is kept. Raises StorageError.
+        Other snapshots are deleted. If the state already ends at `log_end_offset`, it is kept. Raises StorageError.
         """
         for offset in list(self._snapshots.offsets):
             if offset > log_end_offset or offset <= log_start_offset:
@@ -255,7 +255,8 @@ class ProducerStateManager:
         return found
 
     def take_over(self, other: ProducerStateManager, log_end_offset: int) -> None:
-        """Replace the state by `other`, the state at the log's new end, and delete the snapshots above that. Raises StorageError.
+        """Replace the state by `other`, the state at the log's new end, and delete the snapshots above that end. Raises
+        StorageError.
 
         The snapshot written here is not synced: if it is lost, a start uses the previous one.
         """
@@ -338,7 +339,7 @@ class ProducerStateManager:
 
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int], found: Iterable[str] | None = None) -> None:
         """Delete the snapshots that belong to no segment. The highest snapshot is kept if it is above every segment's base
-        offset: it is then that of a clean shutdown (spec §9.6). Raises StorageError.
+        offset: a clean shutdown has then written it (spec §9.6). Raises StorageError.
 
         `found` are the names of the folder's files, if the caller has just listed them.
         """
@@ -365,7 +366,9 @@ class ProducerStateManager:
     def maybe_create_verification(
         self, producer_id: int, sequence: int, epoch: int, *, has_epoch_each: bool = False
     ) -> VerificationStateEntry:
-        """Return a producer's open verification or a new one, after noting the batch's sequence, of which it keeps the lowest."""
+        """Return a producer's open verification, or a new one, after passing it the sequence of a batch. A verification keeps the
+        lowest sequence.
+        """
         entry = self._verifications.get(producer_id)
         if entry is None:
             entry = self._verifications[producer_id] = VerificationStateEntry(

@@ -5,9 +5,9 @@
 | as leader | the batch is checked against the producer's earlier batches, or is a duplicate | the producer's new state |
 | as follower | markers are read; nothing that a leader accepted is refused | batch by batch, as if each had been appended alone |
 
-A leader's append with a producer is a single batch. A follower's append may contain several transactions of one producer. The
-last stable offset stored with an aborted transaction must be that at its marker. If it were that at the end of the append, reads
-would miss the aborted transactions in between.
+A leader's append with a producer is a single batch. A follower's append may contain several transactions of one producer. An
+aborted transaction must be stored with the last stable offset at its marker. With the last stable offset at the end of the
+append, reads would miss the aborted transactions in between.
 
 `Appends` calls these functions only for appends with a producer id.
 """

@@ -1,4 +1,4 @@
-"""Transactions by their first offset: open ones, and those whose marker is not yet replicated (spec §9.7).
+"""Transactions by their first offset: the open ones, and the ended ones with a marker that is not replicated yet (spec §9.7).
 
 A log has few of these transactions at a time. Each append needs the first one, so the offsets are kept in order.
 """

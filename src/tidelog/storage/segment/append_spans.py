@@ -9,7 +9,9 @@ from tidelog.records.compression import Bytes
 
 
 class AppendSpan(NamedTuple):
-    """Consecutive batches. `max_timestamp` is their largest timestamp (ms), and `last_offset` that of the first batch with it."""
+    """Consecutive batches. `max_timestamp` is their largest timestamp (ms), and `last_offset` the last offset of the first batch
+    with that timestamp.
+    """
 
     size: int
     last_offset: int

@@ -103,7 +103,9 @@ def look_at_limit() -> None:
 
 
 def few_files() -> int:
-    """Return how many descriptors one kind of short use may take: a quarter of those not kept free, at least `AT_ONCE`."""
+    """Return how many descriptors one kind of short use may take: a quarter of the descriptors that are not kept free, but at
+    least `AT_ONCE`.
+    """
     return max(AT_ONCE, _spare_from() // 4)
 
 

@@ -15,8 +15,8 @@ Invariants
     * Kafka stores entries in a mapped file, which on a full disk kills the process. Here they are written by `pwrite`, and a
       failure is an error: the entry then exists neither in memory nor on disk.
     * After the entries the file has only zeros: a truncation overwrites what it removes.
-    * As in Kafka, an existing file counts in its full length: it is full until `resize` gives it room. But a tail of zeros (of an
-      index that was copied or left while live) has no entries.
+    * As in Kafka, an existing file's length is its capacity until `resize` changes that, so a trimmed index is full. Unlike in
+      Kafka, a tail of zeros (of an index that was copied or left while live) does not count as entries.
 
 `offset_index_file` and `time_index_file` have the look-ups. Each `LogSegment` has both indexes; recovery replaces their contents.
 Not thread-safe.
@@ -294,7 +294,9 @@ class IndexFile(Generic[_Entries]):
 
     @property
     def own_bytes(self) -> bytearray | None:
-        """The bytes of all entries, which must not be changed, if this process has made them and they are in memory."""
+        """The bytes of all entries, which must not be changed; None unless this process has made the entries and has them in
+        memory.
+        """
         return None if self._live_entries is None or not self.is_own else self._live_entries.raw
 
     @property

@@ -44,7 +44,7 @@ class LogFile(LogFileReader):
         """Open or create a file.
 
         With `preallocate` a new file gets its full length, `init_file_size` bytes, at once and is logically empty. An existing
-        file counts in its full length, zeros included: recovery finds the valid part. The file is not opened yet. Raises
+        file counts as full up to its length, zeros included: recovery finds the valid part. The file is not opened yet. Raises
         InvalidArgumentError for a file larger than an int32, StorageError.
         """
         try:
@@ -138,7 +138,7 @@ class LogFile(LogFileReader):
         return size - target_bytes
 
     def take_back(self, size_bytes: int) -> None:
-        """Undo the appends after `size_bytes`, for this object even if the disk fails. Raises StorageError then."""
+        """Undo the appends after `size_bytes`. If the disk fails, this object still ends there, and StorageError is raised."""
         self.size_bytes = size_bytes
         self._first = None
         self._is_torn = True

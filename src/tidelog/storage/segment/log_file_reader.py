@@ -137,8 +137,8 @@ class LogFileReader:
         return count
 
     def view(self, position: int, length: int) -> Bytes:
-        """Return all the bytes, to be passed to the system. Many bytes are mapped, and may have to be read from disk; few bytes
-        are copied. See `mapped`.
+        """Return the bytes, to be passed to a system call. Many bytes are mapped (see `mapped`), and the system may have to read
+        them from disk; few bytes are copied.
 
         Raises what `read` raises. Within `non_blocking`, raises NotCachedError if the bytes would be copied but are not in
         memory.
@@ -152,7 +152,7 @@ class LogFileReader:
         return self.read(position, length)
 
     def mapped(self, position: int, length: int) -> memoryview:
-        """Return the bytes without copying them, to be passed to the system.
+        """Return the bytes without copying them, to be passed to a system call.
 
         Code that reads the bytes here may wait for the disk, and gets a fatal signal if the file was truncated; `writev` just
         fails in that case. The whole file is mapped, once, until `unmap`; slices in use keep their mapping. Raises what `read`

@@ -63,7 +63,7 @@ __all__ = ["UP_TO_SIZE", "FetchData", "LogSegment", "LogSlice", "RollParams", "T
 logger = logging.getLogger("tidelog.storage")
 
 UNKNOWN = -2
-"""A largest timestamp that has not been looked up yet. (-1 is that of a segment without timestamps.)"""
+"""Stands for a largest timestamp that has not been looked up yet. (-1 means that the segment has no timestamps.)"""
 
 
 class RollParams(NamedTuple):
@@ -112,8 +112,8 @@ class LogSegment(SegmentReader):
     ) -> LogSegment:
         """Open a segment's files, or create them: only the `.log` is created now, the others when needed.
 
-        `suffix` follows every name (".cleaned", ".swap"). `jitter` is the source of the segment's part of segment.jitter.ms.
-        Raises StorageError, InvalidArgumentError for a `.log` larger than an int32.
+        `suffix` follows every name (".cleaned", ".swap"). `jitter` is the random generator for segment.jitter.ms. Raises
+        StorageError, InvalidArgumentError for a `.log` larger than an int32.
         """
         log = LogFile.open(
             f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{suffix}",
@@ -233,7 +233,7 @@ class LogSegment(SegmentReader):
     # --- appends
 
     def append(self, largest_offset: int, headers: Sequence[BatchHeader | AppendSpan], data: Bytes) -> None:
-        """Write whole batches, `data`, with their `headers` (or spans) in order; `largest_offset` is that of the last batch.
+        """Write whole batches. `headers` are their headers (or spans) in order, `largest_offset` is the last batch's last offset.
 
         The caller has checked the checksums. Raises OffsetOverflowError before anything is written, InvalidOffsetError for an
         offset at or below an index entry's, and StorageError if the disk fails. After an error nothing was appended, or the

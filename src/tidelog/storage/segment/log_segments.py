@@ -94,7 +94,8 @@ class LogSegments:
         return self._at(bisect_right(self._bases, offset))
 
     def values(self, from_offset: int | None = None, to_offset: int | None = None) -> list[LogSegment]:
-        """Return the segments from the one that contains `from_offset` (its floor, if any) to those that begin below `to_offset`.
+        """Return the segments from the one that contains `from_offset` (its floor, if any) to the last one that begins below
+        `to_offset`.
 
         Raises InvalidArgumentError if `to_offset` is below `from_offset`.
         """

@@ -1,7 +1,7 @@
 """Searches within compressed batches, for a thread that serves many clients: a few kilobytes may decompress to 100 MB.
 
-Within `non_blocking` a batch is decompressed up to `AT_ONCE_BYTES`, because another thread would cost more. For a larger one
-`NotSearchedError` is raised, whose `prefetch` searches on another thread; the caller then retries and gets the result.
+Within `non_blocking` a batch is decompressed up to `AT_ONCE_BYTES`, because another thread would cost more. For a larger batch,
+`NotSearchedError` is raised: its `prefetch` searches on another thread, and the caller then retries and gets the result.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class SegmentFiles:
             index.resize(index.max_index_bytes)
 
     def make_active(self) -> None:
-        """Let both indexes grow like those of an active segment, starting with their first change. Nothing is opened now."""
+        """Let both indexes grow like an active segment's indexes, starting with their first change. Nothing is opened now."""
         self._is_active = True
         for name in ("offset_index", "time_index"):
             index = self.__dict__.get(name)  # One that does not exist yet grows once it does.

@@ -25,7 +25,7 @@ from tidelog.storage.segment.log_segments import LogSegments
 def check_name(segments: LogSegments, segment: LogSegment) -> None:
     """Ensure that a segment's records begin at its name. A name found correct is not checked again.
 
-    Raises CorruptBatchError, StorageError. Damage in the previous segment is left to its readers.
+    Raises CorruptBatchError, StorageError. Damage in the previous segment is not reported here: its readers report it.
     """
     if segment.is_name_checked:
         return

@@ -62,7 +62,7 @@ class TimestampAndOffset(NamedTuple):
 
 
 class FetchData(NamedTuple):
-    """The result of a read: bytes that start with a batch, which may begin below the requested offset. They may end within a
+    """The result of a read: bytes that start with a batch, which may begin below the requested offset. The bytes may end within a
     batch.
     """
 

@@ -5,7 +5,7 @@
 Entries stay in memory until `close`.
 
 Invariants: the file has exactly the entries in memory; last offsets increase strictly. A failed write is truncated, so that no
-torn entry stays before later ones. Not thread-safe. Used by a segment, its recovery and the cleaner.
+torn entry stays before later ones. Not thread-safe. A segment, its recovery and the cleaner use it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Walks the headers of a segment's batches once, and remembers points at intervals.
 
 The headers replace an index that is wrong, too short or not checked yet. They show which batch has an offset, which batch is the
-first with a timestamp at or after a time, and the largest timestamp before a position. A gigabyte in batches of
-16 KiB needs 69,000 reads, too many for a thread that serves clients. Within `non_blocking`, therefore, at most `POINT_BATCHES` or
-`POINT_BYTES` are walked at once. Then `NotWalkedError` is raised; its `prefetch` continues for another `PIECE_S` on the thread
-for disk waits. The caller retries until the headers are known; other work does not wait.
+first with a timestamp at or after a time, and the largest timestamp before a position. A gigabyte in batches of 16 KiB needs
+69,000 reads, too many for a thread that serves clients. Within `non_blocking`, therefore, at most `POINT_BATCHES` or
+`POINT_BYTES` are walked at once. Then `NotWalkedError` is raised; its `prefetch` continues for another `PIECE_S` seconds on the
+thread that waits for the disk. The caller retries until the headers are known; other work does not wait.
 
 Each point is a batch: its position, and the next offset and largest timestamp of all batches before it. The points of a gigabyte
 take 96 KiB of memory, or 500 KiB with the smallest batches. All points of a thread together take at most `MAX_KEPT_BYTES`.
@@ -85,7 +85,7 @@ class NotWalkedError(NotCachedError):
         self._end_position = log.size_bytes
 
     def prefetch(self) -> None:
-        """Continue the walk for a while. Raises OSError; errors of a batch are left to the caller, which meets them when it
+        """Continue the walk for a while. Raises OSError. An invalid batch is left to the caller, which gets the error when it
         retries.
         """
         try:

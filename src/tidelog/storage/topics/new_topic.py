@@ -75,7 +75,7 @@ class NewTopic:
     A context manager. Append partition p's batches to `logs[p]`, with leader epoch `LEADER_EPOCH`, then call `commit` to publish
     the topic. Leaving the context without `commit` leaves nothing behind. `properties` are the topic's, as text under Kafka's
     names. Records keep their timestamps even if the topic has message.timestamp.type=LogAppendTime, which applies to later
-    appends. With `topic_id` the topic is a copy: its logs take the batches of a different log as a follower does, and later
+    appends. With `topic_id` the topic is a copy: its logs accept the batches of a different log as a follower does, and later
     leader epochs continue from their last one.
 
     Raises InvalidArgumentError for an illegal name, number or property. Entering raises TopicExistsError, CorruptCheckpointError

@@ -15,8 +15,8 @@ down), of an unknown partition, of a partition without a replica on this node, o
 that a crash left before it got its id is a stray as well; here it is used. If topics may have no ids (ZooKeeper), a folder
 without a topic id belongs to the topic of its name.
 
-The broker creates each replica explicitly (`creations`), and makes one change at a time. `log_manager` creates one and keeps it
-until it closes.
+The broker creates each replica explicitly (`creations`), and makes one change at a time. `log_manager` creates a
+`ReplicaFolders`, and keeps it until it closes.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ class ReplicaFolders:
     # --- inside
 
     def _remove(self, key: TopicPartition) -> Removal | None:
-        """Rename the folder of a replica for removal, or that of a stray. Return None if this fails, after marking the
-        replica offline.
+        """Rename the folder of a replica or of a stray for removal. Return None if this fails, after marking the replica
+        offline.
         """
         reason = self._strays.get(key)
         if reason is None:

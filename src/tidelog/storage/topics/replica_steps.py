@@ -1,4 +1,6 @@
-"""Changes of a member's replicas in steps: those of `ReplicaFolders`, with their effects on compaction and settings."""
+"""Changes a member's replicas in steps: makes the changes of `ReplicaFolders`, and applies their effects on compaction and
+settings.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class ReplicaSteps:
         self._work.forget_cleaning(keys)
 
     def reconfigure(self, topics: Iterable[str] = (), *, broker: bool = False) -> Steps[None]:
-        """Apply the current settings in the metadata: those of `topics`, or if `broker` is True those of the broker, which affect
-        all topics.
+        """Apply the current settings of `topics` in the metadata. If `broker` is True, apply the broker's settings instead, which
+        affect all topics.
         """
         return self._settings.take_over(None if broker else topics)

@@ -53,7 +53,7 @@ class TopicTable(TopicConfigs):
             self.refresh(name)
 
     def refuse_collision(self, name: str) -> None:
-        """Raise InvalidArgumentError if the name differs from that of an existing topic only in dots and underscores. Kafka does
+        """Raise InvalidArgumentError if the name differs from an existing topic's name only in dots and underscores. Kafka does
         the same, because metrics would mix up such topics.
         """
         wanted = look_alike(name)

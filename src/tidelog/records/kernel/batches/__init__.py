@@ -1,1 +1,1 @@
-"""Work on whole batches, not on each record: checksums, the walk over a segment, times for a time map."""
+"""Kernels that process whole batches, not each record: checksums, the walk over a segment, times for a time map."""

@@ -1,4 +1,4 @@
-"""Which of many batches get an index entry, and what the others between them add up to."""
+"""Determines which of many batches get an index entry, and sums up the batches in between."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _MIN_BATCH_BYTES = cython.declare(cython.Py_ssize_t, 26)
 
 
 def append_spans(data: cython.const[cython.uchar][::1], since: cython.longlong, interval: cython.longlong) -> tuple[array, int]:
-    """Divide whole batches of any format into spans; return three numbers for each span, and the last batch's last offset.
+    """Divide whole batches of any format into spans. Return three numbers for each span, and the last batch's last offset.
 
-    The numbers: the span's bytes, the last offset of its first batch with its largest timestamp, and that timestamp (ms). The
-    first batch is a span of its own, and so is each batch that gets an index entry, which begins more than `interval` bytes after
-    the last one's; `since` is that distance at the start of `data`. Checksums are not verified. Raises ValueError if `data` does
-    not consist of whole batches.
+    The three numbers are the span's size in bytes, the last offset of its first batch with the span's largest timestamp, and that
+    timestamp (ms). The first batch is a separate span, and so is each batch that gets an index entry: one that begins more than
+    `interval` bytes after the previous batch with an entry. `since` is that distance at the start of `data`. Checksums are not
+    verified. Raises ValueError if `data` does not consist of whole batches.
     """
     length: cython.Py_ssize_t = len(data)
     if length == 0:
-        raise ValueError("no batches")
+        raise ValueError("there are no batches")
     most: cython.longlong = min(length // _MIN_BATCH_BYTES, (since + length) // (max(interval, 0) + 1) + 1)
     # Each entry may have a span before it; then the first batch, and the rest.
     found = array("q", bytes(8 * 3 * (2 * most + 3)))
@@ -67,5 +67,5 @@ def append_spans(data: cython.const[cython.uchar][::1], since: cython.longlong, 
             since += size
             pos += size
     if pos != length:
-        raise ValueError(f"{length - pos} bytes after the last whole batch")
+        raise ValueError(f"{length - pos} bytes follow the last whole batch")
     return found[: at + 3], last

@@ -1,7 +1,7 @@
-"""CRC-32C and CRC-32 of any buffer, without the GIL, and the digest that identifies a run of batches.
+"""Computes CRC-32C and CRC-32 of any buffer without the GIL, and the digest that identifies consecutive batches.
 
-Compiled, the sums come from `checksums.h`: the processor's CRC-32C instruction if it has one, tables if not. `CRC32C` tells
-which.
+Compiled, the checksums come from `checksums.h`, which uses the processor's CRC-32C instruction, or tables if it has none.
+`CRC32C` says which.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ CRC32C: str = crc.prepare()
 
 
 def crc32c(data: object, value: cython.uint = 0) -> int:
-    """Return the CRC-32C of `data`; `value` is that of the preceding data. Releases the GIL, except for a few kilobytes."""
+    """Return the CRC-32C of `data`. `value` is the CRC-32C of the preceding data. Releases the GIL, unless `data` is only a few
+    kilobytes.
+    """
     return crc.crc32c_of(data, value)
 
 
 def crc32c_by_table(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
-    """Return the same as `crc32c`, computed with tables, as on a processor without the instruction."""
+    """Return what `crc32c` returns, computed with tables as on a processor without the instruction."""
     length: cython.Py_ssize_t = len(data)
     if length == 0:
         return value
@@ -33,7 +35,7 @@ def crc32c_by_table(data: cython.const[cython.uchar][::1], value: cython.uint = 
 
 
 def crc32(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
-    """Return zlib's CRC-32 of `data`; `value` is that of the preceding data. Releases the GIL."""
+    """Return zlib's CRC-32 of `data`. `value` is the CRC-32 of the preceding data. Releases the GIL."""
     length: cython.Py_ssize_t = len(data)
     if length == 0:
         return value
@@ -49,9 +51,9 @@ def crc32(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
 def digest_batches(
     data: cython.const[cython.uchar][::1], end: cython.longlong, value: cython.uint = 0
 ) -> tuple[cython.longlong, cython.uint]:
-    """Follow batches from the start of `data` until `end`; return (the position reached, their digest).
+    """Walk the batches from the start of `data` to `end`. Return (the position reached, the batches' digest).
 
-    The digest is a CRC-32C over each batch's base offset, size and checksum field, 16 bytes as stored in the header; `value` is
+    The digest is a CRC-32C over the base offset, size and checksum of each batch, 16 bytes as stored in the header. `value` is
     the digest of the preceding batches. The data may end after the last batch's header. The walk stops before a header that is
     incomplete or invalid. Nothing else is checked.
     """

@@ -1,8 +1,8 @@
-"""One walk over a segment's batches, without an object per batch: it checks them, builds the indexes and collects their facts.
+"""Walks a segment's batches once, without an object per batch: checks them, builds the indexes, and collects facts about them.
 
 Recovery and index rebuilds read every byte of a segment, and a gigabyte holds a million batches of 1 KiB. `SegmentScan` is the
-state of one walk from a segment's first batch to its last valid one; it takes the file in chunks. For each batch (spec §4.7,
-§10):
+state of one walk from a segment's first batch to its last valid one. The caller passes the file in chunks. The walk checks or
+collects for each batch (spec §4.7, §10):
 
 ==========  ==========================================================================================================
 header      length, magic 0 to 2, size for that magic, offsets within int64
@@ -21,15 +21,15 @@ producers   its position, if the producer state needs it (below)
 
 The walk ends at the first batch that fails (`fault`, one of `BATCH_FAULTS`) or that the buffer does not hold completely.
 
-The producer state after a segment follows from few of its batches: every marker, each batch that opens a transaction (or breaks
-one, because it is outside of it), and each producer's last five, because no more are kept. `producer_positions` lists these.
-Applying more batches, in order, does not change the result.
+The producer state after a segment depends on few of its batches: every marker, each batch that opens a transaction, each batch
+outside of its producer's open transaction, and each producer's last five batches, because no more are kept. `producer_positions`
+has their positions. Applying more batches, in order, does not change the result.
 
 Invariants
   - Nothing is read beyond the buffer; no field of a batch is used before it is checked.
-  - The walk runs without the GIL and raises nothing: if a table is full, it stops, the table is enlarged, and it goes on.
+  - The walk runs without the GIL and raises nothing. If a table is full, the walk stops, and continues with a larger table.
 
-`storage.loading.recovery` calls this, as does all code that walks whole segments.
+`storage.loading.recovery` and all other code that walks whole segments use this module.
 """
 
 from __future__ import annotations
@@ -139,10 +139,10 @@ class SegmentScan:
         self._size_slots(_FIRST_SLOTS)
 
     def scan(self, data: cython.const[cython.uchar][::1], position: cython.longlong) -> int:
-        """Walk the batches of `data`, whose first byte is at file position `position`; return how many bytes hold valid batches.
+        """Walk the batches of `data`, whose first byte is at file position `position`. Return how many bytes hold valid batches.
 
-        The walk stops before a fault, and before a partial last batch: `needed_bytes` is then its size, or 0 if that is unknown.
-        After a fault, nothing more is consumed.
+        The walk stops before a fault and before a partial last batch, whose size is then in `needed_bytes` (0 if unknown). After
+        a fault, further calls return 0.
         """
         length: cython.Py_ssize_t = len(data)
         consumed: cython.Py_ssize_t = 0
@@ -168,7 +168,7 @@ class SegmentScan:
         end: cython.Py_ssize_t,
         position: cython.longlong,
     ) -> cython.Py_ssize_t:
-        """Continue at `data[start]`; return the position reached. Stops early, with `full` set, before a table overflows."""
+        """Continue at `data[start]`, and return the position reached. If a table is full, stop early and set `full`."""
         at: cython.Py_ssize_t = start
         size: cython.longlong
         magic: cython.int
@@ -319,7 +319,7 @@ class SegmentScan:
     @cython.nogil
     @cython.exceptval(check=False)
     def _find_slot(self, producer: cython.longlong) -> cython.Py_ssize_t:
-        """Return a producer's slot; assign one if it has none. A free slot always exists."""
+        """Return a producer's slot, and assign one if the producer has none. A free slot always exists."""
         key: cython.ulonglong = producer
         slot: cython.Py_ssize_t = (key * _HASH_FACTOR & _MASK64) >> (64 - self.slot_bits)
         while self.slot_producer[slot] != producer:
@@ -406,7 +406,7 @@ class SegmentScan:
 
     @property
     def time_entries(self) -> bytes:
-        """The time index, as stored in the file; `finish` adds the last entry."""
+        """The time index, as stored in the file. `finish` adds the last entry."""
         return bytes(memoryview(self.stores["time_entries"])[: 12 * self.time_count])
 
     @property

@@ -1,4 +1,4 @@
-"""Times for a time map: the timestamps of whole batches, and the holes between them.
+"""Collects times for a time map: the timestamps of whole batches, and the holes between them.
 
 Only `formats.time_map_builder` calls this.
 """
@@ -27,16 +27,16 @@ def map_batches(
     state: cython.longlong[::1],
     times: cython.longlong[::1],
 ) -> tuple:
-    """Add whole v2 batches, from `data[start]` on, to a block of a time map; return (the position reached, the reason for
+    """Add whole v2 batches, from `data[start]` on, to a block of a time map. Return (the position reached, the reason for
     stopping).
 
-    The reason is 0 at `end`, or before a batch that it does not handle (another format; compressed, if the header alone does not
-    give the times; any fault); 1 if the block has `block_bytes`, so that the next batch begins another; otherwise the number of
-    entries that `times` needs for the next batch. The caller checks checksums; records are parsed only up to their timestamps.
-    `log.time_map_builder` says what `state`, eleven numbers, is; the digest is its own.
+    The reason is 0 at `end`, and before a batch that this function does not handle: a different format, a compressed batch whose
+    header does not have all times, or a faulty batch. It is 1 if the block has reached `block_bytes`, so that the next batch
+    begins a new block. Otherwise it is the number of entries that `times` needs for the next batch. The caller verifies
+    checksums; records are parsed only up to their timestamps. `formats.time_map_builder` defines the eleven numbers in `state`.
     """
     if not 0 <= start <= end <= len(data) or len(state) != 11:
-        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes, or no state")
+        raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes, or the state does not have 11 numbers")
     p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
     now: cython.p_longlong = buffers.longs(state)
     noted: cython.p_longlong = buffers.longs(times)
@@ -161,9 +161,9 @@ def map_batches(
 
 
 def note_timestamps(rows: Rows, times: cython.longlong[::1], at: cython.Py_ssize_t) -> int:
-    """Copy the timestamps of all rows that have one to `times[at:]`; return their number."""
+    """Copy the timestamps of all rows that have one to `times[at:]`. Return the number of timestamps."""
     if not 0 <= at <= len(times) - rows.count:
-        raise ValueError(f"no room for {rows.count} rows at {at} of {len(times)}")
+        raise ValueError(f"there is no room for {rows.count} rows at {at} of {len(times)}")
     timestamps: cython.p_longlong = rows.timestamp
     noted: cython.p_longlong = buffers.longs(times)
     end: cython.Py_ssize_t = at
@@ -180,7 +180,7 @@ def note_timestamps(rows: Rows, times: cython.longlong[::1], at: cython.Py_ssize
 @cython.nogil
 @cython.exceptval(check=False)
 def _sort(p: cython.p_longlong, scratch: cython.p_longlong, count: cython.Py_ssize_t) -> cython.void:
-    """Sort `p[:count]`, smallest first, by the bytes of their distances, last byte first; `scratch` has 256 entries more."""
+    """Sort `p[:count]` in ascending order by a radix sort of the distances from the smallest. `scratch` has 256 entries more."""
     smallest: cython.longlong = layout.MAX_INT64
     largest: cython.longlong = layout.MIN_INT64
     previous: cython.longlong = layout.MIN_INT64
@@ -221,14 +221,14 @@ def _sort(p: cython.p_longlong, scratch: cython.p_longlong, count: cython.Py_ssi
 
 
 def time_bounds(times: cython.longlong[::1], count: cython.Py_ssize_t, most_holes: cython.Py_ssize_t) -> tuple:
-    """Sort `times[:count]` and return (smallest, largest, holes); if there are none, 2^63 - 1 and -2^63.
+    """Sort `times[:count]` and return (smallest, largest, holes). Without times, these are 2^63 - 1, -2^63 and no holes.
 
-    A hole is a gap between consecutive times that is wider than an eighth of the shortest span with half of all times: an even
-    flow has none, late records cause them. At most `most_holes` are reported, the widest ones. `holes` is an array of the times
-    before, after, before, after ..., ascending.
+    A hole is a gap between consecutive times that is wider than an eighth of the shortest span with half of all times. Evenly
+    spaced times have no holes; late records cause them. At most `most_holes` are returned, the widest ones. `holes` is an array
+    with the times before and after each hole, ascending.
     """
     if not 0 <= count <= len(times):
-        raise ValueError(f"{count} of {len(times)} times")
+        raise ValueError(f"cannot sort {count} of {len(times)} times")
     holes = array("q")
     if count == 0:
         return (layout.MAX_INT64, layout.MIN_INT64, holes)

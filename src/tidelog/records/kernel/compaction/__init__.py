@@ -1,1 +1,1 @@
-"""Each key's latest offset, and the records that are therefore kept."""
+"""Finds each key's latest offset, and marks and copies the records that compaction therefore keeps."""

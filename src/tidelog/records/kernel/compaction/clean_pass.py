@@ -1,6 +1,6 @@
 """The second pass: it marks, copies or rebuilds the records to keep.
 
-A record that is rebuilt keeps its bytes from the offset delta on; length and timestamp delta are rewritten where the batch's base
+A rebuilt record keeps its bytes from the offset delta on. Its length and timestamp delta are rewritten if the batch's base
 timestamp changes.
 """
 
@@ -23,21 +23,23 @@ build_stamp.check(__name__, __file__)
 crc.prepare()
 
 NO_BASE = -(2**63 - 1) - 1
-"""The base timestamp is that of the first kept record."""
+"""A value of `new_base`: the new base timestamp is the first kept record's."""
 
 GROWTH_BYTES = 10
-"""The most by which one rebuilt record may grow: a timestamp delta of 10 bytes instead of 1, and a length one byte longer."""
+"""The most bytes by which a rebuilt record may grow: the timestamp delta may take 10 bytes instead of 1, and the length one
+more.
+"""
 
 _GROWTH_BYTES = cython.declare(cython.Py_ssize_t, GROWTH_BYTES)
 
 
 @cython.cclass
 class CleanPass(Pass):
-    """Keeps each key's latest record according to `table`, and tombstones before their horizon.
+    """Keeps each key's latest record according to `table`, and tombstones until their delete horizon.
 
-    `now_ms` is compared with a batch's delete horizon; a batch with tombstones but no horizon gets `horizon_ms` (-1: none).
-    `kept_ends` (int64, sorted) are the last offsets of batches that must not vanish: they are not handled as plain ones. The
-    counters accumulate over calls; the results of `select` and `rebuild` for one batch are overwritten.
+    `now_ms` is compared with a batch's delete horizon. A batch with tombstones but without a horizon gets `horizon_ms` (-1:
+    none). `kept_ends` (int64, sorted) are the last offsets of batches that must stay, even empty: they are not handled as plain
+    batches. The counters add up over all calls; each call of `select` or `rebuild` overwrites the results of the previous one.
     """
 
     messages_read = cython.declare(cython.longlong, visibility="public")
@@ -91,12 +93,13 @@ class CleanPass(Pass):
         retain_tombstones: cython.bint,
         keep: bytearray,
     ) -> int:
-        """Mark the kept records of a v2 batch with 1 in `keep`, one byte a record; return their number, or a fault code.
+        """Mark the kept records of a v2 batch with 1 in `keep`, which has a byte for each record. Return their number, or a fault
+        code.
 
         Sets `has_tombstones` and `last_retained_offset` for the kept records.
         """
         if not 0 <= start <= end <= len(data):
-            raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+            raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
         marks: cython.p_uchar = buffers.output(keep) if len(keep) else buffers.output(bytearray(1))
         count: cython.longlong = len(keep)
@@ -117,15 +120,15 @@ class CleanPass(Pass):
         new_base: cython.longlong,
         out: bytearray,
     ) -> cython.longlong:
-        """Write the records marked in `keep` to `out`; return the number of bytes, or a fault code.
+        """Write the records marked in `keep` to `out`. Return the number of bytes, or a fault code.
 
-        `out` needs the section's size and `GROWTH_BYTES` for each record. `new_base` (ms) is the new base timestamp, `NO_BASE`
-        for the first record's. Sets `base_timestamp` and `batch_max_timestamp`.
+        `out` needs the size of the records section, and `GROWTH_BYTES` more for each record. `new_base` (ms) is the new base
+        timestamp, or `NO_BASE` for the first kept record's timestamp. Sets `base_timestamp` and `batch_max_timestamp`.
         """
         if not 0 <= start <= end <= len(data):
-            raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+            raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
         if len(out) < end - start + GROWTH_BYTES * len(keep):
-            raise ValueError(f"{len(out)} bytes of room for {len(keep)} records of {end - start} bytes")
+            raise ValueError(f"{len(out)} bytes are too few for {len(keep)} records of {end - start} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
         marks: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(keep)
         target: cython.p_uchar = buffers.output(out)
@@ -138,12 +141,12 @@ class CleanPass(Pass):
     def filter_batches(
         self, data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, out: bytearray
     ) -> cython.Py_ssize_t:
-        """Filter the plain batches from `start` on into `out`; return where the first unprocessed batch begins.
+        """Filter the plain batches from `start` on into `out`. Return the position of the first unprocessed batch.
 
-        Sets `written` to the bytes in `out`. Stops if `out` might not have room for the next batch.
+        Sets `written` to the number of bytes in `out`. Stops if `out` may not have room for the next batch.
         """
         if not 0 <= start <= end <= len(data):
-            raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+            raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
         target: cython.p_uchar = buffers.output(out)
         room: cython.Py_ssize_t = len(out)
@@ -213,7 +216,9 @@ class CleanPass(Pass):
         out: cython.p_uchar,
         at: cython.Py_ssize_t,
     ) -> cython.longlong:
-        """Filter one plain batch to `out[at:]`; return the bytes written, or a fault code, and then change no counter."""
+        """Filter one plain batch to `out[at:]`. Return the number of bytes written, or a fault code, in which case no counter
+        changes.
+        """
         attributes: cython.int = p[pos + 22]
         base_offset: cython.longlong = buffers.int64(p, pos)
         last_offset: cython.longlong = base_offset + buffers.int32(p, pos + 23)
@@ -283,7 +288,7 @@ class CleanPass(Pass):
         has_horizon: cython.bint,
         retained: cython.longlong,
     ) -> cython.void:
-        """Write the header of a rebuilt plain batch: the old one with the fields that depend on the records updated."""
+        """Write the header of a rebuilt plain batch: the old header, with the fields updated that depend on the records."""
         buffers.copy(out, at, p, pos, layout.HEADER_BYTES)
         buffers.put(out, at + 8, 4, size - 12)
         attributes &= layout.LOG_APPEND_TIME_BIT | layout.TRANSACTIONAL_BIT

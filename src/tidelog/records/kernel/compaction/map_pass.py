@@ -18,9 +18,10 @@ build_stamp.check(__name__, __file__)
 
 @cython.cclass
 class MapPass(Pass):
-    """Puts the keys of records at or above `min_offset` into `table`, while it holds fewer than `max_entries`.
+    """Puts the keys of records at or above `min_offset` into `table`, until the table has `max_entries`.
 
-    `is_full`: the table had no room for a record; `table.latest_offset` is then that of the last record with room.
+    `is_full` is True if the table had no room for a record. `table.latest_offset` is then the offset of the last record that was
+    added.
     """
 
     messages_read = cython.declare(cython.longlong, visibility="public")
@@ -47,9 +48,9 @@ class MapPass(Pass):
         base_offset: cython.longlong,
         last_offset: cython.longlong,
     ) -> int:
-        """Add the records of a v2 batch, decompressed in `data[start:end]`; return 0, or a fault code."""
+        """Add the records of a v2 batch, which are decompressed in `data[start:end]`. Return 0, or a fault code."""
         if not 0 <= start <= end <= len(data):
-            raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+            raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
         fault: cython.int
         with cython.nogil:
@@ -59,9 +60,11 @@ class MapPass(Pass):
     def add_batches(
         self, data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Add the plain batches from `start` on; return where the first other, or not completely added, batch begins."""
+        """Add the plain batches from `start` on. Return the position of the first batch that is not plain or was not added
+        completely.
+        """
         if not 0 <= start <= end <= len(data):
-            raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+            raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
         p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
         pos: cython.Py_ssize_t = start
         batch_end: cython.Py_ssize_t

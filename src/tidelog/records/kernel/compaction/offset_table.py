@@ -1,9 +1,9 @@
-"""Each key's latest offset: a hash table in one buffer.
+"""A hash table of each key's latest offset, in one buffer.
 
 A slot is 24 bytes: a 128-bit hash of the key, and the offset + 1, which is 0 in an empty slot. Kafka uses the same size, so the
-same memory holds the same number of keys. The hash is SipHash-2-4 (interpreted: BLAKE2b) with a random salt: ten times cheaper
-than Kafka's MD5 for short keys, and collisions cannot be made without knowing the salt. Memory without keys is not touched, and
-so costs nothing. A large table uses pages of two megabytes if the system has them.
+same memory holds the same number of keys. The hash is SipHash-2-4 (interpreted: BLAKE2b) with a random salt. It is ten times
+cheaper than Kafka's MD5 for short keys, and nobody can construct collisions without knowing the salt. Memory without keys is not
+touched, and so costs nothing. A large table uses pages of two megabytes if the system has them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _SIP_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 
 
 def _zeros(size: int) -> mmap.mmap:
-    """Return writable zeros that take no memory until they are written to, and release all of it when they are freed."""
+    """Return writable zeros that take no memory until they are written to, and that release all their memory when they are
+    freed.
+    """
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, size)
     zeros = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -47,16 +49,16 @@ def _zeros(size: int) -> mmap.mmap:
 
 
 class OffsetTable:
-    """Key → offset, for `slots` keys in a buffer of 24 bytes each. `salt` is 16 random bytes.
+    """A map from keys to offsets, for `slots` keys of 24 bytes each. `salt` is 16 random bytes.
 
-    `latest_offset` is how far the log was read: the table does not cover records above it. `put` advances it.
+    `latest_offset` is the last offset that the table covers. `put` advances it.
     """
 
     def __init__(self, slots: cython.Py_ssize_t, salt: bytes) -> None:
         if slots < 1:
             raise ValueError(f"{slots} slots")
         if len(salt) != 16:
-            raise ValueError(f"a salt of {len(salt)} bytes")
+            raise ValueError(f"the salt has {len(salt)} bytes, not 16")
         self.slots = slots
         self.salt = salt
         self.salt_low = int.from_bytes(salt[:8], "little")
@@ -72,12 +74,12 @@ class OffsetTable:
         self.latest_offset = -1
 
     def put(self, key: cython.const[cython.uchar][::1], offset: cython.longlong) -> None:
-        """Set the key's latest offset, replacing any earlier one. Raises ValueError if the table is full."""
+        """Set the key's latest offset, and replace any earlier one. Raises ValueError if the table is full."""
         if not self.put_entry(buffers.input_bytes(key), 0, len(key), offset):
-            raise ValueError(f"a table of {self.slots} slots is full")
+            raise ValueError(f"the table of {self.slots} slots is full")
 
     def get(self, key: cython.const[cython.uchar][::1]) -> int:
-        """Return the key's latest offset, -1 if it was never put."""
+        """Return the key's latest offset, -1 if the table does not have the key."""
         return self.get_entry(buffers.input_bytes(key), 0, len(key))
 
     def put_entry(
@@ -117,9 +119,9 @@ class OffsetTable:
         return found - 1
 
     def find(self, low: cython.ulonglong, high: cython.ulonglong) -> cython.Py_ssize_t:
-        """Return the index in `words` of a hash's slot, or of the empty slot for it; -1 if there is neither.
+        """Return the index in `words` of the slot with this hash, or of the empty slot for it. Return -1 if there is neither.
 
-        The first few probes are far apart, so that a nearly full table needs few; then all slots are probed in turn.
+        The first few probes are far apart, so that a nearly full table needs few probes. Then all slots are probed in turn.
         """
         slots: cython.Py_ssize_t = self.slots
         slot: cython.Py_ssize_t = low % cython.cast(cython.ulonglong, slots)
@@ -143,8 +145,8 @@ class OffsetTable:
     def hash_key(
         self, p: cython.pointer(cython.const[cython.uchar]), at: cython.Py_ssize_t, length: cython.Py_ssize_t
     ) -> cython.void:
-        """Store the key's 128-bit hash in `hash_low` and `hash_high`, and ask the processor for its slot: most slots are in no
-        cache, and the caller has other keys to hash meanwhile.
+        """Store the key's 128-bit hash in `hash_low` and `hash_high`, and prefetch its slot: most slots are in no cache, and the
+        caller hashes other keys meanwhile.
         """
         if cython.compiled:
             v0: cython.ulonglong = self.salt_low ^ _SIP_0

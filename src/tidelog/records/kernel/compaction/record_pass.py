@@ -1,9 +1,9 @@
-"""Code that the cleaner's two passes share: parsing records, recognising plain batches, noting producers.
+"""Code that the cleaner's two passes share: it parses records, recognizes plain batches, and collects producer ids.
 
-Both passes process the decompressed records of one batch, or runs of whole plain batches: v2, uncompressed, no control batch,
-transactional only below an offset up to which the caller knows that nothing was aborted. They stop before any other batch and
-before a damaged one: the caller then handles that batch alone and raises the error. They note the producers of transactional
-batches.
+Both passes process the decompressed records of one batch, or consecutive whole batches that are plain. A plain batch has format
+v2, and is neither compressed nor a control batch; it may be transactional only below an offset (`transactional_end`) up to which
+the caller knows that no transaction was aborted. The passes stop before a batch that is not plain or is damaged: the caller then
+handles that batch alone and raises the error. They collect the producer ids of transactional batches.
 
 Only `records.compaction` and `records.filter` call the passes.
 """
@@ -44,7 +44,7 @@ def read_record(
     max_offset_delta: cython.longlong,
     fields: cython.p_longlong,
 ) -> cython.longlong:
-    """Read the record at `pos` into `fields`; return the position after it, or a fault code. Validates the whole record."""
+    """Read the record at `pos` into `fields`. Return the position after it, or a fault code. Validates the whole record."""
     packed: cython.longlong
     value: cython.longlong
     size: cython.int
@@ -129,7 +129,7 @@ def plain_batch_end(
     end: cython.Py_ssize_t,
     transactional_end: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Return the position after the batch at `pos` if it is whole and plain and its checksum is correct, else -1."""
+    """Return the position after the batch at `pos` if the batch is whole and plain and its checksum is correct; otherwise -1."""
     length: cython.longlong
     batch_end: cython.Py_ssize_t
     if end - pos < layout.HEADER_BYTES or p[pos + 16] != 2:
@@ -150,9 +150,10 @@ def plain_batch_end(
 
 
 class Pass:
-    """The base of both passes: `transactional_end` (see the module) and the producers of the processed transactional batches.
+    """The base class of both passes. It has `transactional_end` (see the module's docstring) and the producers of the processed
+    transactional batches.
 
-    A producer of several consecutive batches is noted once. A run stops if there is no room for another note.
+    A producer of several consecutive batches is stored once. A pass stops if there is no room for another producer.
     """
 
     def __init__(self) -> None:
@@ -167,7 +168,7 @@ class Pass:
         self.fault_position = 0
 
     def take_producers(self) -> array:
-        """Return the ids noted since the last call."""
+        """Return the producer ids that were collected since the last call."""
         found = self.noted_store[: self.noted_count]
         self.noted_count = 0
         return found
@@ -183,9 +184,9 @@ class Pass:
         last_offset: cython.longlong,
         min_offset: cython.longlong,
     ) -> cython.longlong:
-        """Read `count` records from `pos` on into `block`; return the position after them, or a fault code.
+        """Read `count` records from `pos` on into `block`. Return the position after them, or a fault code.
 
-        Keys of records at or above `min_offset` are hashed. Sets `fault_position` to the record that is at fault.
+        The keys of records at or above `min_offset` are hashed. Sets `fault_position` to the position of a faulty record.
         """
         i: cython.longlong
         after: cython.longlong
@@ -212,7 +213,7 @@ class Pass:
         return pos
 
     def note(self, p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t) -> cython.bint:
-        """Note the producer of the batch at `pos` if the batch is transactional; return False if there is no room."""
+        """Store the producer of the batch at `pos` if the batch is transactional. Return False if there is no room."""
         producer_id: cython.longlong
         if p[pos + 22] & layout.TRANSACTIONAL_BIT == 0:
             return True

@@ -1,1 +1,1 @@
-"""Messages of the protocol, without an object for each of their structs."""
+"""Reads and writes messages of the protocol, without an object for each of their structs."""

@@ -1,16 +1,16 @@
-"""Messages read into plain lists, and written from them, by a plan: one compiled loop for every message and version.
+"""Reads messages into plain lists, and writes them from lists: a plan describes the message to one compiled loop.
 
-`wire.usual_messages` makes a plan from a message's description, which is the only one there is. A plan is an array of numbers:
-for each field its kind, and after an array's kind where its elements' fields begin. A struct becomes a list of its fields in
-declared order, without tagged fields. A field that the version lacks has its default when read, and is left out when written.
+`wire.usual_messages` makes a plan from the description of a message in `wire`. A plan is an array of numbers: the kind of each
+field, and for an array the index at which its elements' fields begin. A struct becomes a list of its fields in declared order,
+without tagged fields. A field that the version lacks has its default when read, and is left out when written.
 
     ListOffsets v7   [replica id, isolation level, [[topic, [[partition, leader epoch, time, 1], ...]], ...], 0]
 
-This reads usual messages only. For any other it returns None, and `wire.codec` reads them or reports the error: tagged fields, a
-null where none is allowed, invalid UTF-8, a length beyond the frame, more elements than the caller expects. Bytes after the
-message are ignored.
+Unusual messages are not read: `read` returns None, and `wire.codec` reads the message or reports the error. A message is unusual
+if it has tagged fields, a null where none is allowed, invalid UTF-8, a length beyond the frame, or more elements than the caller
+expects. Bytes after the message are ignored.
 
-Interpreted, it would be slower than the generated functions of `wire.codec`, so nobody makes a plan then.
+Interpreted, this would be slower than the generated functions of `wire.codec`, so no plan is made then.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ KINDS = {
     "absent": 13,
     "null": 14,
 }
-"""The kinds of a plan's fields. Integers are their sizes in bytes. "array" precedes the index of its elements' plan, "absent"
-that of a default, "null" the byte of a null: only a null is usual there. "stop" or "tags" (the count of tagged fields, 0) end a
-struct."""
+"""The kinds of a plan's fields. An integer's kind is its size in bytes. After "array" follows the index of the elements' plan,
+after "absent" the index of the default, after "null" the byte that encodes null, the only usual value there. "stop" or "tags"
+(the number of tagged fields, 0) ends a struct.
+"""
 
 _KEPT_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 
@@ -64,7 +65,7 @@ _KEPT_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 @cython.final
 @cython.cclass
 class MessagePlan:
-    """The plan of one version of one message. Not for two threads at once."""
+    """The plan of one version of one message. Not thread-safe."""
 
     _numbers: object
     _plan: cython.p_int
@@ -79,7 +80,7 @@ class MessagePlan:
     _buffer: bytearray
 
     def __init__(self, numbers: object, defaults: list, is_flexible: cython.bint) -> None:
-        """`numbers` is an array of int32, see `KINDS`."""
+        """`numbers` is an array of int32: see `KINDS`."""
         self._numbers = numbers
         self._plan = buffers.ints(numbers)
         self._defaults = defaults
@@ -89,7 +90,7 @@ class MessagePlan:
     # --- reading
 
     def read(self, data: object, position: cython.Py_ssize_t, end: cython.Py_ssize_t, room: cython.longlong) -> object:
-        """Return the message in `data[position:end]` as a list, None if it is not a usual one, or has more than `room` elements.
+        """Return the message in `data[position:end]` as a list, or None if it is unusual or has more than `room` array elements.
 
         Records are slices of `data`, which must be a memoryview of bytes.
         """
@@ -111,7 +112,7 @@ class MessagePlan:
 
     @cython.cfunc
     def _read_struct(self, op: cython.Py_ssize_t) -> list:
-        """Return the fields of a struct whose plan begins at `op`; any list if something is unusual."""
+        """Return the fields of a struct whose plan begins at `op`; an arbitrary list if something is unusual."""
         row: list = []
         p: cython.p_uchar = self._p
         kind: cython.int
@@ -195,7 +196,7 @@ class MessagePlan:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _read_length(self, kind: cython.int) -> cython.longlong:
-        """Return a length or count, -1 for null, below that for one that is malformed or longer than four bytes can say."""
+        """Return a length or count; -1 for null, and less for a malformed number or one that needs more than four bytes."""
         packed: cython.longlong
         size: cython.int
         if self._is_flexible:
@@ -230,7 +231,7 @@ class MessagePlan:
     @cython.cfunc
     @cython.exceptval(-1)
     def _make_room(self, size: cython.Py_ssize_t) -> cython.int:
-        """Make room for `size` bytes and the longest length before them."""
+        """Ensure room for `size` bytes and for the longest length field before them."""
         needed: cython.Py_ssize_t = self._at + size + 8
         if needed > len(self._buffer):
             grown = bytearray(2 * needed)
@@ -261,7 +262,7 @@ class MessagePlan:
                 op += 1
             elif kind == NULL:
                 if value is not None:
-                    raise ValueError("only a null is usual here")
+                    raise ValueError("a plan supports only null here")
                 self._p[self._at] = self._plan[op]
                 self._at += 1
                 op += 1

@@ -1,6 +1,7 @@
-"""Buffers as hot loops use them, and the numbers in them. buffers.pxd has the same in C, where buffers are pointers.
+"""Functions with which hot loops access buffers and the numbers in them. buffers.pxd has the same in C, where buffers are
+pointers.
 
-Nothing here checks bounds: callers do that before.
+These functions check no bounds: the callers do.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ def input_bytes(view: Any) -> Any:
 
 
 input_ints = input_longs = output = longs = words = ints = signed_bytes = input_bytes
-"""The same for numbers of other sizes, and for writing."""
+"""The same for numbers of other sizes and for buffers to write to."""
 
 
 def prefetch(words: Any, at: int) -> None:
-    """Ask the processor to fetch `words[at]` into its cache: a hint."""
+    """Ask the processor to load `words[at]` into its cache. Interpreted, this does nothing."""
 
 
 def new_bytes(size: int) -> bytearray:
-    """Return `size` bytes to be overwritten: not zeroed, if possible."""
+    """Return `size` bytes that the caller overwrites. In C they are not zeroed."""
     return bytearray(size)
 
 
 def copy(out: Any, at: int, data: Any, start: int, size: int) -> int:
-    """Copy `data[start : start + size]` to `out[at:]`; return the end position."""
+    """Copy `data[start : start + size]` to `out[at:]`. Return the end position in `out`."""
     out[at : at + size] = data[start : start + size]
     return at + size
 
@@ -58,7 +59,7 @@ def int64(data: Any, at: int) -> int:
 
 
 def put(out: Any, at: int, size: int, value: int) -> None:
-    """Write the low `size` bytes of a number."""
+    """Write the low `size` bytes of a number at `at`, big-endian."""
     out[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "big")
 
 

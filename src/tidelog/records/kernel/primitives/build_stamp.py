@@ -1,9 +1,10 @@
-"""A check that a compiled kernel matches its source, so that no outdated code runs.
+"""Checks that a compiled kernel matches its source, so that no outdated code runs.
 
-A compiled module hides the `.py` beside it. After a change of the source or of the branch, the old one would still be imported,
-and the rest of the package would call functions that no longer exist. So setup.py compiles two checksums into each kernel: of its
-own source, and of the files that all kernels share (`.pxd` and `.h`). On import, each kernel first compares them with the files
-on disk. Without sources and shared files (a wheel has none) there is nothing to compare. An interpreted kernel is its own source.
+A compiled module hides the `.py` beside it. After a change of the source or of the branch, the old module would still be
+imported, and the rest of the package would call functions that the old module lacks. So setup.py compiles two checksums into each
+kernel: one of its own source, and one of the files that all kernels share (`.pxd` and `.h`). On import, each kernel first
+compares them with the files on disk. A wheel has neither sources nor shared files, so nothing is compared. An interpreted kernel
+needs no check.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ def shared_crc(folder: Path) -> int | None:
 
 
 def check(module: str, file: str) -> None:
-    """Do nothing: an interpreted kernel is its own source. Compiled kernels call `check_sources` instead (build_stamp.pxd)."""
+    """Do nothing, because an interpreted kernel needs no check. Compiled kernels call `check_sources` instead
+    (build_stamp.pxd).
+    """
 
 
 def check_sources(module: str, compiled_file: str, source_crc: int, shared: int, folder: Path = FOLDER) -> None:
-    """Raise ImportError unless a compiled module's source and the shared files have the CRC-32s that it was built with."""
+    """Raise ImportError unless a compiled module's source and the shared files have the CRC-32s with which it was built."""
     source = Path(compiled_file).with_name(f"{module.rpartition('.')[2]}.py")
     try:
         found = zlib.crc32(source.read_bytes())
@@ -48,7 +51,7 @@ def check_sources(module: str, compiled_file: str, source_crc: int, shared: int,
     else:
         return
     raise ImportError(
-        f"{module} was compiled from another version of {what}: run `make install` again, "
+        f"{module} was compiled from a different version of {what}: run `make install` again, "
         "or `python setup.py build_ext --inplace --force` in the project's folder",
         name=module,
         path=compiled_file,

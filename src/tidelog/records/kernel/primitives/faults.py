@@ -62,7 +62,7 @@ BATCH_FAULTS = {
     BATCH_MAGIC: "unknown batch magic",
     BATCH_SIZE: "batch too small for its magic",
     BATCH_OFFSET: "batch offset out of range",
-    BATCH_CHECKSUM: "batch checksum does not match",
+    BATCH_CHECKSUM: "the batch checksum does not match",
     BATCH_ORDER: "batch offset too low for its place",
     BATCH_OVERFLOW: "batch offset does not fit its segment",
     BATCH_POSITION: "batch position beyond int32",

@@ -5,11 +5,13 @@ VALUE = 1
 """Selects one of a record's two byte strings."""
 
 LOG_OVERHEAD = 12
-"""Bytes of an entry's offset and size, which the size does not count."""
+"""The bytes of a batch's offset and size fields, which the size does not count."""
 HEADER_BYTES = 61
 """Bytes of a v2 batch before its records."""
 MIN_RECORD_BYTES = 7
-"""Length, attributes, timestamp delta, offset delta, key length, value length, number of headers: a byte each."""
+"""The smallest size of a v2 record: length, attributes, timestamp delta, offset delta, key length, value length and number of
+headers take at least a byte each.
+"""
 
 CODEC_BITS = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -33,7 +35,7 @@ RECORD_OFFSET = 2
 HAS_KEY = 3
 IS_TOMBSTONE = 4
 BLOCK_FIELDS = 5
-"""What compaction keeps of a hashed record, by index, and their number."""
+"""The fields that compaction stores of a hashed record, by index, and their number."""
 BLOCK_RECORDS = 32
 """How many records compaction hashes before it looks up the first one. Meanwhile the processor fetches their slots."""
 

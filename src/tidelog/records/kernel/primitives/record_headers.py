@@ -1,4 +1,4 @@
-"""The headers of a v2 record. record_headers.pxd has the same in C."""
+"""Skips the headers of a v2 record. record_headers.pxd has the same in C."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidelog.records.kernel.primitives import faults, varints
 
 
 def skip(data: Any, pos: int, end: int, count: int) -> int:
-    """Return the position after `count` headers, which begin at `pos` and end at `end` at the latest, or a fault code."""
+    """Return the position after `count` headers, or a fault code. The headers begin at `pos` and end at `end` at the latest."""
     if not 0 <= count <= end - pos:
         return faults.HEADER_COUNT
     for _ in range(count):

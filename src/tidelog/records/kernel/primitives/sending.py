@@ -1,5 +1,5 @@
-"""Threads that send bytes to sockets: the interpreted twin of sending.h, with Python's threads. Nothing is known to be in memory,
-so everything is left to them.
+"""Threads that send bytes to sockets: does in Python what sending.h does in C. Which bytes are in memory is unknown, so the
+threads send everything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _TURN_BYTES = 1 << 20
 
 
 class Job:
-    """What is left to send to a socket; only to be read, if `fd` is -1."""
+    """The bytes that are still to be sent to the socket `fd`. If `fd` is -1, they are only read."""
 
     def __init__(self, key: int, fd: int) -> None:
         self.key = key
@@ -25,7 +25,7 @@ class Job:
 
 
 class Pool:
-    """The jobs that wait, and those that are done. `wake_fds` is a pipe: a byte arrives when a job is done."""
+    """The threads, the waiting jobs, and the finished jobs. `wake_fds` is a pipe, which gets a byte when a job is done."""
 
     def __init__(self, threads: int) -> None:
         self.wake_fds = os.pipe()
@@ -72,17 +72,17 @@ def _send(job: Job) -> bool:
 
 
 def pool_open(warm: int, cold: int) -> Pool:
-    """Start a pool."""
+    """Start a pool of `warm` + `cold` threads."""
     return Pool(warm + cold)
 
 
 def job_new(key: int, fd: int, _: int) -> Job:
-    """Return a job without buffers."""
+    """Return a job without buffers. `key` identifies it."""
     return Job(key, fd)
 
 
 def job_add(job: Job, chunk: bytes | bytearray | memoryview) -> None:
-    """Add a buffer; the caller keeps it."""
+    """Add a buffer, which the caller must keep until the job is done."""
     if len(chunk):
         job.buffers.append(memoryview(chunk))
 
@@ -93,12 +93,12 @@ def job_free(job: Job) -> None:
 
 
 def pool_put(pool: Pool, job: Job) -> None:
-    """Begin a job."""
+    """Queue a job for the threads."""
     pool.waiting.put(job)
 
 
 def pool_take(pool: Pool) -> Job | None:
-    """Return the jobs that are done, as a list of jobs."""
+    """Return the finished jobs as a linked list (`next`), or None."""
     try:
         while os.read(pool.wake_fds[0], 64):
             pass
@@ -125,5 +125,5 @@ def pool_close(pool: Pool, seconds: float) -> bool:
 
 
 def is_in_memory(_: object) -> bool:
-    """Return False: what is in memory is not known."""
+    """Return False, because this is unknown in Python."""
     return False

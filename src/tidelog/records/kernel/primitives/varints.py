@@ -1,4 +1,6 @@
-"""Kafka's varints: zig-zag, 7 bits a byte, at most 5 bytes for an int32 and 10 for an int64. varints.pxd has the same in C."""
+"""Reads and writes Kafka's varints: zig-zag, 7 bits a byte, at most 5 bytes for an int32 and 10 for an int64. varints.pxd has the
+same in C.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from tidelog.records.kernel.primitives import faults
 
 
 def read(data: Any, pos: int, end: int) -> int:
-    """Decode the int32 varint at `pos` without undoing the zig-zag; return it * 16 + its size in bytes, or a fault * 16."""
+    """Decode the int32 varint at `pos` without undoing the zig-zag. Return 16 * the number + its size in bytes, or 16 * a fault
+    code.
+    """
     raw = shift = 0
     for at in range(pos, end):
         byte: int = data[at]
@@ -43,12 +47,12 @@ def long_value(data: Any, pos: int, size: int) -> int:
 
 
 def size(value: int) -> int:
-    """Return the size in bytes of an encoded value."""
+    """Return the size in bytes of a value as a varint."""
     return max(1, ((value << 1 ^ value >> 63).bit_length() + 6) // 7)
 
 
 def put(out: Any, at: int, value: int) -> int:
-    """Write a value to `out[at:]`; return the end position."""
+    """Write a value to `out[at:]`. Return the end position."""
     raw = value << 1 ^ value >> 63
     while raw >= 128:
         out[at] = raw & 127 | 128

@@ -15,8 +15,8 @@ build_stamp.check(__name__, __file__)
 class BinaryColumn:
     """A column of byte strings to encode, in Arrow's binary layout: int32 offsets, data, validity bitmap or None.
 
-    `first` is where the column begins in the buffers (the offset of a sliced Arrow array), `length` its number of entries.
-    Raises ValueError if the offsets do not fit the data, so that later reads stay inside it.
+    `first` is the index of the column's first entry in the buffers (the offset of a sliced Arrow array), and `length` the number
+    of entries. Raises ValueError if the offsets do not fit the data, so that later reads stay inside the data.
     """
 
     def __init__(
@@ -31,17 +31,17 @@ class BinaryColumn:
         data_view: cython.const[cython.uchar][::1] = memoryview(data).cast("B")
         validity_view: cython.const[cython.uchar][::1] = memoryview(b"" if validity is None else validity).cast("B")
         if first < 0 or length < 0 or len(offsets_view) < first + length + 1:
-            raise ValueError(f"{len(offsets_view)} offsets for {first} + {length} entries")
+            raise ValueError(f"there are {len(offsets_view)} offsets for {first} + {length} entries")
         if validity is not None and len(validity_view) * 8 < first + length:
-            raise ValueError(f"{len(validity_view)} bytes of validity for {first} + {length} entries")
+            raise ValueError(f"the validity bitmap has {len(validity_view)} bytes for {first} + {length} entries")
         previous: cython.longlong = 0
         i: cython.Py_ssize_t
         for i in range(first, first + length + 1):
             if offsets_view[i] < previous:
-                raise ValueError(f"offset {offsets_view[i]} of entry {i} below the one before it")
+                raise ValueError(f"offset {offsets_view[i]} of entry {i} is below the previous offset")
             previous = offsets_view[i]
         if previous > len(data_view):
-            raise ValueError(f"offset {previous} beyond {len(data_view)} bytes of data")
+            raise ValueError(f"offset {previous} is beyond the {len(data_view)} bytes of data")
         self.length = length
         self.first = first
         self.has_validity = validity is not None

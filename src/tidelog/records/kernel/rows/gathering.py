@@ -1,4 +1,6 @@
-"""Rows into Arrow's layouts: `gather` copies keys or values, `views` points at them, `gather_headers` builds list<struct>."""
+"""Converts rows into Arrow's layouts: `gather` copies keys or values, `views` points at them, `gather_headers` builds
+list<struct>.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ build_stamp.check(__name__, __file__)
 @cython.nogil
 @cython.exceptval(check=False)
 def _run_end(sources: cython.p_int, row: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the end of the run of rows with the same source that begins at `row`, at most `last`."""
+    """Return the end of the consecutive rows from `row` on that have the same source, at most `last`."""
     source: cython.int = sources[row]
     while row < last and sources[row] == source:
         row += 1
@@ -40,7 +42,7 @@ def _lengths(rows: Rows, which: cython.int) -> cython.p_int:
 @cython.cfunc
 def _check_range(rows: Rows, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.void:
     if not 0 <= first <= last <= rows.count:
-        raise ValueError(f"rows {first}:{last} outside of {rows.count}")
+        raise ValueError(f"the rows {first}:{last} are outside of the {rows.count} rows")
 
 
 def sizes(rows: Rows, which: cython.int, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
@@ -63,7 +65,7 @@ def sizes(rows: Rows, which: cython.int, first: cython.Py_ssize_t, last: cython.
 
 @cython.cfunc
 def _validity(lengths: cython.p_int, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> bytearray:
-    """Return Arrow's validity bitmap: a bit a row, least significant first, 0 where the length is negative."""
+    """Return Arrow's validity bitmap: a bit for each row, least significant first, 0 if the length is negative."""
     bitmap = bytearray((last - first + 7) // 8)
     out: cython.p_uchar = buffers.output(bitmap)
     i: cython.Py_ssize_t
@@ -74,7 +76,7 @@ def _validity(lengths: cython.p_int, first: cython.Py_ssize_t, last: cython.Py_s
 
 
 def timestamp_validity(rows: Rows, name: str, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
-    """Return (nulls, bitmap or None) of column `timestamp` or `create_time`: -1 stands for none."""
+    """Return (number of nulls, bitmap or None) of the column `timestamp` or `create_time`, in which -1 stands for null."""
     _check_range(rows, first, last)
     times: cython.p_longlong = rows.create_time if name == "create_time" else rows.timestamp
     nulls: cython.Py_ssize_t = 0
@@ -93,14 +95,14 @@ def timestamp_validity(rows: Rows, name: str, first: cython.Py_ssize_t, last: cy
 
 
 def gather(rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
-    """Copy keys or values into Arrow's binary layout; return (offsets, data, validity or None, nulls).
+    """Copy keys or values into Arrow's binary layout. Return (offsets, data, validity or None, number of nulls).
 
-    `offsets` are int32: the bytes (`sizes`) must stay below 2 GiB, else OverflowError. `sources[i]` is the buffer that rows
-    of source i point into.
+    `offsets` are int32: raises OverflowError if the bytes (`sizes`) reach 2 GiB. `sources[i]` is the buffer into which the rows
+    of source i point.
     """
     total, nulls = sizes(rows, which, first, last)
     if total > 2147483647:
-        raise OverflowError(f"{total} bytes do not fit int32 offsets")
+        raise OverflowError(f"{total} bytes are too many for int32 offsets")
     count: cython.Py_ssize_t = last - first
     offsets = buffers.new_bytes(4 * (count + 1))
     data = buffers.new_bytes(total)
@@ -147,10 +149,10 @@ def gather(rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_
 def views(
     rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t, first_source: cython.int
 ) -> tuple:
-    """Return keys or values in Arrow's view layout, without a copy: (views, validity or None, nulls).
+    """Return keys or values in Arrow's view layout, without a copy: (views, validity or None, number of nulls).
 
-    A view is 16 bytes: int32 length, then up to 12 bytes of data, or 4 bytes of it, int32 buffer index and int32 position.
-    Buffer indices are relative to `first_source`.
+    A view has 16 bytes: the int32 length, then up to 12 bytes of data; for longer data, its first 4 bytes, the int32 buffer index
+    and the int32 position. Buffer indices are relative to `first_source`.
     """
     _, nulls = sizes(rows, which, first, last)
     count: cython.Py_ssize_t = last - first
@@ -216,8 +218,8 @@ _ZEROS = bytes(16)
 def gather_headers(rows: Rows, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
     """Copy headers into the buffers of Arrow's list<struct<key: utf8, value: binary>>.
 
-    Return (list offsets, key offsets, key data, value offsets, value data, value validity or None, null values, headers).
-    The caller checks that the keys are UTF-8. Raises OverflowError if keys or values reach 2 GiB.
+    Return (list offsets, key offsets, key data, value offsets, value data, value validity or None, number of null values, number
+    of headers). The caller checks that the keys are UTF-8. Raises OverflowError if keys or values reach 2 GiB.
     """
     _check_range(rows, first, last)
     row_sources: cython.p_int = rows.source
@@ -266,7 +268,7 @@ def gather_headers(rows: Rows, sources: list, first: cython.Py_ssize_t, last: cy
                             pos += length
                 row += 1
     if key_bytes > 2147483647 or value_bytes > 2147483647 or headers > 2147483647:
-        raise OverflowError(f"{max(key_bytes, value_bytes)} bytes of headers do not fit int32 offsets")
+        raise OverflowError(f"{max(key_bytes, value_bytes)} bytes of headers are too many for int32 offsets")
 
     list_offsets = buffers.new_bytes(4 * (last - first + 1))
     key_offsets = buffers.new_bytes(4 * (headers + 1))
@@ -334,7 +336,7 @@ def gather_headers(rows: Rows, sources: list, first: cython.Py_ssize_t, last: cy
 def starts_inside_characters(offsets: cython.const[cython.int][::1], data: cython.const[cython.uchar][::1]) -> bool:
     """Return whether any slice of `data` at `offsets` begins with a UTF-8 continuation byte.
 
-    If the whole text is valid and no slice begins so, each slice is valid.
+    If the whole text is valid UTF-8 and no slice begins with such a byte, each slice is valid.
     """
     i: cython.Py_ssize_t
     size: cython.Py_ssize_t = len(data)

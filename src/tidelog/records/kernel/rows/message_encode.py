@@ -1,6 +1,6 @@
-"""Records of a v2 batch encoded as v0 or v1 messages, without an object per record.
+"""Encodes records of a v2 batch as v0 or v1 messages, without an object per record.
 
-A broker does this for fetchers that support nothing newer (spec §12). `record_scan` has located the records; here each becomes a
+A broker does this for fetchers that support no newer format (spec §12). `record_scan` has located the records. Each becomes a
 message:
 
 ====================  ==========================================================================================================
@@ -40,9 +40,9 @@ def messages_bytes(
     last: cython.Py_ssize_t,
     magic: cython.int,
 ) -> int:
-    """Return the size in bytes of rows `first` to `last` (exclusive) as messages of format `magic`, 0 or 1."""
+    """Return the size in bytes that rows `first` to `last` (exclusive) have as messages of format `magic`, 0 or 1."""
     if not 0 <= first <= last <= len(key_lengths) or len(key_lengths) != len(value_lengths):
-        raise ValueError(f"rows {first}:{last} of {len(key_lengths)} and {len(value_lengths)}")
+        raise ValueError(f"the rows {first}:{last} are outside of {len(key_lengths)} keys and {len(value_lengths)} values")
     total: cython.longlong = (last - first) * (26 + 8 * magic)
     row: cython.Py_ssize_t
     for row in range(first, last):
@@ -64,7 +64,7 @@ def _put_field(
     position: cython.Py_ssize_t,
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write a key or a value; return the end position."""
+    """Write a key or a value, and return the end position."""
     buffers.put(out, at, 4, length)
     at += 4
     if length <= 0:
@@ -89,22 +89,22 @@ def encode_messages(
     magic: cython.int,
     attributes: cython.int,
 ) -> cython.Py_ssize_t:
-    """Write rows `first` to `last` (exclusive) into `out`, which holds `messages_bytes` bytes; return -1.
+    """Write rows `first` to `last` (exclusive) into `out`, whose size `messages_bytes` returned. Return -1.
 
     Positions refer to `data`. If a row's timestamp is below -1, which these formats do not allow, return that row instead.
     """
     rows: cython.Py_ssize_t = len(offsets)
     if len(out) != messages_bytes(key_lengths, value_lengths, first, last, magic) or last > rows:
-        raise ValueError(f"{len(out)} bytes for rows {first}:{last} of {rows}")
+        raise ValueError(f"{len(out)} bytes are the wrong size for rows {first}:{last} of {rows}")
     if first == last:
         return -1
     size: cython.Py_ssize_t = len(data)
     row: cython.Py_ssize_t
     for row in range(first, last):
         if not (0 <= key_positions[row] <= size - max(key_lengths[row], 0)):
-            raise ValueError(f"key of row {row} outside of {size} bytes")
+            raise ValueError(f"the key of row {row} is outside of {size} bytes")
         if not (0 <= value_positions[row] <= size - max(value_lengths[row], 0)):
-            raise ValueError(f"value of row {row} outside of {size} bytes")
+            raise ValueError(f"the value of row {row} is outside of {size} bytes")
     source: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
     target: cython.p_uchar = buffers.output(out)
     at: cython.Py_ssize_t = 0

@@ -1,4 +1,4 @@
-"""v0 and v1 messages decoded into rows.
+"""Decodes v0 and v1 messages into rows.
 
 A message (spec §10.2)::
 
@@ -23,7 +23,7 @@ build_stamp.check(__name__, __file__)
 def last_message_offset(data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> tuple:
     """Return (messages, offset field of the last one) of the message set in `data[start:end]`, or (fault code, position)."""
     if not 0 <= start <= end <= len(data):
-        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+        raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
     p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
     pos: cython.Py_ssize_t = start
     offset: cython.longlong = -1
@@ -57,15 +57,15 @@ def scan_messages(
     source: cython.int,
     limit: cython.longlong,
 ) -> cython.longlong:
-    """Append the v0 or v1 messages in `data[start:end]` to `rows`; return their number, or a fault code.
+    """Append the v0 or v1 messages in `data[start:end]` to `rows`. Return their number, or a fault code.
 
-    `base_offset` is added to each message's offset field: 0 if they are absolute. `nested`: the messages come out of a compressed
-    one; none may be compressed again, and under a LogAppendTime wrapper their own timestamps are the producers'. `magic` and
-    `timestamp_type` are the wrapper's; `mixed` accepts messages of the other old format. The type is -1 for v0, and then no
-    record has a timestamp; if it is 1, `append_time` is the timestamp of every v1 message.
+    `base_offset` is added to each message's offset field; it is 0 if the offsets are absolute. With `nested`, the messages come
+    from a compressed message: none of them may be compressed again, and in a LogAppendTime wrapper their own timestamps are the
+    producers'. `magic` and `timestamp_type` are the wrapper's. With `mixed`, messages of the other old format are accepted. If
+    `timestamp_type` is -1 (v0), no record has a timestamp; if it is 1, `append_time` is the timestamp of every v1 message.
     """
     if not 0 <= start <= end <= len(data):
-        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+        raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
     header_bytes: cython.Py_ssize_t
     own_magic: cython.int
     if base_offset < 0:

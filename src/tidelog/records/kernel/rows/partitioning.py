@@ -1,4 +1,4 @@
-"""The hashes with which producers choose partitions: murmur2 in Kafka's, CRC-32 in librdkafka's."""
+"""The hashes with which producers choose partitions: murmur2 in Kafka's producer, CRC-32 in librdkafka's."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def murmur2(data: cython.const[cython.uchar][::1]) -> int:
 
 
 def crc32_partitions(keys: BinaryColumn, partitions: cython.int) -> array:
-    """Return each key's partition (int32) by librdkafka's default partitioner, CRC-32 mod partitions; -1 for null and empty keys,
-    which it assigns at random.
+    """Return each key's partition (int32) by librdkafka's default partitioner: CRC-32 modulo the number of partitions. Null and
+    empty keys get -1, because librdkafka assigns them at random.
     """
     if partitions < 1:
         raise ValueError(f"{partitions} partitions")
@@ -88,7 +88,9 @@ def crc32_partitions(keys: BinaryColumn, partitions: cython.int) -> array:
 
 
 def murmur2_partitions(keys: BinaryColumn, partitions: cython.int) -> array:
-    """Return each key's partition (int32) by Kafka's default partitioner, positive(murmur2) mod partitions; -1 for null."""
+    """Return each key's partition (int32) by Kafka's default partitioner: positive(murmur2) modulo the number of partitions; -1
+    for a null key.
+    """
     if partitions < 1:
         raise ValueError(f"{partitions} partitions")
     out = array("i", bytes(4 * keys.length))

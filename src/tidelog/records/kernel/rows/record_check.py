@@ -1,4 +1,4 @@
-"""A leader's check of a producer's v2 batch, record by record; it stores nothing."""
+"""Checks a producer's v2 batch record by record, as a leader does, and stores nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ build_stamp.check(__name__, __file__)
 def _short_end(
     data: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the end of the varint at `pos` if it has one or two bytes, else -1: it is longer or cut off."""
+    """Return the end of the varint at `pos` if it has one or two bytes; -1 if it is longer or truncated."""
     if pos < end:
         if data[pos] < 128:
             return pos + 1
@@ -52,19 +52,19 @@ def check_records_v2(
     needs_keys: cython.bint,
     refused: object,
 ) -> tuple:
-    """Check the records of a v2 batch, decompressed in `data[start:end]`, as a leader does before it appends them.
+    """Check the records of a v2 batch, which are decompressed in `data[start:end]`, as a leader does before it appends them.
 
-    Returns (refused records, max timestamp, whether the offset deltas are 0, 1, 2..., whether the records are plain), or
-    (fault code, position, False, False) for records that cannot be read. Records that pass here, with deltas in order, are those
-    that `scan_records_v2` can read. Plain records have no attributes and no timestamp below -1, and the first timestamp equals
-    the base timestamp: rebuilt, they would be identical.
+    Returns (number of refused records, max timestamp, whether the offset deltas are 0, 1, 2..., whether the records are plain),
+    or (fault code, position, False, False) for records that cannot be read. `scan_records_v2` can read exactly the records that
+    pass here with deltas in order. Plain records have no attributes and no timestamp below -1, and the first timestamp equals the
+    base timestamp: a rebuilt batch would be identical.
 
     A record is refused if it lacks a key and `needs_keys` is set, or if its timestamp is outside of [`min_timestamp`,
-    `last_timestamp`] and not -1. `refused`, an array of int64 or None, gets three entries for each: index in the batch, 1 (key)
-    or 2 (timestamp), its timestamp.
+    `last_timestamp`] and not -1. `refused`, an array of int64 or None, gets three entries for each refused record: its index in
+    the batch, 1 (key) or 2 (timestamp), and its timestamp.
     """
     if not 0 <= start <= end <= len(data):
-        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+        raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
     if count < 0:
         return (faults.NEGATIVE_COUNT, start, False, False)
     if count > (end - start) // layout.MIN_RECORD_BYTES:

@@ -1,4 +1,4 @@
-"""Columns encoded into the records section of a v2 batch: the inverse of `record_scan`, which describes the format."""
+"""Encodes columns into the records section of a v2 batch. `record_scan` does the reverse, and describes the format."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def size_records_v2(
     last: cython.Py_ssize_t,
     limit_bytes: cython.longlong,
 ) -> tuple:
-    """Return (rows, bytes, max timestamp) of one batch's records section with the entries from `first` up to `last` exclusive.
+    """Return (rows, bytes, max timestamp) of one batch's records section with the entries `first` to `last` (exclusive).
 
     The section stays within `limit_bytes`, unless the first record alone is larger. `indices` (int32, or None for 0, 1, 2...)
-    maps entries to rows, to pick the rows of one partition out of a shared column. `headers` is a column of encoded headers
+    maps entries to rows, to select the rows of one partition from a shared column. `headers` is a column of encoded headers
     (`builder.encode_headers`), or None. `deltas` (int32 by row) are the offsets relative to the batch, or None for 0, 1, 2...
-    Timestamps are written relative to `base_timestamp`, None for the first record's. Raises ValueError for a row outside of the
-    columns and for a negative timestamp that is not -1.
+    Timestamps are written relative to `base_timestamp`; None stands for the first record's timestamp. Raises ValueError for a row
+    outside of the columns, and for a negative timestamp that is not -1.
     """
     return _encode(None, 0, timestamps, keys, values, headers, indices, deltas, base_timestamp, first, last, limit_bytes)
 
@@ -73,8 +73,8 @@ def encode_records_v2(
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
 ) -> tuple:
-    """Write the records section of a v2 batch to `out[start:]`, which has the size that `size_records_v2` returned; return the
-    same.
+    """Write the records section of a v2 batch to `out[start:]`, which has the size that `size_records_v2` returned. Return what
+    that function returns.
     """
     return _encode(out, start, timestamps, keys, values, headers, indices, deltas, base_timestamp, first, last, layout.NO_LIMIT)
 
@@ -94,7 +94,7 @@ def _encode(
     last: cython.Py_ssize_t,
     limit_bytes: cython.longlong,
 ) -> tuple:
-    """Compute the size (no target) or write: one loop for both, so that they cannot differ."""
+    """Write to `target`, or only compute the size if `target` is None. One loop does both, so that they cannot differ."""
     writing: cython.bint = target is not None
     out: cython.p_uchar = buffers.output(target if writing else bytearray(1))
     room: cython.Py_ssize_t = len(target) if writing else 0
@@ -113,9 +113,9 @@ def _encode(
         row_count = min(row_count, len(delta_view))
     entries: cython.Py_ssize_t = len(index_view) if has_indices else row_count
     if not 0 <= first <= last <= entries:
-        raise ValueError(f"entries {first}:{last} outside of {entries}")
+        raise ValueError(f"the entries {first}:{last} are outside of the {entries} entries")
     if writing and not 0 <= start <= room:
-        raise ValueError(f"start {start} outside of {room} bytes")
+        raise ValueError(f"the start {start} is outside of {room} bytes")
 
     time_pointer: cython.pointer(cython.const[cython.longlong]) = buffers.input_longs(timestamps)
     i: cython.Py_ssize_t = first
@@ -123,7 +123,7 @@ def _encode(
     has_base: cython.bint = base_timestamp is not None
     base: cython.longlong = base_timestamp if has_base else 0
     if base < -1:
-        raise ValueError(f"negative base timestamp {base}")
+        raise ValueError(f"the base timestamp {base} is negative")
     offset_delta: cython.longlong
     max_timestamp: cython.longlong = -1
     timestamp: cython.longlong = 0
@@ -180,13 +180,13 @@ def _encode(
                     at += 1
             i += 1
     if fault == 1:
-        raise ValueError(f"row {row} outside of {row_count}")
+        raise ValueError(f"row {row} is outside of the {row_count} rows")
     if fault == 2:
-        raise ValueError(f"negative timestamp {timestamp} in row {row}")
+        raise ValueError(f"there is a negative timestamp, {timestamp}, in row {row}")
     if fault == 3:
-        raise ValueError(f"no room for record {i - first} at byte {at} of {room}")
+        raise ValueError(f"there is no room for record {i - first} at byte {at} of {room}")
     if fault == 4:
-        raise ValueError(f"timestamp {timestamp} in row {row} too far from the batch's first, {base}")
+        raise ValueError(f"timestamp {timestamp} in row {row} is too far from the batch's first, {base}")
     return (i - first, total, max_timestamp)
 
 

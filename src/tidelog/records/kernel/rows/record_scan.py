@@ -1,4 +1,4 @@
-"""Records of a v2 batch decoded into rows: one pass over the decompressed bytes.
+"""Decodes the records of a v2 batch into rows, in one pass over the decompressed bytes.
 
 A v2 record (spec §10.1); varint is zig-zag, 7 bits a byte, at most 5 bytes (varlong: 10)::
 
@@ -24,12 +24,14 @@ build_stamp.check(__name__, __file__)
 def scan_plain_batches(
     rows: Rows, data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Scan the records of whole batches, from `data[start]` on; return where the first stands that was not: `end` if all were.
+    """Scan the records of whole plain batches, from `data[start]` on. Return the position of the first batch that was not
+    scanned, or `end`.
 
-    It is the first of an old format, compressed, a control batch, or one of which anything is wrong. Checksums are the caller's.
+    A batch is not scanned if it has an old format, is compressed, is a control batch, or is faulty. The caller verifies
+    checksums.
     """
     if not 0 <= start <= end <= len(data):
-        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+        raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
     p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
     pos: cython.Py_ssize_t = start
     size: cython.longlong
@@ -82,14 +84,16 @@ def scan_records_v2(
     source: cython.int,
     limit: cython.longlong,
 ) -> cython.longlong:
-    """Append the records of a v2 batch, decompressed in `data[start:end]`, to `rows`; return their number, or a fault code.
+    """Append the records of a v2 batch, which are decompressed in `data[start:end]`, to `rows`. Return their number, or a fault
+    code.
 
-    `append_time` is every record's timestamp if `timestamp_type` is 1 (LogAppendTime). `source` is stored with each row.
-    The whole batch is validated: `count` records, each with the length that it states and an offset from `base_offset` to
-    `batch_last_offset`, and nothing after them; only a scan that reaches `limit` rows stops there (`NO_LIMIT` for all).
+    `append_time` is every record's timestamp if `timestamp_type` is 1 (LogAppendTime). `source` is stored with each row. The
+    whole batch is validated: it has `count` records, each with the length that it states and an offset from `base_offset` to
+    `batch_last_offset`, and nothing after them. A scan that reaches `limit` rows stops there without validating the rest
+    (`NO_LIMIT`: no limit).
     """
     if not 0 <= start <= end <= len(data):
-        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+        raise ValueError(f"the range {start}:{end} is outside of {len(data)} bytes")
     rows.fault_position = start
     if base_offset < 0:
         return faults.OFFSET

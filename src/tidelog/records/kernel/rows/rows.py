@@ -1,4 +1,4 @@
-"""Rows: the results of scans as columns, one entry a record."""
+"""Rows: the results of scans as columns, with one entry for each record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPILED: bool = cython.compiled
 
 
 def _inclusive(minimum: object, end: object) -> tuple:
-    """Convert [minimum, end), None for no bound, to [first, last] within int64; first > last if it is empty."""
+    """Convert [minimum, end), in which None means no bound, to [first, last] within int64; first > last if the range is empty."""
     first = layout.MIN_INT64 if minimum is None else minimum
     last = layout.MAX_INT64 if end is None else end - 1
     if first > last or first > layout.MAX_INT64 or last < layout.MIN_INT64:
@@ -26,7 +26,7 @@ def _inclusive(minimum: object, end: object) -> tuple:
 
 
 class Rows:
-    """The records that scans have found, as columns with one entry a record; preallocated, and grown by doubling.
+    """The records that scans have found, as columns with one entry for each record. They are preallocated, and grow by doubling.
 
     `count` rows are valid. Bounds restrict what a scan appends: `min_timestamp <= timestamp < end_timestamp` and
     `min_offset <= offset < end_offset`. With `timed` (a time bound was given), records without a timestamp are left out and
@@ -57,7 +57,7 @@ class Rows:
         self.reserve(max(capacity, 16))
 
     def set_bounds(self, min_timestamp: object, end_timestamp: object, min_offset: object, end_offset: object) -> None:
-        """Set the bounds for what scans append; None is no bound."""
+        """Set the bounds for later scans; None means no bound."""
         self.timed = min_timestamp is not None or end_timestamp is not None
         self.bounded = self.timed or min_offset is not None or end_offset is not None
         self.min_timestamp, self.last_timestamp = _inclusive(min_timestamp, end_timestamp)
@@ -97,7 +97,7 @@ class Rows:
         return memoryview(self.stores[name])[: self.count]
 
     def count_in(self, end_row: cython.Py_ssize_t, source: cython.int, timestamp_type: cython.int) -> cython.void:
-        """Add the rows up to `end_row`, with the values that are the same for all of them."""
+        """Add the rows up to `end_row`, all with this source and timestamp type."""
         sources: cython.p_int = self.source
         types: cython.p_schar = self.timestamp_type
         row: cython.Py_ssize_t

@@ -1,1 +1,1 @@
-"""Work on sockets by threads that never need the interpreter."""
+"""Threads that work on sockets without the interpreter."""

@@ -1,7 +1,7 @@
-"""Threads that send to sockets: what is in memory at once, what is on a disk when the disk has delivered it (see sending.h).
+"""Threads that send to sockets: bytes in memory at once, bytes on a disk when the disk has delivered them (see sending.h).
 
-The owner's thread calls every method. It watches `fileno`, and collects what is done when that is readable. A socket has one job
-at a time, and its owner must not close it before the job is done; a socket that is shut down ends its job at once.
+The owner's thread calls every method. It watches `fileno`, and calls `done` when the descriptor is readable. A socket has one job
+at a time, and its owner must not close it before the job is done. Shutting down the socket ends the job at once.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ MAX_BUFFERS = 1024
 """The most chunks of one job (IOV_MAX)."""
 
 _stuck: list = []
-"""Chunks that threads of closed pools still use, because their disk has not answered."""
+"""The chunks that threads of closed pools still use, because their disk has not answered."""
 
 
 class Senders:
-    """A pool of threads: `warm` that send what is in memory, `cold` that wait for disks. Raises OSError."""
+    """A pool of threads: `warm` threads send bytes that are in memory, `cold` threads wait for disks. Raises OSError."""
 
     def __init__(self, warm: int, cold: int) -> None:
         self._kept = {}
         self._last = 0
         self._pool = sending.pool_open(warm, cold)
         if not self._pool:
-            raise OSError("no threads to send with")
+            raise OSError("no sender threads can be started")
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when jobs are done."""
         return self._pool.wake_fds[0]
 
     def send(self, fd: int, chunks: list, owner: object) -> None:
-        """Send chunks, at most the first `MAX_BUFFERS`, to a non-blocking socket, or as much as it takes. The chunks must not
-        change meanwhile. `fd` -1 only reads them into memory.
+        """Send chunks, at most the first `MAX_BUFFERS`, to a non-blocking socket, as far as the socket accepts them. The chunks
+        must not change meanwhile. With `fd` -1, they are only read into memory.
         """
         if len(chunks) > MAX_BUFFERS:
             chunks = chunks[:MAX_BUFFERS]
@@ -54,7 +54,9 @@ class Senders:
         sending.pool_put(self._pool, job)
 
     def done(self) -> list:
-        """Return what was done since the last call: owner, number of bytes sent, and the error number, 0 for none."""
+        """Return the jobs that ended since the last call: the owner, the number of bytes sent, and the error number (0 for none)
+        of each.
+        """
         found = []
         job = sending.pool_take(self._pool)
         while job:
@@ -66,8 +68,8 @@ class Senders:
         return found
 
     def close(self, seconds: float) -> list | None:
-        """End the threads, and drop jobs that have not begun. Return the owners of all jobs that `done` has not returned; None if
-        a thread has not ended within so many seconds, because its disk does not answer: it still uses its socket.
+        """End the threads, and drop jobs that have not begun. Return the owners of all jobs that `done` has not returned. Return
+        None if a thread has not ended within `seconds`, because its disk does not answer: the thread still uses its socket.
         """
         pool = self._pool
         self._pool = cython.NULL if cython.compiled else None
@@ -81,8 +83,8 @@ class Senders:
 
 
 def is_in_memory(chunks: list) -> bool:
-    """Return whether all chunks are in memory. Parts of mapped files may not be; and the file behind them must be in memory, too,
-    so that those who send them have the disk read ahead.
+    """Return whether all chunks are in memory. Parts of mapped files may not be. The bytes that follow in such a file must be in
+    memory, too: otherwise a thread sends the chunks, and has the disk read ahead.
     """
     for chunk in chunks:
         if len(chunk) >= 32768 and not sending.is_in_memory(chunk):

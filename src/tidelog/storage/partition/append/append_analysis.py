@@ -10,7 +10,7 @@
 | offsets grow from batch to batch | - (they are assigned) | yes | OffsetsOutOfOrderError |
 | leader epoch ≤ the epoch that is followed | - | this batch and all later ones are left out (KAFKA-18723) | - |
 
-A partial batch at the end is left out, as in all of Tidelog (spec §4.15). Pure; `Appends` calls these functions.
+A partial batch at the end is left out, as in all of Tidelog (spec §4.15). The functions change nothing; `Appends` calls them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class AppendWork(NamedTuple):
 
 
 class AppendInfo(NamedTuple):
-    """The result of one append. Timestamps in epoch ms, -1 for none."""
+    """The result of one append. Timestamps are in epoch ms, -1 for none."""
 
     first_offset: int
     """Offset of the first record. -1 if nothing was appended, and for v0 or v1 batches of a follower, whose headers lack the
@@ -36,9 +36,7 @@ class AppendInfo(NamedTuple):
     size_bytes: int
     """Bytes written, 0 for a duplicate."""
     is_duplicate: bool = False
-    """Whether a producer resent one of its last batches. Nothing was appended then, and the offsets are those of the original
-    batch.
-    """
+    """Whether a producer resent one of its last batches. Nothing was appended then, and the offsets are the original batch's."""
     work: AppendWork | None = None
     """None if the records were stored as they arrived, uncompressed."""
 

@@ -77,7 +77,7 @@ _OFFSET = Struct(">q")
 
 @lru_cache(maxsize=1024)  # All partitions of a topic have the same.
 def _rules(config: LogConfig, leader_epoch: int) -> tuple[ValidationRules, ValidationRules]:
-    """Return a configuration's rules, and those with the limit of what is done at once."""
+    """Return a configuration's validation rules, and the same rules with the limits of a hurried append."""
     rules = ValidationRules.from_config(config, leader_epoch)
     return rules, replace(rules, decompressed_max_bytes=min(rules.decompressed_max_bytes, AT_ONCE_BYTES))
 
@@ -179,7 +179,7 @@ class Appends:
         return written
 
     def plain_fast(self, records: Bytes, leader_epoch: int, now_ms: int) -> AppendInfo | None:
-        """All steps for a usual batch, if nothing but the write is due; None otherwise, and nothing has happened."""
+        """Do all steps for a usual batch if only the write remains. Otherwise change nothing and return None."""
         plain = self._plain
         fields = None if plain is None else plain.append(records, leader_epoch, now_ms)
         return None if fields is None else tuple.__new__(AppendInfo, fields)

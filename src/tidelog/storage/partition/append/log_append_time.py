@@ -6,11 +6,11 @@
 | LogAppendTime | the later of now and the last append time |
 | LogAppendTime, ``tidelog.log.append.time.monotonic=false`` | now, as in Kafka, so that times decrease if the clock is set back |
 
-The last append time is that of the last batch in the log with the LogAppendTime flag; a follower's batches raise it. After a
+The last append time comes from the last batch in the log with the LogAppendTime flag; a follower's batches raise it. After a
 start or a truncation, the first append that needs the last append time searches for it, from the log's end backward. The search
 ends where no append time later than now is possible. Producers' timestamps do not count: otherwise a CreateTime of next year
-would freeze a log whose message.timestamp.type is changed. A clock that is more than a minute behind is logged, once until it has
-caught up.
+would freeze a log whose message.timestamp.type is changed. If the clock is more than a minute behind, a warning is logged, and
+not again until the clock has caught up.
 
 Each `PartitionLog` has a `LogAppendTime`.
 """
