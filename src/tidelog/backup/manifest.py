@@ -189,7 +189,7 @@ class TopicManifest(NamedTuple):
 
 
 class PartitionEnds(NamedTuple):
-    """A partition in a catalog, as in its manifest."""
+    """A partition's entry in a catalog. Its values equal those in the partition's manifest."""
 
     partition: int
     log_start_offset: int

@@ -1,6 +1,8 @@
 """Opens the address of a folder to read: a data folder, locally or in a bucket, or a point of a backup.
 
-| address | is | |---|---| | the folder or bucket of a backup | its newest point |
+| address | is |
+|---|---|
+| the folder or bucket of a backup | its newest point |
 | ``backup:ADDRESS`` | the same, without listing a bucket's objects; an error if it is not a backup |
 | ``backup:ADDRESS#12`` | its point 12 |
 | any other | opened by `objects.opening` |

@@ -60,10 +60,10 @@ ALIASES = {"topics": "ls"}
 """Aliases of commands. The help does not list them."""
 
 ASK_AGAIN_SECONDS = 0.02
-"""How long to wait before raising Terminated again, because a module that is being loaded may swallow the exception."""
+"""Seconds until Terminated is raised again, because a module that is being imported may swallow the exception."""
 
 SLOW_SECONDS = 2.0
-"""A command that takes longer than this prints a note if its kernel is not compiled."""
+"""A command that takes longer than this (s) prints a note if its kernel is not compiled."""
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -81,7 +81,7 @@ class Terminated(BaseException):
 
 
 class Program(click.Command):
-    """A command group that is the program of a process: `main` ends the process as the table above says."""
+    """A command group whose `main` ends the process as the table above says."""
 
     def main(
         self,
@@ -149,7 +149,7 @@ def _show_version(ctx: click.Context, asked: bool) -> None:
 
 
 def run(work: Callable[[], None]) -> int:
-    """Run one command and return its exit code. Only a bug in this function can raise."""
+    """Run one command and return its exit code. All errors of the command are printed, none is raised."""
     _relax_text_streams()
     previous = _raise_when_terminated()
     notices.install()
@@ -249,7 +249,7 @@ def _complain(message: str, *more: str) -> None:
 
 
 def _forget_stdout() -> None:
-    """Make the interpreter's flush at exit write to nowhere: the pipe's reader is gone, which has already been handled."""
+    """Redirect standard output to /dev/null. The pipe's reader is gone, and Python's flush at exit would fail again."""
     try:
         descriptor = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):

@@ -54,8 +54,9 @@ class PartitionCut(NamedTuple):
     start_offset: int
     end_offset: int
     late_records: int
-    """The number of records at or after `end_offset` that are older than the requested time. They are restored by timestamps, but
-    not in append order."""
+    """The number of records at or after `end_offset` that are older than the requested time. The order `time` restores them, the
+    order `append` does not.
+    """
     committed: Mapping[int, int]
     """Transactions that have no marker before the end, but whose commit was decided: producer id to first offset."""
     left_out: Mapping[int, int]
@@ -127,7 +128,7 @@ class RestorePlan:
 
     @property
     def identity(self) -> dict[str, object]:
-        """The facts, as JSON, that must be equal in both runs if the second one is to continue an interrupted restore."""
+        """The facts that identify the restore, as JSON. A later run continues an interrupted restore only if all are equal."""
         request = self.request
         return {
             "backup": self.backup_id,

@@ -6,7 +6,7 @@ The largest timestamp of a segment decides what retention deletes and what a sea
 |---|---|
 | index | that of the last time index entry, confirmed by the log |
 | log | found in the batches: there is no such entry, or a later batch has a larger one |
-| mtime | the file's modification time: the segment has no timestamps, and Kafka uses that |
+| mtime | the file's modification time, as in Kafka, because the segment has no timestamps |
 
 Counting requires a walk over the batch headers; `--quick` leaves the counts out. `stat_brokers` is for brokers.
 """
