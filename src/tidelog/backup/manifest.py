@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches."""
+        """The size of the batches, in bytes."""
         return self.files[names.LOG_SUFFIX].size_bytes
 
     @property
@@ -158,7 +158,7 @@ class PartitionManifest(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches."""
+        """The size of the batches, in bytes."""
         return sum(page.size_bytes for page in self.pages) + sum(segment.size_bytes for segment in self.segments)
 
     @property

@@ -40,7 +40,7 @@ class QuickTruncation:
         self._path = ""
 
     def leave(self) -> None:
-        """Use DuckDB's function."""
+        """Use DuckDB's own `date_trunc`."""
         self._use(_PATH)
 
     def enter(self, query: str, params: object) -> None:

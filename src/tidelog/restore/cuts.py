@@ -7,9 +7,9 @@
 | a time, in append order | the first point at or after it, which contains everything before it |
 | a time, by timestamps | the newest, because later points may have late records |
 
-A topic that was deleted between two points is restored from the earlier point, even if a topic with the same name was created
-later, unless the newer topic has a record before the end. A topic that was created between two points is restored if it has a
-record before the end.
+A topic that was deleted between two points is restored from the earlier point. If a topic with the same name was created
+later, the newer topic is restored only if it has a record before the end. A topic that was created between two points is
+restored if it has a record before the end.
 
 A transaction that is open at a partition's end counts as committed if `__transaction_state`, cut at the same moment, holds the
 decision to commit it. Its records are then restored in all partitions, otherwise in none.

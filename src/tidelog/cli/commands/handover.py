@@ -295,7 +295,7 @@ def _wait_for_folders(data_dir: Path, wanted: list[TopicToHand], timeout_s: floa
 
 
 def _wait_for_stop(data_dir: Path, timeout_ms: int) -> None:
-    """Wait until Kafka has released its folder."""
+    """Wait until Kafka has released its folder. Raises StorageError after `timeout_ms`."""
     end = time.monotonic() + timeout_ms / 1000
     in_kafka = False
     while True:

@@ -67,17 +67,17 @@ class PartitionStat:
 
     @property
     def batches(self) -> int | None:
-        """Batches of all segments."""
+        """The number of batches in all segments; None if they were not counted."""
         return _sum([segment.batches for segment in self.segments])
 
     @property
     def records(self) -> int | None:
-        """Records of all segments that a consumer can read."""
+        """The number of records in all segments that a consumer can read; None if they were not counted."""
         return _sum([segment.records for segment in self.segments])
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all `.log` files."""
+        """The size of all `.log` files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property

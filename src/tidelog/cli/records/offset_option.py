@@ -47,7 +47,7 @@ class OffsetOption(NamedTuple):
 
 
 def parse_offset(text: str) -> OffsetOption:
-    """Parse the option. Raises InvalidArgumentError."""
+    """Parse an offset or a range, as in the table above. Raises InvalidArgumentError."""
     word = text.strip().lower()
     if word in _WORDS:
         return OffsetOption() if _WORDS[word] == 0 else OffsetOption(last=0)

@@ -110,7 +110,7 @@ async def _as_members(processes: Processes, member: PropertiesOf) -> bool:
 
 
 class _Controlled:
-    """Brokers whose controller is here."""
+    """Brokers whose controller runs in this process."""
 
     def __init__(self, folder: Path, properties: Mapping[str, str], config: BrokerConfig, password: str) -> None:
         self._folder = folder
