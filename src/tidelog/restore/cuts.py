@@ -8,7 +8,7 @@
 | a time, by timestamps | the newest, because later points may have late records |
 
 A topic that was deleted between two points is restored from the earlier point. If a topic with the same name was created
-later, the newer topic is restored only if it has a record before the end. A topic that was created between two points is
+later, the newer topic is restored instead if it has a record before the end. A topic that was created between two points is
 restored if it has a record before the end.
 
 A transaction that is open at a partition's end counts as committed if `__transaction_state`, cut at the same moment, holds the
