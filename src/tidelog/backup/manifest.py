@@ -284,7 +284,7 @@ def _understanding(place: object) -> Iterator[None]:
 
 def shaped_manifest(kind: str, sha256: str, data: bytes | memoryview, place: object) -> Any:
     """Return a manifest of the kind `catalog` (a tuple of its topics), `topic`, `partition`, `page` (a tuple of its segments), or
-    `rights`. Raises as `decode`.
+    `rights`. Raises the errors of `decode`.
     """
     content = decode(kind, sha256, data, place)
     del content["version"], content["kind"]

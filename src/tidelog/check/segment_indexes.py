@@ -145,8 +145,8 @@ class Survey:
         return IndexRules(interval, forms)
 
     def _forms_of(self, one: Prepared) -> frozenset[Form]:
-        """Return the forms that count as correct in a segment. A different release may have written it than the surveyed
-        segments.
+        """Return the forms that count as correct in a segment. The segment and the surveyed segments may be from different
+        releases.
         """
         own = FormSurvey()
         own.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)

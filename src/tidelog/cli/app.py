@@ -77,7 +77,7 @@ _received: set[signal.Signals] = set()
 
 
 class Terminated(BaseException):
-    """The process received the signal TERM. Raised as an exception, so that incomplete files are removed."""
+    """The process received SIGTERM. Raised as an exception, so that incomplete files are removed."""
 
 
 class Program(click.Command):
@@ -128,10 +128,9 @@ class Application(Program, LazyGroup):
 def cli() -> None:
     """Serve Kafka clients, and read Kafka's log files by time, with or without a broker.
 
-    DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Only `serve`, `import`,
-    `index rebuild`, some jobs (their help says so) and `handover` write to DIR. `handover` recovers DIR if necessary, and
-    stores its progress in DIR.
-    HOST:PORT is any Kafka-compatible broker. Times are given as 2013-07-10T09:30 (UTC), yesterday 09:00, now, -90m, epoch
+    DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Only `serve`, `import`, `index rebuild`, some
+    jobs (their help says so) and `handover` write to DIR. `handover` recovers DIR if necessary, and stores its progress in
+    DIR. HOST:PORT is any Kafka-compatible broker. Times are given as 2013-07-10T09:30 (UTC), yesterday 09:00, now, -90m, epoch
     milliseconds. `tidelog completion` prints a script for shell completion.
     """
 
@@ -268,7 +267,7 @@ def _relax_text_streams() -> None:
 
 
 def _raise_when_terminated() -> dict[signal.Signals, Any]:
-    """Make the signal TERM raise Terminated, and record TERM and INT; return the handlers to restore."""
+    """Make SIGTERM raise Terminated, and record SIGTERM and SIGINT. Return the handlers to restore."""
     _received.clear()
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -96,7 +96,7 @@ class Split(ABC):
         )
 
     def announce(self, reading: ReaderResources) -> int:
-        """Start to fetch the split, which is read soon. Return the number of bytes to fetch; 0 if the source does not fetch
+        """Start to fetch a split that will be read soon. Return the number of bytes to fetch; 0 if the source does not fetch
         ahead.
         """
         return 0

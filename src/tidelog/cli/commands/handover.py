@@ -186,8 +186,8 @@ class Findings(NamedTuple):
 
 
 class Keeping:
-    """Checks which records Kafka would delete. `carries`: existing topics get our settings; `allows`: deletions are only
-    reported.
+    """Checks which records Kafka would delete. With `carries`, existing topics get our settings. With `allows`, deletions are
+    only reported.
     """
 
     def __init__(self, source: Path, carries: bool, allows: bool) -> None:

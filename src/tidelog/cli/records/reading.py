@@ -125,8 +125,8 @@ class Reading:
     def _until_late(
         self, topic: str, ranges: Mapping[int, tuple[int | None, int | None]], time_ms: int, request: ScanRequest
     ) -> dict[int, tuple[int | None, int | None]]:
-        """Return the ranges, each cut before the first record at or after `time_ms`: by --max-lateness, no record of the time
-        range follows that record.
+        """Return the ranges, each cut before the first record at or after `time_ms`. According to --max-lateness, no record of
+        the time range follows that record.
         """
         keys = [TopicPartition(topic, number) for number in ranges]
         found = self.source.find(dict.fromkeys(keys, time_ms), request.isolation, request.until)

@@ -105,7 +105,7 @@ def process_count(processes: str) -> int:
 
 
 def one_folder(folder: str | Path, config: BrokerConfig, *, read_only: bool) -> Path:
-    """Return the data folder. Raises UsageError if several brokers serve the folder, so that one broker cannot."""
+    """Return the data folder of a single broker. Raises UsageError if several brokers serve the folder."""
     from tidelog.storage.folder.process_folders import divided_folder  # Not to list the commands: it imports the storage engine.
 
     if are_several(folder):
