@@ -91,7 +91,8 @@ def copied_or_skipped(
     batches. `splits` are from a read_committed plan. `counts` is updated.
 
     Raises:
-        SegmentChangedError, OffsetOutOfRangeError: the source lost planned records. CorruptDataError: damaged batches.
+        SegmentChangedError, OffsetOutOfRangeError: the source lost planned records.
+        CorruptDataError: damaged batches.
         InvalidArgumentError: shifted times would be negative.
         BrokerUnreachableError, BrokerError, ProtocolError
     """

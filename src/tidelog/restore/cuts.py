@@ -154,9 +154,11 @@ class RestorePlan:
 def plan_restore(request: RestoreRequest) -> RestorePlan:
     """Plan a restore without writing anything.
 
-    Raises: NotFoundError: no such backup or point, or no matching topic. InvalidArgumentError: the backup ends before the
-        requested time, or begins after it; two topics would get the same name; the target is a bucket. CorruptDataError,
-        StorageError
+    Raises:
+        NotFoundError: no such backup or point, or no matching topic.
+        InvalidArgumentError: the backup ends before the requested time, or begins after it; two topics would get the same name;
+            the target is a bucket.
+        CorruptDataError, StorageError
     """
     if not kind_of(request.target).is_cluster:
         _ = request.folder  # Raises for a target that is not a local folder.
