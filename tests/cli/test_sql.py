@@ -121,7 +121,7 @@ def test_standard_input(folder: Path) -> None:
             "tidelog: COPY is refused, because queries are read-only: to write a result to a file, use --output FILE",
         ),
         ([""], 2, "tidelog: the query is empty."),
-        (["select 1; select 2", "-o", "x.csv"], 2, "tidelog: --output takes one result"),
+        (["select 1; select 2", "-o", "x.csv"], 2, "tidelog: --output accepts one result"),
         (
             ["create view x as select 1", "-o", "x.csv"],
             2,

@@ -181,7 +181,7 @@ def test_own_files_views_tables_and_variables(session: Session, tmp_path: Path) 
         ("SELECT valu FROM orders", InvalidArgumentError, r'Referenced column "valu" not found .*value'),
         ("SELEC 1", InvalidArgumentError, "syntax error"),
         ("SELECT moment('yesterdy')", InvalidArgumentError, "not a time"),
-        ("SELECT moment(key) FROM orders", InvalidArgumentError, "moment takes one text in quotes"),
+        ("SELECT moment(key) FROM orders", InvalidArgumentError, "moment expects one text in quotes"),
         ("SELECT 1; SELECT 2", InvalidArgumentError, "one statement"),
         ("CREATE VIEW x AS SELECT 1", InvalidArgumentError, "no result"),
     ],

@@ -158,7 +158,7 @@ def test_careless_commands(made: History, tmp_path: Path, monkeypatch: pytest.Mo
         ([*to, "--until", "1970-01-02"], "no record of these topics was appended before this time"),
         ([*to, "--until", "9999-01-01"], "the backup ends before this time"),
         ([*to, "--rename", "unknown=new"], "no topic 'unknown' in the backup"),
-        ([*to, "--rename", f"{TOPIC}=a/b"], "cannot be renamed to an invalid topic name"),
+        ([*to, "--rename", f"{TOPIC}=a/b"], "is not a valid topic name"),
         ([*to, "--topics", "x*", "--rename", f"{TOPIC}=new"], "has a new name, but is not restored"),
         ([*to, "--point", "99"], "no point 99"),
         (["--to", made.backup], "the target folder is a backup"),

@@ -132,8 +132,8 @@ class Backup:
         return found[::-1]
 
     def point_named(self, text: str | None, clock: Clock) -> Point:
-        """Return the point that a text names: the point's number, or a time (`tidelog.times`), which names the last point at or
-        before that time. Without a text, return the newest point.
+        """Return the point that a text names. The text is the point's number or a time (`tidelog.times`). A time names the
+        last point at or before it. Without a text, return the newest point.
 
         Raises InvalidArgumentError, NotFoundError, CorruptDataError.
         """

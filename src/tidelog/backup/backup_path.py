@@ -3,7 +3,7 @@
 | name | made of |
 |---|---|
 | ``<topic>-<partition>/<base offset>.log``, ``.txnindex`` | the objects of the segment's pieces, concatenated |
-| ``….index``, ``….timeindex`` | the same; a small piece has no index, and is one entry |
+| ``….index``, ``….timeindex`` | the same; a small piece has no index, and gets one entry |
 | ``….snapshot``, ``leader-epoch-checkpoint``, ``partition.metadata`` | the partition's manifest |
 | ``replication-offset-checkpoint`` and other checkpoints, ``meta.properties`` | the point and its catalog |
 
@@ -104,7 +104,7 @@ class PointFolder:
         return ObjectAddress(text, options) if options else text
 
     def is_folder(self, parts: tuple[str, ...]) -> bool:
-        """Return whether the path made of `names` is a folder."""
+        """Return whether the path made of `parts` is a folder."""
         return not parts or (len(parts) == 1 and parts[0] in self._entries)
 
     def names(self, parts: tuple[str, ...]) -> Iterator[str]:

@@ -97,7 +97,7 @@ def expired_key(before: int) -> str:
 
 
 def parse_expired(key: str) -> int | None:
-    """Parse such a name. Return the sequence, or None for any other name."""
+    """Parse a name that `expired_key` returns. Return the sequence, or None for any other name."""
     match = re.fullmatch(_EXPIRED, key)
     return None if match is None else int(match[1])
 

@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches."""
+        """The size of the batches, in bytes."""
         return self.files[names.LOG_SUFFIX].size_bytes
 
     @property
@@ -158,7 +158,7 @@ class PartitionManifest(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches."""
+        """The size of the batches, in bytes."""
         return sum(page.size_bytes for page in self.pages) + sum(segment.size_bytes for segment in self.segments)
 
     @property
@@ -189,7 +189,7 @@ class TopicManifest(NamedTuple):
 
 
 class PartitionEnds(NamedTuple):
-    """A partition in a catalog, as in its manifest."""
+    """A partition's entry in a catalog. Its values equal those in the partition's manifest."""
 
     partition: int
     log_start_offset: int
@@ -284,7 +284,7 @@ def _understanding(place: object) -> Iterator[None]:
 
 def shaped_manifest(kind: str, sha256: str, data: bytes | memoryview, place: object) -> Any:
     """Return a manifest of the kind `catalog` (a tuple of its topics), `topic`, `partition`, `page` (a tuple of its segments), or
-    `rights`. Raises as `decode`.
+    `rights`. Raises the errors of `decode`.
     """
     content = decode(kind, sha256, data, place)
     del content["version"], content["kind"]

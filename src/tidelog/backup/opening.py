@@ -1,6 +1,8 @@
 """Opens the address of a folder to read: a data folder, locally or in a bucket, or a point of a backup.
 
-| address | is | |---|---| | the folder or bucket of a backup | its newest point |
+| address | is |
+|---|---|
+| the folder or bucket of a backup | its newest point |
 | ``backup:ADDRESS`` | the same, without listing a bucket's objects; an error if it is not a backup |
 | ``backup:ADDRESS#12`` | its point 12 |
 | any other | opened by `objects.opening` |
@@ -70,7 +72,8 @@ def settled(address: str, absolute: Callable[[str], str]) -> str:
 def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
     """Open the folder, or the point of a backup, that an address names.
 
-    Raises as `objects.opening.folder_at`; NotFoundError if there is no such backup or point, CorruptDataError for a damaged one.
+    Raises the errors of `objects.opening.folder_at`, NotFoundError if there is no such backup or point, CorruptDataError if it
+    is damaged.
     """
     if is_point(address):
         from tidelog.backup.backup import open_backup
@@ -81,7 +84,9 @@ def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
 
 
 def folders_at(address: Folders) -> list[FilePath]:
-    """Open the folders that an address, or a list of addresses, names. Raises as `objects.opening.folders_at` and `folder_at`."""
+    """Open the folders that an address, or a list of addresses, names. Raises the errors of `objects.opening.folders_at` and
+    `folder_at`.
+    """
     if is_point(address):
         return [folder_at(address)]
     if not isinstance(address, str | os.PathLike):
@@ -96,7 +101,9 @@ def address_of(*folders: FilePath) -> str:
 
 
 def absolute_address(address: Folders) -> str:
-    """Return an address of the same folders for a process with a different working directory. Raises as `folders_at`."""
+    """Return an address of the same folders for a process with a different working directory. Raises the errors of
+    `folders_at`.
+    """
     return address_of(*(folder.absolute() for folder in folders_at(address)))
 
 

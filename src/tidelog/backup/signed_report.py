@@ -50,7 +50,7 @@ class Report:
         partitions: Sequence[Mapping[str, Any]],
         differences: Sequence[str],
     ) -> None:
-        """Write the files. Raises StorageError."""
+        """Write the report's files. `what` names the work ("restore"), and `facts` are about all of it. Raises StorageError."""
         content = {"format": FORMAT, "version": VERSION, "what": what, **facts}
         content |= {"partitions": list(partitions), "differences": list(differences)}
         data = json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"

@@ -52,7 +52,7 @@ class Target(ABC):
 
     @abstractmethod
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
-        """Write an object atomically, even if there is a crash. Raises StorageError."""
+        """Write an object atomically. Once this returns, the object survives a crash. Raises StorageError."""
 
     def put_soon(self, key: str, data: bytes | bytearray | memoryview) -> None:
         """Write an object that need not survive a crash before `flush` returns: only objects put after `flush` may depend on it.

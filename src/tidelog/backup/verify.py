@@ -105,7 +105,7 @@ def verify_backup(
     threads: int = THREADS,
     elsewhere: Elsewhere | None = None,
 ) -> BackupReport:
-    """Check the backup at `target`. `advance` is called with numbers of bytes that were read, on any thread.
+    """Check the backup at `target`. `advance` is called with each number of bytes that was read, on any thread.
 
     `elsewhere` checks files in other processes by `check_file`, and returns the results in the order of the files.
 

@@ -53,7 +53,7 @@ class PartitionCapture:
         return self
 
     def resume(self, topic: TopicManifest, ends: PartitionEnds, *, is_late: bool) -> None:
-        """Continue from a point. `is_late`: the partition may have failed at that point."""
+        """Continue from a point. `is_late` says that the partition may have failed at that point."""
         self._is_late = is_late
         self.ends, self.sha256 = ends, topic.partitions[ends.partition]
 

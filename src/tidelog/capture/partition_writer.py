@@ -37,7 +37,7 @@ MOST_SEGMENT_BYTES = 1024**3
 MOST_ENDED = 10_000
 """The number of recent transactions that are kept. Up to twice this number may be kept temporarily."""
 PRODUCER_MS = 7 * 24 * 3_600_000
-"""How long after its last batch a producer without an open transaction is dropped: Kafka's default."""
+"""A producer without an open transaction is dropped this long after its last batch, in milliseconds: Kafka's default."""
 
 
 class Transaction(NamedTuple):

@@ -12,7 +12,7 @@ and for each *rise*, a batch that raised the segment's largest timestamp so far:
 | `timestamps` | the new largest timestamp, ms, ascending |
 | `risen_at` | the batch's number |
 
-A batch takes eight bytes and no Python object, because a 1 GB segment may have a million small batches. The batch kernel computes
+A batch needs eight bytes and no Python object, because a 1 GB segment may have a million small batches. The batch kernel computes
 the columns as an index with an entry for every batch (`EVERY_BATCH`). `longest_ascending` selects the index
 entries that are in order, so that a single misplaced entry does not invalidate the others.
 """

@@ -30,8 +30,8 @@ class Finding(NamedTuple):
     expected: str | None = None
     kind: FindingKind = "fault"
     is_sparse: bool = False
-    """Entries are missing or not at the interval, but all existing entries are correct. A broker restart, or the truncation of a
-    follower's log, causes this.
+    """Whether entries are missing or not at the interval, although all existing entries are correct. A broker restart, or the
+    truncation of a follower's log, causes this.
     """
     topic: str | None = None
     partition: int | None = None
@@ -59,7 +59,7 @@ class Finding(NamedTuple):
     def in_folder(self, topic: str, partition: int) -> Finding:
         """Return the finding as a folder check reports it. A fault becomes a note if the index is only sparse.
 
-        A sparse index has fewer entries but no wrong ones. An emptied index remains a fault.
+        A sparse index lacks entries, but all its entries are correct. An emptied index remains a fault.
         """
         is_sparse = self.is_sparse and (_has_entries(self.path) or not _MANY.match(self.what))
         return self._replace(kind="note" if is_sparse else self.kind, topic=topic, partition=partition)

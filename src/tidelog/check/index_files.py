@@ -61,7 +61,9 @@ def read_indexes(segment: Segment) -> tuple[IndexContent | None, IndexContent | 
 
 
 def check_in_place(segment: Segment) -> None:
-    """Raise SegmentChangedError unless the `.log` still has its name. If it does, the files read next to it belong to it."""
+    """Raise SegmentChangedError unless the `.log` still has its name. Otherwise files that were read next to it may belong to a
+    different segment.
+    """
     if segment.file.locate() != segment.log_path:
         raise SegmentChangedError("a segment was removed or replaced", path=segment.log_path)
 

@@ -1,7 +1,8 @@
 """Infers the index.interval.bytes of a segment's index, and where the broker was restarted, from the gaps between entries.
 
 An entry is due when its batch starts more than the interval after the previously indexed one (spec §4.2). So two consecutive
-entries bound the interval: the batch before the second entry's was not far enough from the first, the second entry's was.
+entries bound the interval: the second entry's batch is farther than the interval from the first entry's, and the batch before it
+is not:
 
     low <= interval < high
 

@@ -11,7 +11,7 @@ Each entry must point to the start of a batch. Its offset depends on the release
 | `KEPT` | that of the last record that compaction left in the batch, or in a later one appended with it | Kafka up to 3.9.0 |
 
 An entry of no form is wrong. An entry of the last three forms may be correct, or damage that happens to look correct. The other
-entries (`FormSurvey`) decide, and the time index, which gets an entry at the same moment.
+entries decide (`FormSurvey`), and so does the time index, which gets an entry at the same time.
 
 The index is correct and complete if every entry is correct, none is missing, and none is superfluous. An entry is due at the
 first batch that starts more than index.interval.bytes after the previously indexed one, counted from the segment's start. A
@@ -192,7 +192,7 @@ class IndexRules(NamedTuple):
 
 
 class CheckedOffsets(NamedTuple):
-    """The result of the check."""
+    """The result of `check_offset_index`."""
 
     findings: list[Finding]
     trusted: list[OffsetEntry]
@@ -202,7 +202,7 @@ class CheckedOffsets(NamedTuple):
 
 
 def chain_of(entries: Sequence[OffsetEntry], forms: frozenset[Form]) -> list[OffsetEntry]:
-    """Return the entries whose form is in `forms` and whose batches ascend; an entry that is out of order is left out."""
+    """Return the entries with a form in `forms`, in ascending order of their batches. Entries out of order are left out."""
     true = [entry for entry in entries if entry.form in forms]
     chosen = [true[place] for place in longest_ascending([entry.batch for entry in true])]
     following = [*chosen[1:], None]
@@ -352,7 +352,7 @@ class _Check:
     # --- what is said
 
     def _reported(self, wrong: Sequence[OffsetEntry], missing: list[int], slot: int) -> Iterator[Finding]:
-        """Yield the faults between two correct entries: wrong entries count as replacements of missing ones."""
+        """Yield the faults between two correct entries. A wrong entry and an entry that is missing at its place are one fault."""
         for entry, batch in zip(wrong, missing, strict=False):
             yield self._finding(entry, self._show(batch))
         for entry in wrong[len(missing) :]:
@@ -385,7 +385,7 @@ class _Check:
 
 
 def required_rises(table: BatchTable, indexed: Sequence[OffsetEntry], *, is_finished: bool) -> list[int]:
-    """Return the numbers of the rises that must have a time index entry: those at offset index entries, and the last rise."""
+    """Return the numbers of the rises that need a time index entry: each rise at an offset index entry, and the last rise."""
     # An entry with a batch's first offset does not show which batches were appended together.
     rises = {table.rise_up_to(entry.last_batch) for entry in indexed if entry.form is not Form.FIRST}
     if is_finished:

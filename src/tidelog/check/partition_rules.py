@@ -47,7 +47,7 @@ def batch_facts(segments: Iterable[Iterable[BatchHeader]]) -> BatchFacts:
 
 
 def joined_facts(parts: Iterable[BatchFacts]) -> BatchFacts:
-    """Return the facts of a log from those of its segments, in order."""
+    """Combine the facts of a log's segments, given in order, into the facts of the log."""
     epochs: list[tuple[int, int, int]] = []
     gap: tuple[int, int] | None = None
     for part in parts:

@@ -220,7 +220,7 @@ class PartitionVerification:
         self._examined: list[Segment] = []
         self._state: ProducerState | None = None
         self._clear_offset_entries = self._clear_time_entries = 0
-        """The number of entries in such segments that are not in `usual`."""
+        """The numbers of entries in the other segments whose indexes are what Kafka 3.9.1 writes."""
         self._lost_records: bool | None = None
         self._forms: Counter[tuple[str, Form | TimeForm]] = Counter()
         self._facts: list[BatchFacts | None] = []
@@ -325,8 +325,8 @@ def _is_older_than_time_indexes(directory: FilePath) -> bool:
 
 
 def _interrupted(directory: FilePath) -> Iterator[Finding]:
-    """Yield a note if a compaction or split is in progress or was interrupted. It says what a starting broker does (spec
-    §6.2).
+    """Yield a note if a compaction or split is in progress or was interrupted. The note says what a broker does when it starts
+    (spec §6.2).
     """
     found = [path for path in sorted(directory.iterdir()) if path.suffix in (names.CLEANED_SUFFIX, names.SWAP_SUFFIX)]
     bases = {}

@@ -3,7 +3,7 @@
 | segment | finding |
 |---|---|
 | copied, not being deleted | a fault if a file is missing or cannot be opened, or if its size differs from the metadata |
-| the same, but of a history that the log does not have | a note: the segment is not read; Kafka deletes it |
+| the same, but from a different leader's history than the log's | a note: the segment is not read; Kafka deletes it |
 | its copy was begun and not finished | a note: the segment is not read |
 | being deleted, deleted | none |
 
@@ -68,7 +68,9 @@ def _read(log_dir: TieredLogDir, partition: TopicIdPartition) -> list[Finding]:
             for segment in log_dir.remote.readable(partition):
                 since = agreed_end(segment, log.directory.folder.epochs)
                 if since <= segment.end_offset:
-                    what = f"{segment}: not read from offset {since} on, which is of a different leader's history, or was deleted"
+                    what = (
+                        f"{segment}: not read from offset {since} on: a different leader wrote the records, or they were deleted"
+                    )
                     found.append(note(log_dir.layout.path(segment), what, *key))
     return found
 

@@ -1,6 +1,6 @@
 """The facts about a segment in ``segments.summary``: computed from its batches, and compared with a summary.
 
-The time map has all of these facts except the largest timestamp of all batches including control batches, which is read from the
+The time map has all of these facts but one. The largest timestamp, which includes control batches, is read from the batch
 headers.
 """
 

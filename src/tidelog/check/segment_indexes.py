@@ -52,9 +52,9 @@ class Prepared(NamedTuple):
 
     segment: Segment
     is_live: bool
-    """The last segment of a folder without a clean shutdown: its indexes may be preallocated and incomplete."""
+    """Whether this is a last segment, in a folder without a clean shutdown. Its indexes may be preallocated and incomplete."""
     is_cut: bool
-    """The log extends beyond its batches: it is damaged or growing."""
+    """Whether the log has bytes after its last valid batch, because it is damaged or growing."""
     table: BatchTable
     offsets: IndexContent | None
     offset_entries: list[OffsetEntry]
@@ -145,8 +145,8 @@ class Survey:
         return IndexRules(interval, forms)
 
     def _forms_of(self, one: Prepared) -> frozenset[Form]:
-        """Return the forms that count as correct in a segment. A different release may have written it than the surveyed
-        segments.
+        """Return the forms that count as correct in a segment. The segment and the surveyed segments may be from different
+        releases.
         """
         own = FormSurvey()
         own.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
@@ -164,7 +164,7 @@ def _timestamps(one: Prepared) -> frozenset[int]:
 
 
 def _trusted(one: Prepared, forms: frozenset[Form]) -> list[OffsetEntry]:
-    """Return the entries; those that contradict the rules or the time index are marked as wrong."""
+    """Return the entries. An entry that contradicts the rules or the time index is marked as wrong."""
     times = _timestamps(one)
     return [
         entry._replace(form=None)
@@ -178,7 +178,7 @@ def _trusted(one: Prepared, forms: frozenset[Form]) -> list[OffsetEntry]:
 
 
 class Checked(NamedTuple):
-    """The result of comparing a segment."""
+    """The result of `check`."""
 
     findings: list[Finding]
     rules: IndexRules

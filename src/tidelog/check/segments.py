@@ -111,7 +111,9 @@ def _difference(path: FilePath, found: TimeMap, expected: TimeMap) -> Finding:
 
 
 SURVEYED_SEGMENTS = 3
-"""The number of segments surveyed per partition. It is small, because a large segment's entries take a hundred megabytes."""
+"""The number of segments surveyed per partition. It is small, because a large segment's entries need a hundred megabytes of
+memory.
+"""
 
 
 class SegmentToVerify(NamedTuple):
@@ -223,7 +225,7 @@ class SurveySeed(NamedTuple):
     """Intervals that are likely."""
     given_interval_bytes: int | None
     offset_entries: int
-    """The number of entries in segments as Kafka 3.9.1 writes them that are not surveyed."""
+    """The number of entries in segments whose indexes are what Kafka 3.9.1 writes and that are not surveyed."""
     time_entries: int
 
 

@@ -144,7 +144,7 @@ class TimeFormSurvey:
         self._records: Counter[_Kind] = Counter()
         self._lasts: Counter[_Kind] = Counter()
         self._texts = self.entries = 0
-        """The number of entries in the partition, including segments that were not surveyed."""
+        """`entries` counts all entries in the partition, including those in segments that were not surveyed."""
 
     def add(self, entries: Sequence[TimeEntry], reader: TimeEntryReader) -> None:
         """Add the entries of one segment."""
@@ -184,7 +184,7 @@ class TimeFormSurvey:
 
 
 class CheckedTimes(NamedTuple):
-    """The result of the check."""
+    """The result of `check_time_index`."""
 
     findings: list[Finding]
     forms: Counter[TimeForm]
@@ -221,7 +221,7 @@ def check_time_index(
 def _reported(
     content: IndexContent, wrong: Sequence[TimeEntry], missing: Sequence[int], slot: int, table: BatchTable
 ) -> Iterator[Finding]:
-    """Yield the faults between two correct entries: wrong entries count as replacements of missing ones."""
+    """Yield the faults between two correct entries. A wrong entry and an entry that is missing at its place are one fault."""
     expected = [_show(table, rise) for rise in missing]
     for number, entry in enumerate(wrong):
         found = show_time_entry(entry.timestamp, table.base_offset + entry.relative)

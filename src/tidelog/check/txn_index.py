@@ -2,7 +2,7 @@
 
 The required entries come from the producer state, replayed over the log. Transactions span segments, so a partition is walked in
 order with one `ProducerState`, which starts from the snapshot at the first segment's base, or empty (`state_at`). The index may
-also have entries for removed records: for a transaction of which compaction left only the marker, or which began before the log
+also have entries for removed records: compaction has left only the transaction's marker, or the transaction began before the log
 start. An entry's last stable offset may be lower than expected because of removed transactions of other producers.
 """
 
@@ -144,7 +144,7 @@ def _show(txn: AbortedTxn) -> str:
 
 
 def state_at(log_path: FilePath) -> ProducerState:
-    """Return the producer state at a segment's base from a snapshot."""
+    """Return the producer state in the snapshot at a segment's base offset; empty if there is none, or if it is damaged."""
     base_offset = names.offset_from_file_name(log_path.name)
     path = log_path.with_suffix(names.SNAPSHOT_SUFFIX)
     try:

@@ -5,7 +5,7 @@
 | `app` | the command group; how every run ends: exit codes, one-line errors, closed pipes |
 | `lazy_group` | commands that are imported when they are called |
 | `completion`, `option_names` | completion in shells; suggestions for unknown options |
-| `lean_imports` | pyarrow without what commands do not use of it |
+| `lean_imports` | imports pyarrow without numpy and pandas |
 | `options`, `index_options` | arguments and options shared by several commands; parsing of times |
 | `commands/` | one file per command |
 | `job/` | commands that run on Spark |

@@ -60,10 +60,10 @@ ALIASES = {"topics": "ls"}
 """Aliases of commands. The help does not list them."""
 
 ASK_AGAIN_SECONDS = 0.02
-"""How long to wait before raising Terminated again, because a module that is being loaded may swallow the exception."""
+"""Seconds until Terminated is raised again, because a module that is being imported may swallow the exception."""
 
 SLOW_SECONDS = 2.0
-"""A command that takes longer than this prints a note if its kernel is not compiled."""
+"""A command that takes longer than this (s) prints a note if its kernel is not compiled."""
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -77,11 +77,11 @@ _received: set[signal.Signals] = set()
 
 
 class Terminated(BaseException):
-    """The process received the signal TERM. Raised as an exception, so that incomplete files are removed."""
+    """The process received SIGTERM. Raised as an exception, so that incomplete files are removed."""
 
 
 class Program(click.Command):
-    """A command group that is the program of a process: `main` ends the process as the table above says."""
+    """A command group whose `main` ends the process as the table above says."""
 
     def main(
         self,
@@ -128,10 +128,9 @@ class Application(Program, LazyGroup):
 def cli() -> None:
     """Serve Kafka clients, and read Kafka's log files by time, with or without a broker.
 
-    DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Only `serve`, `import`,
-    `index rebuild`, some jobs (their help says so) and `handover` write to DIR. `handover` recovers DIR if necessary, and
-    stores its progress in DIR.
-    HOST:PORT is any Kafka-compatible broker. Times are given as 2013-07-10T09:30 (UTC), yesterday 09:00, now, -90m, epoch
+    DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Only `serve`, `import`, `index rebuild`, some
+    jobs (their help says so) and `handover` write to DIR. `handover` recovers DIR if necessary, and stores its progress in
+    DIR. HOST:PORT is any Kafka-compatible broker. Times are given as 2013-07-10T09:30 (UTC), yesterday 09:00, now, -90m, epoch
     milliseconds. `tidelog completion` prints a script for shell completion.
     """
 
@@ -149,7 +148,7 @@ def _show_version(ctx: click.Context, asked: bool) -> None:
 
 
 def run(work: Callable[[], None]) -> int:
-    """Run one command and return its exit code. Only a bug in this function can raise."""
+    """Run one command and return its exit code. All errors of the command are printed, none is raised."""
     _relax_text_streams()
     previous = _raise_when_terminated()
     notices.install()
@@ -249,7 +248,7 @@ def _complain(message: str, *more: str) -> None:
 
 
 def _forget_stdout() -> None:
-    """Make the interpreter's flush at exit write to nowhere: the pipe's reader is gone, which has already been handled."""
+    """Redirect standard output to /dev/null. The pipe's reader is gone, and Python's flush at exit would fail again."""
     try:
         descriptor = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):
@@ -268,7 +267,7 @@ def _relax_text_streams() -> None:
 
 
 def _raise_when_terminated() -> dict[signal.Signals, Any]:
-    """Make the signal TERM raise Terminated, and record TERM and INT; return the handlers to restore."""
+    """Make SIGTERM raise Terminated, and record SIGTERM and SIGINT. Return the handlers to restore."""
     _received.clear()
 
     def interrupt(number: int, frame: FrameType | None) -> None:

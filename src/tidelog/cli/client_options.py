@@ -3,8 +3,7 @@
 FILE is a `client.properties` as for Kafka's tools (`--command-config`). `-X` takes precedence over the file. Other users can see
 a command line (`ps`), so passwords belong in the file.
 
-The argument that names the brokers then contains their configuration, too (`SecuredBrokers`), so commands need no further
-code.
+The value of the argument HOST:PORT carries this configuration (`SecuredBrokers`), so commands need no code for it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 def suggest_source(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Suggest folders."""
+    """Let the shell suggest folders."""
     return [CompletionItem(incomplete, type="dir")]
 
 

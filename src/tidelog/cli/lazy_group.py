@@ -1,4 +1,4 @@
-"""Groups of commands whose modules are imported when they are called, so that listing them imports none."""
+"""Command groups that import a command's module only when the command is called, not when commands are listed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Entry(NamedTuple):
 
 
 class NamedGroup(click.Group):
-    """A group that says which of its commands was probably meant by an unknown one."""
+    """A group that suggests one of its commands for an unknown command."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]

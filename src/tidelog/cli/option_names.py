@@ -1,4 +1,4 @@
-"""Suggests options and commands for unknown names: similar names, and Tidelog's names for those of other tools."""
+"""Suggests options and commands for unknown names: similar names, and Tidelog's names for options of other tools."""
 
 from __future__ import annotations
 

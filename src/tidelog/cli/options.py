@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share. `time_options` has those with times."""
+"""The arguments and options that several commands share. `time_options` has the options with times."""
 
 from __future__ import annotations
 

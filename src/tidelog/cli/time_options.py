@@ -51,7 +51,7 @@ _TYPICAL_TIMES = ("now", "today", "yesterday", "-15m", "-1h", "-1d")
 class Moment(NamedTuple):
     """A time on the command line: its text and its epoch milliseconds.
 
-    `is_relative`: the same text means another time tomorrow. `zone` is the zone of --tz.
+    `is_relative` says that the same text means another time tomorrow. `zone` is the zone of --tz.
     """
 
     text: str

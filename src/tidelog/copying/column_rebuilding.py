@@ -91,7 +91,7 @@ class Rebuilder:
         return self._columns.rows
 
     def takes(self, codec: Codec) -> bool:
-        """Whether rows of this codec may be added now; if not, take the collected rows first."""
+        """Whether rows of this codec may be added now. If not, call `take` first."""
         if not self._columns.rows:
             return True
         return codec is self._codec and self._bytes < HELD_BYTES and self._columns.source_bytes < SOURCE_BYTES

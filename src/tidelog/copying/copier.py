@@ -104,7 +104,7 @@ class CopyTask:
 
     @property
     def size_bytes(self) -> int:
-        """The approximate bytes to be read from the source."""
+        """The approximate number of bytes to be read from the source."""
         return sum(split.size_bytes for split in self.splits)
 
 

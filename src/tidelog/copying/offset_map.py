@@ -83,7 +83,7 @@ class PartitionMap:
         return self.runs[-1].next_target_offset if self.runs else 0
 
     def target_of(self, source_offset: int) -> TargetPosition:
-        """Return the target offset for a source offset and all records after it."""
+        """Return the target offset from which to read the copies of all records from `source_offset` on."""
         place = bisect_left(self._last_offsets, source_offset)
         if place == len(self.runs):
             is_known = bool(self.runs) and source_offset <= self.next_source_offset
@@ -143,7 +143,7 @@ class OffsetMap:
     def partition(self, source: TopicPartition) -> PartitionMap:
         """Return the map of a source partition.
 
-        Raises NotFoundError, CorruptDataError, StorageError; InvalidArgumentError if the file is of a different partition.
+        Raises NotFoundError, CorruptDataError, StorageError; InvalidArgumentError if the file belongs to a different partition.
         """
         found = self._parts.get(source)
         if found is None:
@@ -175,7 +175,7 @@ class OffsetMapWriter:
     ) -> None:
         """Create or open a map. In a new map, `start_offset` is the source offset at which copying begins.
 
-        Raises InvalidArgumentError if the map is of a different partition or target topic, CorruptDataError, StorageError.
+        Raises InvalidArgumentError if the map belongs to a different partition or target topic, CorruptDataError, StorageError.
         """
         self._path = map_path(Path(folder), source)
         self._writer = secrets.randbits(64)

@@ -62,7 +62,8 @@ class CopiedBatch(NamedTuple):
     max_timestamp: int
     """The largest timestamp as written, epoch ms, -1 for none."""
     next_offset: int
-    """Every requested record below this offset is in this batch or an earlier one; -1 if only a later batch can say."""
+    """Every requested record below this offset is in this batch or an earlier one; -1 if only a later batch has that information.
+    """
     is_rebuilt: bool
     partition: int | None = None
     """The target partition, if a source partition's records are spread over several."""
@@ -90,7 +91,8 @@ def copied_or_skipped(
     batches. `splits` are from a read_committed plan. `counts` is updated.
 
     Raises:
-        SegmentChangedError, OffsetOutOfRangeError: the source lost planned records. CorruptDataError: damaged batches.
+        SegmentChangedError, OffsetOutOfRangeError: the source lost planned records.
+        CorruptDataError: damaged batches.
         InvalidArgumentError: shifted times would be negative.
         BrokerUnreachableError, BrokerError, ProtocolError
     """

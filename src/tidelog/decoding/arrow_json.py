@@ -2,8 +2,9 @@
 
 The parser reads a stream of objects, and does not know where each value ends. So values must begin with `{` and end with `}`, and
 are joined by line breaks. An incomplete object cannot become a row together with the next value, because a line break in a string
-and a `{` after a `}` are errors. Two objects in a value show in the number of rows. If values have additional fields, do not fit
-the type, or are not JSON, the result is None. Such values are then decoded one by one (`object_decoder`), which is slower.
+and a `{` after a `}` are errors. A value with two objects makes the number of rows too large. If values have additional fields,
+do not fit the type, or are not JSON, the result is None. Such values are then decoded one by one (`object_decoder`), which is
+slower.
 """
 
 from __future__ import annotations

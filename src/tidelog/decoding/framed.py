@@ -96,8 +96,8 @@ class FramedDecoder(Decoder):
         return [*self._refused, *sorted(lines), *([] if self._others is None else self._others.notices())]
 
     def _common_type(self, name: str | None, key: bytes | None) -> pa.DataType:
-        """Return the type for values of the record or message `name`, which is the type of the newest schema. `key` names the
-        schema of such a value.
+        """Return the column's type for values of the record or message `name`: the type of the newest schema. `key` has the id of
+        such a value's schema.
         """
         own = None if key is None else self._registry.by_key(key[: id_bytes(key)])
         indexes = () if key is None else message_indexes(key)
@@ -180,8 +180,8 @@ class FramedDecoder(Decoder):
             return None
 
     def _latest(self, name: str | None) -> Schema | None:
-        """Return the newest schema of the first subject that exists, of those by the strategies TopicName, TopicRecordName and
-        RecordName.
+        """Return the newest schema of the topic's subject: the first that exists by the naming strategies TopicName,
+        TopicRecordName and RecordName. None if none exists.
         """
         subjects = [f"{self._topic}-{self._side}", *([] if name is None else [f"{self._topic}-{name}", name])]
         for subject in subjects:

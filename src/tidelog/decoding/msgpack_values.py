@@ -17,7 +17,7 @@ from tidelog.decoding.object_decoder import ObjectDecoder
 from tidelog.extras import imported_from
 
 _PACKED_MARK: Final = b"\xcf" + os.urandom(8)
-"""An integer of 64 bits."""
+"""The marker as MessagePack: a random unsigned integer of 64 bits."""
 
 _MARK: Final = int.from_bytes(_PACKED_MARK[1:], "big")
 

@@ -86,9 +86,9 @@ def _struct_type(objects: Sequence[Mapping[Any, object]], depth: int) -> pa.Data
 
 
 def to_column(objects: Sequence[object], kind: pa.DataType, extra: set[str] | None) -> tuple[pa.Array, list[int]]:
-    """Return the objects as a column, and the rows of objects that do not fit the type, which are null in the column. Add the
-    names of fields that the type lacks to `extra`. Pass None for `extra` if the objects are known to have only fields of the
-    type.
+    """Return the objects as a column, and the rows of the objects that do not fit the type. These are null in the column. Add
+    the names of fields that the type lacks to `extra`. Pass None for `extra` if the objects are known to have only fields of
+    the type.
     """
     try:
         if extra is not None and objects and _is_like(objects[0], kind):

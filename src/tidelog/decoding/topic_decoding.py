@@ -66,7 +66,7 @@ class TopicDecoding:
         return self._replaced(batch, {name: one.display(self._column(batch, name)) for name, one in self._in(batch.schema)})
 
     def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield `decode` of each batch."""
+        """Yield each batch, decoded by `decode`."""
         return map(self.decode, batches)
 
     def notices(self) -> list[str]:

@@ -260,7 +260,7 @@ class _Batcher:
 
 
 def _before_compression(limit_bytes: int, codec: Codec) -> int:
-    """Return a limit for batches before compression with which stored batches stay within `limit_bytes`. Compression makes an
+    """Return the largest size before compression with which a batch stays within `limit_bytes`. Compression makes an
     incompressible batch slightly larger.
     """
     return limit_bytes if codec is Codec.NONE else limit_bytes - 64 - limit_bytes // 128

@@ -75,7 +75,7 @@ def has_no_zone(array: pa.Array) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column is text of any of Arrow's layouts."""
+    """Whether an Arrow type is text, in any layout."""
     return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
 
 

@@ -178,7 +178,7 @@ class ObjectFile:
         return self._store.read(self._object, self._facts, start, end)
 
     def _kept(self, start: int, end: int, position: int) -> memoryview:
-        """Return the bytes from `start`, to beyond `position`: from the disk cache if they are there, otherwise by a request."""
+        """Return the bytes from `start` to at least `position`: prefetched, from the disk cache, or by a request."""
         pending = self._source.fetched(self._key(start))
         part = None if pending is None else pending.result()
         if part is None or len(part) <= position - start:

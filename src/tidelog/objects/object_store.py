@@ -43,10 +43,10 @@ logger = logging.getLogger("tidelog.objects")
 ATTEMPTS = 5
 RETRY_S = 30
 SLOW_S = 3
-"""After so many seconds without any answer, a warning says what is waited for."""
+"""Seconds without a response after which a warning names the address and endpoint."""
 CONNECT_S = 10
 READ_S = 30
-"""How long (s) a connection may send nothing."""
+"""Seconds for which a server may send nothing."""
 REQUEST_S = 300
 
 _Result = TypeVar("_Result")
@@ -207,7 +207,7 @@ class ObstoreStore:
     def _tell_of_wait(self) -> None:
         endpoint = (getattr(self._store, "config", None) or {}).get("endpoint")
         where = f" at {_USER.sub(f'://{HIDDEN}@', endpoint)}" if endpoint else ""
-        logger.warning("%s%s has not answered yet: tried again for up to %s seconds", self._address, where, RETRY_S)
+        logger.warning("%s%s has not answered yet: retrying for up to %s seconds", self._address, where, RETRY_S)
 
     def _asked(self, ask: Callable[[], _Result], at: str) -> _Result:
         from obstore import exceptions

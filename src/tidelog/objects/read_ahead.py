@@ -24,7 +24,7 @@ _executors: list[ThreadPoolExecutor] = []
 
 
 def executor() -> ThreadPoolExecutor:
-    """Return the thread pool that fetches, which all objects of this process share."""
+    """Return the thread pool for fetches, which all objects of this process share."""
     if not _executors:
         _executors.append(ThreadPoolExecutor(THREADS, "tidelog-objects"))
     return _executors[0]

@@ -1,8 +1,9 @@
 """The location of remote storage (a tier), and the address that combines a data folder with its tier.
 
-``tiered:/data?tier=/mnt/remote`` is the data folder ``/data`` with the remote storage ``/mnt/remote``. `%`, `&`, `#` and `+` in
-either part are percent-encoded, as in any URL. ``key=[ID=]FILE``, which may be repeated, names the private keys for a layout that
-encrypts. Commands, scans and Spark build this address from their option ``tier``, and another process can open it.
+``tiered:/data?tier=/mnt/remote`` is the data folder ``/data`` with the remote storage ``/mnt/remote``. `%`, `&`, `#` and `+`
+in either part are percent-encoded, as in any URL. ``key=[ID=]FILE``, which may be repeated, names the files with private keys,
+for a layout that encrypts segments. Commands, scans and Spark build this address from their option ``tier``, and another
+process can open it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DuckDB instances, which sessions use one after the other: opening one takes 15 ms, more than many queries.
+"""Reuses DuckDB instances for one session after another, because opening an instance takes 15 ms, longer than many queries.
 
 An instance serves one session at a time, so nothing of a session is visible to another one. Everything that a session
 creates is in its own database or connection, and disappears with it: `Session` uses a database named `session`, which the next
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import duckdb
 
 MOST_IDLE = 4
-"""This many instances per time zone wait for the next session. Further ones are closed."""
+"""The most idle instances that are kept for each time zone. Others are closed."""
 
 _SETTINGS = {
     "autoinstall_known_extensions": False,

@@ -1,11 +1,10 @@
 """The times, partitions and offsets that a filter can accept, proven by Arrow.
 
-DuckDB hands the filters of a table scan to the table as one Arrow expression, after its optimizer has folded constants, moved
-predicates through joins, subqueries and views, and rewritten functions such as `date_trunc` into ranges. This module does not
-parse that expression. It asks Arrow whether the expression can be true, given a fact about the record ("its timestamp is
-at most T"). Arrow does the same to skip files of a partitioned data set. Arrow answers "no" only if it can
-simplify the expression, given that fact, to false or null. Each bound is found by bisection, and Arrow has proven that no record
-beyond the bound passes.
+DuckDB passes the filters of a table scan as one Arrow expression. Its optimizer has already folded constants, moved predicates
+through joins, subqueries and views, and rewritten functions such as `date_trunc` into ranges. This module does not parse that
+expression. It asks Arrow whether the expression can be true, given a fact about the record ("its timestamp is at most T").
+Arrow does the same to skip files of a partitioned data set. Arrow answers "no" only if it can simplify the expression, given
+that fact, to false or null. Each bound is found by bisection, and Arrow has proven that no record beyond the bound passes.
 
 Invariant: only records that provably do not pass are left out. If Arrow cannot simplify a filter, nothing is left out.
 """

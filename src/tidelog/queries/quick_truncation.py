@@ -28,7 +28,7 @@ CREATE MACRO session.quick.date_trunc(part, t TIMESTAMPTZ) AS coalesce(
     system.main.date_trunc(part, t)
 ), {", ".join(f"(part, t {kind}) AS system.main.date_trunc(part, t)" for kind in ("TIMESTAMP", "DATE", "INTERVAL"))}
 """
-"""For infinity `epoch_us` is null."""
+"""Makes the macro. `epoch_us` is null for infinity, so `coalesce` falls back to DuckDB's function."""
 
 
 class QuickTruncation:
@@ -40,7 +40,7 @@ class QuickTruncation:
         self._path = ""
 
     def leave(self) -> None:
-        """Use DuckDB's function."""
+        """Use DuckDB's own `date_trunc`."""
         self._use(_PATH)
 
     def enter(self, query: str, params: object) -> None:

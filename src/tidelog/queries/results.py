@@ -1,8 +1,8 @@
 """Executes statements in a separate thread, batch by batch, so that Ctrl-C or any other signal cancels a query at once.
 
 Python runs signal handlers only in the main thread, between two of its own instructions. That thread waits here, and tells DuckDB
-to stop when the wait is interrupted. DuckDB forgets the request if its query has not begun yet, so it is repeated until the query
-has ended.
+to stop when the wait is interrupted. DuckDB ignores the request if its query has not begun yet, so the request is repeated until
+the query has ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS = 10_000
 """The most rows of a batch."""
 
 STOP_AGAIN_S = 0.02
-"""How long to wait before telling DuckDB again to stop."""
+"""Seconds between two requests to DuckDB to stop."""
 
 T = TypeVar("T")
 

@@ -73,7 +73,7 @@ def replaced(text: str, instant_ms: Callable[[str], int]) -> str:
         moment = _MOMENT.match(text, at)
         if moment is not None:
             if moment["time"] is None:
-                raise InvalidArgumentError("moment takes one text in quotes", expected="moment('yesterday 09:00')")
+                raise InvalidArgumentError("moment expects one text in quotes", expected="moment('yesterday 09:00')")
             pieces += [text[done:at], _instant(instant_ms(moment["time"].replace("''", "'")))]
             done = moment.end()
         elif _OFFSET.match(text, at):

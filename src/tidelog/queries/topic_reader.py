@@ -41,7 +41,7 @@ class TopicReader:
         self._listing: Source | None = None
 
     def begin(self, *, only_plans: bool = False) -> None:
-        """Forget earlier scans."""
+        """Forget earlier scans. With `only_plans`, later scans are only planned, and read no record."""
         self.scans, self.failure, self.only_plans = [], None, only_plans
 
     def open(self) -> Source:

@@ -1,9 +1,15 @@
 """Restores a backup to a moment: into a data folder that Kafka can open, or into a running cluster (docs/restore.md).
 
-`request.py` the request · `points.py` points, opened once · `cuts.py` the plan: the point, the topics, and where each partition
-ends · `moment.py` committed offsets and decided transactions at that moment · `folder_target.py` a data folder ·
-`folder_groups.py` positions of groups in a data folder · `cluster_target.py` a cluster · `digest.py` compares records ·
-`restoring.py` runs all steps · `result.py` the result
+| module | owns |
+|---|---|
+| `request`, `cuts` | the request; the plan: the point, the topics, and where each partition ends |
+| `points` | opens each point once |
+| `moment` | committed offsets and decided transactions at the moment |
+| `folder_target`, `folder_groups` | writes topics and groups' positions into a data folder |
+| `cluster_target` | copies topics and groups' positions into a cluster |
+| `read_back`, `digest`, `unordered_digest` | reads restored records back, and compares them with the backup |
+| `retention` | finds old records that a broker would delete at once |
+| `restoring`, `runner`, `result` | runs all steps, on threads or Spark's workers; the result |
 
 ::
 

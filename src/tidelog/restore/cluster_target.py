@@ -109,7 +109,7 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
 
 
 def refuse_full(plan: RestorePlan, cluster: Cluster) -> dict[TopicPartition, int]:
-    """Return the end offsets of those of the plan's topics that already exist. Raises TopicExistsError for topics with records,
+    """Return the end offsets of the plan's topics that already exist. Raises TopicExistsError for topics with records,
     unless the request appends to them, and InvalidArgumentError for a topic with a different number of partitions than requested.
     """
     there = cluster.topics()

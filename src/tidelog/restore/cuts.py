@@ -7,9 +7,9 @@
 | a time, in append order | the first point at or after it, which contains everything before it |
 | a time, by timestamps | the newest, because later points may have late records |
 
-A topic that was deleted between two points is restored from the earlier point, even if a topic with the same name was created
-later, unless the newer topic has a record before the end. A topic that was created between two points is restored if it has a
-record before the end.
+A topic that was deleted between two points is restored from the earlier point. If a topic with the same name was created
+later, the newer topic is restored instead if it has a record before the end. A topic that was created between two points is
+restored if it has a record before the end.
 
 A transaction that is open at a partition's end counts as committed if `__transaction_state`, cut at the same moment, holds the
 decision to commit it. Its records are then restored in all partitions, otherwise in none.
@@ -54,8 +54,9 @@ class PartitionCut(NamedTuple):
     start_offset: int
     end_offset: int
     late_records: int
-    """The number of records at or after `end_offset` that are older than the requested time. They are restored by timestamps, but
-    not in append order."""
+    """The number of records at or after `end_offset` that are older than the requested time. The order `time` restores them, the
+    order `append` does not.
+    """
     committed: Mapping[int, int]
     """Transactions that have no marker before the end, but whose commit was decided: producer id to first offset."""
     left_out: Mapping[int, int]
@@ -127,7 +128,7 @@ class RestorePlan:
 
     @property
     def identity(self) -> dict[str, object]:
-        """The facts, as JSON, that must be equal in both runs if the second one is to continue an interrupted restore."""
+        """The facts that identify the restore, as JSON. A later run continues an interrupted restore only if all are equal."""
         request = self.request
         return {
             "backup": self.backup_id,
@@ -153,9 +154,11 @@ class RestorePlan:
 def plan_restore(request: RestoreRequest) -> RestorePlan:
     """Plan a restore without writing anything.
 
-    Raises: NotFoundError: no such backup or point, or no matching topic. InvalidArgumentError: the backup ends before the
-        requested time, or begins after it; two topics would get the same name; the target is a bucket. CorruptDataError,
-        StorageError
+    Raises:
+        NotFoundError: no such backup or point, or no matching topic.
+        InvalidArgumentError: the backup ends before the requested time, or begins after it; two topics would get the same name;
+            the target is a bucket.
+        CorruptDataError, StorageError
     """
     if not kind_of(request.target).is_cluster:
         _ = request.folder  # Raises for a target that is not a local folder.

@@ -58,7 +58,7 @@ class RestoreRequest:
     def __post_init__(self) -> None:
         for old, new in self.renames.items():
             if not is_topic_name(new):
-                raise InvalidArgumentError(f"topic {old!r} cannot be renamed to an invalid topic name", found=repr(new))
+                raise InvalidArgumentError(f"the new name of topic {old!r} is not a valid topic name", found=repr(new))
         for topic, count in self.partitions.items():
             if count < 1:
                 raise InvalidArgumentError(f"topic {topic!r} needs at least one partition", found=count, expected="at least 1")

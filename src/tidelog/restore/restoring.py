@@ -83,7 +83,8 @@ def restore(
     `run` copies and reads back the partitions of a cluster.
 
     Raises:
-        TopicExistsError: a topic already exists. InvalidArgumentError: the target holds a different restore.
+        TopicExistsError: a topic already exists.
+        InvalidArgumentError: the target holds a different restore.
         StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
     """
     with Points() as points:

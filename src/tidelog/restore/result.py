@@ -19,11 +19,11 @@ class RestoredPartition(NamedTuple):
     end_offset: int | None
     """The target partition's end offset; None if the records went to several partitions."""
     records: int | None
-    """The number of records written. None if only reading back can tell: after a restore was continued, or for compressed
-    messages of formats before v2."""
+    """The number of records written. None if it is known only after reading back: if the restore was continued, or for compressed
+    messages of formats before v2.
+    """
     size_bytes: int
     late_records: int
-    """The number of records older than the requested time that were appended after the cut. They are restored only by
-    timestamps.
+    """The number of records older than the requested time that were appended after the cut. Only the order `time` restores them.
     """
     transactions_left_out: int

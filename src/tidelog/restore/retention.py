@@ -26,7 +26,9 @@ def soon_removed(plan: RestorePlan, now_ms: int) -> Iterator[str]:
 
 
 def _oldest(plan: RestorePlan, topic: TopicCut) -> int | None:
-    """Return the smallest of the largest timestamps of the partitions' first segments."""
+    """Return the smallest time of the partitions' first segments, where a segment's time is its largest timestamp; None without
+    segments.
+    """
     backup = open_backup(plan.request.backup)
     found = []
     for cut in topic.partitions:

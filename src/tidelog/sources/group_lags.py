@@ -49,7 +49,7 @@ _WORST = (CatchUp.NEVER, CatchUp.UNKNOWN, CatchUp.IN, CatchUp.AT_END)
 
 
 class LagTask(NamedTuple):
-    """A source, and which of its groups are measured together."""
+    """A source, and the groups in it that are measured together."""
 
     place: str
     bundle: GroupBundle

@@ -134,7 +134,9 @@ class _Search:
 
 
 class _Walk:
-    """A walk through a segment, from `position` to its end, to a gap, or until every time has its answer."""
+    """A walk through a segment from `position`. It ends at the segment's end, where a part can be skipped, or when every time
+    has its answer.
+    """
 
     def __init__(self, search: _Search, segment: Segment, position: int, careful_to: int) -> None:
         self.walked_to = position

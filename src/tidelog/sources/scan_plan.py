@@ -30,7 +30,7 @@ class ScanRequest:
     topic: str
     time: TimeRange = ALL_TIMES
     partitions: tuple[int, ...] | None = None
-    """The partitions to read. None: those in `offsets`; without `offsets`, all."""
+    """The partitions to read. None means the partitions in `offsets`, or all partitions without `offsets`."""
     isolation: Isolation = READ_UNCOMMITTED
     offsets: OffsetRanges | None = None
     until: str = LOG_END

@@ -162,7 +162,7 @@ class Source(ABC):
         return {}
 
     def bytes_each(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
-        """Return the approximate number of bytes per offset of each partition for which the number is known."""
+        """Return the approximate number of bytes per offset of each partition; 0 if the partition's size is unknown."""
         sizes, ends = self.sizes(keys), self.ends(keys)
         return {key: sizes.get(key, 0) / max(1, one.log_end_offset - one.log_start_offset) for key, one in ends.items()}
 

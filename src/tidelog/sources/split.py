@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 AHEAD_BYTES = 24 * 1024 * 1024
 AHEAD_SPLITS = 64
-"""How many splits ahead of the current split are announced at most. At least one is announced, and no more than `AHEAD_BYTES` in
-total.
+"""The most splits that are announced ahead of the current split. Fewer are announced if they have `AHEAD_BYTES` together, but at
+least one.
 """
 
 
@@ -96,11 +96,13 @@ class Split(ABC):
         )
 
     def announce(self, reading: ReaderResources) -> int:
-        """Prepare for the split being read soon. Return how many bytes this fetches ahead; 0 if fetching ahead is of no use."""
+        """Start to fetch a split that will be read soon. Return the number of bytes to fetch; 0 if the source does not fetch
+        ahead.
+        """
         return 0
 
     def pin(self, reading: ReaderResources) -> None:
-        """Open the split's file now, if an open file outlives its deletion. Raises SegmentChangedError."""
+        """Open the split's file now, so that the split can be read even if the file is deleted. Raises SegmentChangedError."""
         return
 
     def after_loss(self, reached: int, reading: ReaderResources) -> Split | None:

@@ -13,9 +13,9 @@
 | createTime | timestamp | timestamp[us, UTC] | create_time | unknown |
 | keyUndecoded, valueUndecoded | binary | binary | key_undecoded, value_undecoded | the key or value was decoded, or is null |
 
-Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` and the last two are Tidelog's.
-With the options `decode` and `keyDecode`, value and key have the decoded types (`typed_columns`). Spark checks only the schema of
-a split's first Arrow batch, so every batch goes through `spark_batch`.
+Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` and the columns of undecoded bytes
+are Tidelog's. With the options `decode` and `keyDecode`, value and key have the decoded types (`typed_columns`). Spark checks
+only the schema of a split's first Arrow batch, so every batch goes through `spark_batch`.
 """
 
 from __future__ import annotations

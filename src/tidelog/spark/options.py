@@ -88,7 +88,7 @@ OPTIONS: dict[str, str] = {
 STREAM_OPTIONS: dict[str, str] = {
     "maxOffsetsPerTrigger": "the most offsets in a batch, over all partitions",
     "minOffsetsPerTrigger": "wait for at least this many offsets, but not longer than maxTriggerDelay",
-    "maxTriggerDelay": "how long to wait for minOffsetsPerTrigger at most, e.g. 15m",
+    "maxTriggerDelay": "the longest wait for minOffsetsPerTrigger, e.g. 15m",
     "maxBytesPerTrigger": "the approximate limit of uncompressed bytes in a batch, e.g. 1g; unlimited for no limit",
     "maxTimePerTrigger": "the longest span of log time in a batch, e.g. 10m",
     "maxRecordsPerPartition": "the most offsets of a task",

@@ -64,8 +64,8 @@ class BrokersOfRun:
     def started(
         self, folder: Path | None, name: str, fixture: str | None, *, test: str = "", takes_topics: bool = True, **arguments: Any
     ) -> Iterator[Broker]:
-        """Run a broker for the block. Its data folder is `folder`, or a temporary folder if that is None. With `--tidelog-keep`,
-        it is a folder for `test` that may be kept.
+        """Run a broker for the block. Its data folder is `folder`, or a temporary folder if `folder` is None. With
+        `--tidelog-keep`, its data folder is one for `test`, which is kept if the test fails.
         """
         from tidelog.broker.broker import Broker
 

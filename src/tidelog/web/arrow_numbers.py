@@ -16,5 +16,5 @@ def int64s(numbers: array[int]) -> pa.Array:
 
 
 def int64(number: int) -> pa.Scalar:
-    """Return an Arrow scalar."""
+    """Return a number as a 64-bit Arrow scalar."""
     return int64s(array("q", [number]))[0]

@@ -41,7 +41,7 @@ class Lane(Enum):
 
 
 LARGE_BYTES = 16 << 20
-"""A job that reads a batch or more of this size at once, or downloads records, needs the turn."""
+"""A job that reads this many bytes at once waits for its turn (`Job.take_turn`); so does a download."""
 
 TURN_S = 5.0
 """Seconds that a job waits for its turn."""
@@ -158,9 +158,7 @@ class Jobs:
 
 
 def _return_freed() -> None:
-    """Make glibc return freed memory, which it keeps in pieces, to the system. Do nothing with other C libraries, which have no
-    such call.
-    """
+    """Make glibc return freed memory to the system. Do nothing with other C libraries, which lack `malloc_trim`."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -3,7 +3,7 @@
 | checked | refuses |
 |---|---|
 | method | all but GET and HEAD: the server is read-only |
-| `Host` | names of other sites that resolve to this address (DNS rebinding). an IP address cannot be rebound |
+| `Host` | names of other sites that resolve to this address (DNS rebinding); an IP address cannot be rebound |
 | `Origin`, `Sec-Fetch-Site` | requests from pages of other sites, including other ports of this host |
 | the cookie, or `Authorization: Bearer TOKEN` | other users of this machine |
 

@@ -22,10 +22,10 @@ KEPT = 2
 
 
 BROKERS_MS = 5_000
-"""How long brokers may take for a call, with retries. Kafka's clients take 30 to 60 s, which is right for programs."""
+"""Milliseconds that brokers may take for a call, with retries. Kafka's clients take 30 to 60 s, which is right for programs."""
 
 AWAY_S = 2.0
-"""Seconds for which brokers are not asked again after they could not be reached."""
+"""After brokers could not be reached, requests to them fail at once for this many seconds."""
 
 KEPT_LOGS = 5000
 """How many open partitions an idle instance keeps."""
@@ -43,7 +43,7 @@ class SourcePool:
         self._is_closed = False
         self._away: BrokerUnreachableError | None = None
         self.unreachable_until_s = 0.0
-        """Until this monotonic time, brokers that could not be reached are not asked again."""
+        """Requests to brokers that could not be reached fail at once until this monotonic time."""
 
     @contextmanager
     def borrowed(self) -> Iterator[Source]:

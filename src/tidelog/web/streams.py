@@ -26,7 +26,7 @@ PIECES = 4
 """The most pieces that wait for the client."""
 
 DAY_S = 24 * 3600.0
-"""An export and a tail end after a day."""
+"""Seconds after which an export or a tail ends."""
 
 
 class _Pipe(io.RawIOBase):

@@ -59,9 +59,7 @@ class Mapped:
                 first = end
 
     def starts(self, ranges: Iterable[tuple[int, int]]) -> pa.Array:
-        """Return the first timestamp of each span in some ranges of blocks (ends exclusive). A record has each of these
-        timestamps.
-        """
+        """Return the first timestamp of each span in ranges of blocks (ends exclusive). Each is the timestamp of a record."""
         from tidelog.web.arrow_numbers import int64s
 
         known, found = self.time_map, array("q")

@@ -2,7 +2,7 @@
 
 A page has the records after a cursor, sorted by timestamp, partition and offset. To make a page, a window of time is read
 exactly, as by `tidelog.scan`, and the first records are kept. Time maps determine the width of the window: it contains the main
-spans of blocks with enough records. So a page costs the reading of a few blocks, wherever in the log it is. Without maps the
+spans of blocks with enough records. So only a few blocks are read for a page, wherever in the log it is. Without maps the
 window is the rest of the range, because a late record may be anywhere.
 
 Records without a timestamp are left out, and the response has their number.
@@ -132,8 +132,8 @@ def _is_outside(
 
 
 def _window_end(context: Context, source: Source, wanted: Wanted, start_ms: int, records: int, job: Job) -> int | None:
-    """Return, from the time maps, a time such that about `records` records lie between `start_ms` and that time. None if the maps
-    do not tell.
+    """Return a time such that about `records` records lie between `start_ms` and that time, by the time maps. None if the maps do
+    not show such a time.
     """
     if source.log_dir is None:
         return None
@@ -165,8 +165,8 @@ def _of_main_spans(ends: list[tuple[int, int]], records: int) -> int | None:
 
 
 def _of_starts(starts: list[pa.Array], start_ms: int, records: int) -> int | None:
-    """Return the time by which `records` of the spans have begun. If all records of a range are late, most spans have one
-    record.
+    """Return the time by which `records` of the spans have begun; None if there are fewer spans. If all records of a range are
+    late, most spans have one record.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

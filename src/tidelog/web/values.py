@@ -5,7 +5,7 @@
 | null | | there is no key or value |
 | json | text | it is JSON and was not cut |
 | text | text | it is UTF-8, or its beginning is |
-| bytes | hex | it is not |
+| bytes | hex | it is not UTF-8 |
 
 Only the first `limit` bytes of a value are copied.
 """
@@ -44,7 +44,7 @@ ROWS_DECODED = 32
 """Rows that are decoded at once. Each holds up to 1 MiB of its key and of its value."""
 
 ROW_BYTES = 100
-"""About how many bytes a row or a header takes in a response, besides its content."""
+"""About how many bytes a row or a header needs in a response, besides its content."""
 
 
 def cell(data: bytes | None, size: int, *, is_hex: bool = False) -> Answer:

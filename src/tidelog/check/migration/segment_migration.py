@@ -174,7 +174,9 @@ class _Writer:
 
 
 def _write_beside(path: Path, index_interval_bytes: int, status: os.stat_result) -> int:
-    """Write the files next to a new ``.log``, set its modification time to the old one's, and return its number of batches."""
+    """Write the files next to a new ``.log``, set its modification time to that of the old file, and return its number of
+    batches.
+    """
     base_offset = names.offset_from_file_name(path.name)
     with ReadOnlyFile(path) as file:
         size = file.size_bytes()

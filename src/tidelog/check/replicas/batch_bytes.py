@@ -112,7 +112,7 @@ class BatchBytes:
         return start, offset
 
     def _begin(self, number: int) -> int:
-        """The stream position of a segment's start; negative if the stream begins inside the segment."""
+        """Return the stream position of a segment's start; negative if the stream begins inside the segment."""
         return self._ends[number - 1] if number else -self._skipped
 
     def _find(self, at: int) -> tuple[int, int]:

@@ -25,7 +25,7 @@ class Bounds(NamedTuple):
     cleaned_to: int
     high_watermark: int | None
     log_end_offset: int | None
-    """The log end offset. None if it is unknown, because the end of the log is damaged or a high watermark is used."""
+    """The log end offset. None if the end of the log is damaged, or if the high watermark makes it unnecessary."""
 
 
 class ComparedRange(NamedTuple):

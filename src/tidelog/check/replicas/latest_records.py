@@ -2,8 +2,8 @@
 
 Each broker cleans independently, so below the largest cleaner offset one replica may still have records that another has removed.
 Compacting each replica up to that offset must give the same result: the latest record of each key, with its offset, timestamp,
-value and headers. The comparison ignores what a cleaner may either remove or keep: tombstones, records of aborted transactions,
-their markers, and records without a key.
+value and headers. The comparison ignores records that a cleaner may either remove or keep: tombstones, records of aborted
+transactions, transaction markers, and records without a key.
 
 A log is read twice. The first pass fills a table with the keys, 24 bytes each; the second pass selects records by that table.
 """
@@ -27,7 +27,7 @@ from tidelog.records.records import Record, iter_records
 from tidelog.times import format_time
 
 MOST_KEYS = 4 << 20
-"""The largest number of keys in a compared partition. Their table takes 113 MB for each replica, for one partition at a time."""
+"""The largest number of keys in a compared partition. Their table needs 113 MB for each replica, for one partition at a time."""
 
 _one_at_a_time = threading.Lock()
 

@@ -6,7 +6,7 @@ an existing backup.
 | take | takes one point, or points repeatedly |
 | points | list, show, diff |
 | verify, expire | the commands of the same name |
-| reports | check-report, and the options of those that write a report |
+| reports | check-report, and the options of commands that write a report |
 | target | the argument that names a backup |
 | spans | spans of time in options |
 """

@@ -21,9 +21,10 @@ _HEADER = ("topic", "partition", "what", "appended", "removed", "before", "after
 @click.argument("new", metavar="[NEW]", required=False)
 @json_option
 def command(backup: Backup, old: str, new: str | None, as_json: bool) -> None:
-    """Show what has changed from the point OLD to the point NEW. Each is a number or a time; NEW is the newest by default.
+    """Show what has changed from the point OLD to the point NEW. A point is given by number or by time; NEW is the newest by
+    default.
 
-    `appended` and `removed` count offsets: records at the end, and records that the source no longer had.
+    `appended` counts offsets added at the end. `removed` counts offsets that the source no longer had.
     """
     clock = SystemClock()
     found = list(compare(backup, backup.point_named(old, clock), backup.point_named(new, clock)))

@@ -26,7 +26,7 @@ def report_options(function: Decorated) -> Decorated:
 
 
 def report_of(report_file: str | None, sign_key: str | None) -> Report | None:
-    """Return the report that --report asks for, None without the option. Call this function before the work that is reported.
+    """Return the report that --report asks for, None without the option. Call this function before the work begins.
 
     Raises click.UsageError, and what `Report` raises.
     """

@@ -34,7 +34,7 @@ def rights_fields(rights: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def rights_lines(rights: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines for people: a table each for ACLs, quotas and users, unless there are none."""
+    """Yield the output for people: a table of ACLs, one of quotas and one of users. Empty tables are left out."""
     found = list(rights_fields(rights))
     acls = [tuple(one[column] for column in _ACLS) for one in found if one["type"] == "acl"]
     quotas = [(_pairs(one["entity"]), _pairs(one["values"])) for one in found if one["type"] == "quota"]

@@ -1,8 +1,8 @@
 """`tidelog cat DIR|HOST:PORT TOPIC...`: the records of an exact range of time, as text, JSON lines, CSV, Arrow or Parquet.
 
-The range is `[from, to)` by the records' own timestamps: records that were appended late or
-early are included. Records come in offset order, partition by partition, and stream: memory does not grow with the range, unless
-`--sort` or `--tail` hold records back. `cli/records` implements the options.
+The range is `[from, to)` by the records' own timestamps: records that were appended late or early are included. Records come in
+offset order, partition by partition, and stream: memory does not grow with the range, unless `--sort` or `--tail` collects
+records. `cli/records` implements the options.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _write(
 
 
 def _origin(options: CatOptions, reading: Reading) -> dict[str, str]:
-    """Return the metadata of an Arrow or Parquet file: what was asked, and what was assumed."""
+    """Return the metadata of an Arrow or Parquet file: the request, and the assumptions behind the result."""
     facts = {
         "source": str(options.source),
         "topics": json_line(list(reading.topics)),

@@ -11,7 +11,7 @@
 | `leader-epoch-checkpoint` | leader_epoch_checkpoint | `leader_epoch` |
 | `partition.metadata`, `meta.properties` | properties | `property` |
 
-A name may also end in `.deleted`, `.cleaned`, `.swap` or `.tmp`: a temporary file of the kind in the rest of the name. Numbers
+Temporary files have a second ending after that of their kind: `.deleted`, `.cleaned`, `.swap` or `.tmp`. Numbers
 are shown as stored, including -1 for "none".
 """
 

@@ -73,7 +73,7 @@ def at_option(function: Decorated) -> Decorated:
 
 
 def _at(source: str, moment: Moment | None) -> str:
-    """Return the address from which to read the commits up to a time: for a backup, its first point after that time."""
+    """Return the source from which to read the commits up to a time: for a backup, its first point after that time."""
     return source if moment is None or kind_of(source).is_cluster else point_after(source, moment.time_ms)
 
 

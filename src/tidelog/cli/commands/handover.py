@@ -81,8 +81,8 @@ def command(
     Kafka can be started again. DIR is not changed. Records missing from DIR are listed first; the exit code is then 3. If the
     command is interrupted, run it again: it continues.
 
-    Kafka gets the retention settings of DIR: the topics' own, and the broker's from --config, by default those that DIR
-    was served with. Records that Kafka would delete although DIR keeps them are listed; then nothing is handed over without
+    Kafka gets the retention settings of DIR: the topics' own, and the broker's: from --config, else those with which DIR was last
+    served. Records that Kafka would delete although DIR keeps them are listed, and nothing is handed over without
     --carry-settings or --allow-deletion.
     """
     source, data_dir = Path(directory), Path(target)
@@ -181,13 +181,13 @@ class Findings(NamedTuple):
     """The effect of a topic's settings in Kafka on the folder's records."""
 
     stricter: list[str]
-    """Settings by which Kafka keeps less, as text."""
+    """Settings with which Kafka keeps fewer records than the folder's broker did, as text."""
     deletions: list[Deletion]
 
 
 class Keeping:
-    """Checks which records Kafka would delete. `carries`: existing topics get our settings; `allows`: deletions are only
-    reported.
+    """Checks which records Kafka would delete. With `carries`, existing topics get our settings. With `allows`, deletions are
+    only reported.
     """
 
     def __init__(self, source: Path, carries: bool, allows: bool) -> None:
@@ -197,13 +197,13 @@ class Keeping:
         self._now_ms = SystemClock().now_ms()
 
     def ours(self, one: TopicToHand) -> Findings:
-        """Return what the topic's settings in DIR would delete. If the folder still has such records, it was served with
-        other settings.
+        """Return which records the topic's settings in DIR would delete. If there are any, the folder was served with other
+        settings.
         """
         return Findings([], deletions(self._source, one.name, one.config, self._now_ms))
 
     def there(self, admin: KafkaAdmin, one: TopicToHand) -> Findings:
-        """Return what Kafka's settings of an existing topic would delete. If requested, the settings are changed first."""
+        """Return which records an existing topic's settings in Kafka would delete. Change the settings first if requested."""
         in_kafka = admin.settings(one.name, DELETING)
         theirs = LogConfig.from_properties({name: setting.value for name, setting in in_kafka.items()})
         stricter = stricter_settings(one.config, theirs)
@@ -245,7 +245,7 @@ class Keeping:
 
 
 def _check_fits(admin: KafkaAdmin, one: TopicToHand, replicas: list[int], *, is_ours: bool) -> None:
-    """Raise InvalidArgumentError unless an existing topic in Kafka can take the partitions. `is_ours` means that an
+    """Raise InvalidArgumentError unless the partitions can be put into an existing topic in Kafka. `is_ours` means that an
     earlier run created the topic.
     """
     if len(replicas) != one.partitions:
@@ -295,7 +295,7 @@ def _wait_for_folders(data_dir: Path, wanted: list[TopicToHand], timeout_s: floa
 
 
 def _wait_for_stop(data_dir: Path, timeout_ms: int) -> None:
-    """Wait until Kafka has released its folder."""
+    """Wait until Kafka has released its folder. Raises StorageError after `timeout_ms`."""
     end = time.monotonic() + timeout_ms / 1000
     in_kafka = False
     while True:

@@ -1,4 +1,4 @@
-"""`tidelog import DIR TOPIC FILE --timestamp COL`: a file of rows becomes a topic, as Kafka itself would have written it.
+"""`tidelog import DIR TOPIC FILE --timestamp COL`: writes a file of rows as a new topic, in segments as Kafka writes them.
 
 The command takes the folder's lock, which a running broker holds. It writes beside the existing topics, and publishes the new
 topic when all of it is on disk. A failed run leaves nothing behind.
@@ -107,11 +107,11 @@ def command(
     """Write the rows of FILE as the new topic TOPIC of the data folder DIR, which is created if missing.
 
     FILE is Parquet, CSV with a header line, or JSON Lines (CSV and JSON Lines may be compressed). Records are in the order of
-    the file. Keys choose partitions as Kafka's producers do; rows without a key take the partitions in turn.
+    the file. Keys choose partitions as Kafka's producers do; rows without a key go to the partitions in turn.
 
-    Timestamps may be a timestamp or date column (without a zone it is UTC), epoch milliseconds, or ISO 8601 text; fractions of
-    a millisecond are dropped. A row without one, or with one before 1970, is an error; so are numbers that look like seconds,
-    microseconds or nanoseconds, unless --timestamp-unit is given.
+    Timestamps may be a timestamp or date column (without a zone it is UTC), epoch milliseconds, or ISO 8601 text; fractions of a
+    millisecond are dropped. A row without a timestamp, or with one before 1970, is an error; so are numbers that look like
+    seconds, microseconds or nanoseconds, unless --timestamp-unit is given.
 
     The topic's properties are stored in the metadata log of DIR. Its records are never deleted because of their age, unless
     --config retention.ms says so.
@@ -157,7 +157,7 @@ def command(
 
 
 def _properties(values: tuple[str, ...]) -> dict[str, str]:
-    """Return the properties of --config under topic names."""
+    """Return the topic properties given with --config. Raises click.BadParameter."""
     given: dict[str, str] = {}
     for text in values:
         name, equals, value = (part.strip() for part in text.partition("="))

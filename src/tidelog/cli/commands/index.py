@@ -68,8 +68,8 @@ def verify(
 
     Every entry is compared with the log, and a missing entry is a fault. Entries that older releases of Kafka wrote by different
     rules are correct, and are reported as notes. A broker may be running: the indexes of its last segments may be preallocated,
-    and may lack their last entry. Exit code
-    1 if there is a fault; 3 if there is none, but something is missing from the folder, which `tidelog verify` checks in detail.
+    and may lack their last entry. Exit code 1 if there is a fault. Exit code 3 if there is none, but something is missing from
+    the folder; `tidelog verify` checks that in detail.
     """
     time_maps = checked_time_map_dir(time_map_dir)
     log_dir = LogDir(directory)

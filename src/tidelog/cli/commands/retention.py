@@ -45,7 +45,7 @@ _FACTORS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 4
 
 
 def limit_options(function: Decorated) -> Decorated:
-    """The options --retention and --retention-bytes."""
+    """Add the options --retention and --retention-bytes."""
     for option in reversed(_LIMITS):
         function = option(function)
     return function
@@ -223,7 +223,7 @@ def _record(keeper: Keeper) -> str:
 
 
 def _futures(found: list[Forecast], now_ms: int) -> Iterator[str]:
-    """Report records with timestamps in the future that keep more than their own segment."""
+    """Yield a note for each record with a timestamp in the future that keeps more than its own segment."""
     for one in found:
         own = one.own
         if own is not None and own.timestamp > now_ms and one.keeper == own:

@@ -6,7 +6,7 @@ The largest timestamp of a segment decides what retention deletes and what a sea
 |---|---|
 | index | that of the last time index entry, confirmed by the log |
 | log | found in the batches: there is no such entry, or a later batch has a larger one |
-| mtime | the file's modification time: the segment has no timestamps, and Kafka uses that |
+| mtime | the file's modification time, as in Kafka, because the segment has no timestamps |
 
 Counting requires a walk over the batch headers; `--quick` leaves the counts out. `stat_brokers` is for brokers.
 """
@@ -67,17 +67,17 @@ class PartitionStat:
 
     @property
     def batches(self) -> int | None:
-        """Batches of all segments."""
+        """The number of batches in all segments; None if they were not counted."""
         return _sum([segment.batches for segment in self.segments])
 
     @property
     def records(self) -> int | None:
-        """Records of all segments that a consumer can read."""
+        """The number of records in all segments that a consumer can read; None if they were not counted."""
         return _sum([segment.records for segment in self.segments])
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all `.log` files."""
+        """The size of all `.log` files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property

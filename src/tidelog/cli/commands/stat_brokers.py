@@ -74,7 +74,7 @@ class PartitionStat:
 
 
 def lines(brokers: str, topic: str | None, partitions: list[int] | None, as_json: bool) -> Iterator[str]:
-    """Yield the output lines. Raises what a client raises."""
+    """Yield the output lines. Raises the errors of requests to brokers."""
     with connect(brokers) as client:
         stats = _stats(client, _wanted(client, topic, partitions))
     if as_json:

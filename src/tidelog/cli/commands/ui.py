@@ -25,7 +25,7 @@ def _all_reached(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 @client_options
 @decode_options
 @time_zone_option
-@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The port. [default: a free one]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The port. [default: any free port]")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
 @click.option(
     "--allow-remote",

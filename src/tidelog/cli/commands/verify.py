@@ -103,7 +103,9 @@ def command(
 def _with_remote(
     address: str, topics: tuple[str, ...], reports: list[tuple[FilePath, FolderReport]]
 ) -> list[tuple[FilePath, FolderReport]]:
-    """Return the reports, and that of the remote segments, which decides what is missing at the start of tiered partitions."""
+    """Return the reports and a report of the remote segments. At the start of tiered partitions, only the latter reports missing
+    records.
+    """
     log_dir = open_log_dir(address)
     assert isinstance(log_dir, TieredLogDir)
     for _, report in reports:

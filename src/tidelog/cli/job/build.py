@@ -15,9 +15,8 @@ from tidelog.cli.job.running import JobOptions
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
     """Build missing indexes and time maps from the logs; existing ones stay unchanged.
 
-    Files that differ from their logs are counted as `left`: older releases used different rules (`tidelog job verify` lists
-    such files). Without --out, no broker may be running. With --out, files missing below that folder are written there, as
-    TOPIC-PARTITION/FILE.
-    Exit code 1 if a log is damaged.
+    Existing files that differ from their logs are only counted, as `left`: older releases of Kafka may have written them by other
+    rules. `tidelog job verify` lists them. Without --out, no broker may be running. With --out, files missing below that folder
+    are written there, as TOPIC-PARTITION/FILE. Exit code 1 if a log is damaged.
     """
     run_rebuild(options, directory, missing_only=True, **wanted)

@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Copy the topics of a cluster, or of a data folder, to another cluster: whole batches, each record once.
 
-    Missing topics are created in the target like the source's. The maps contain the target offset of each record, for a failover.
-    The next run continues where the last one ended, even if it was killed.
+    Topics that the target lacks are created with the source's settings. The maps have the target offset of each record, for a
+    failover. The next run continues where the last one ended, even if it was killed.
     """
     check_brokers(target, "--target needs HOST:PORT: a mirror is kept in a cluster.")
     if topics and pattern is not None:

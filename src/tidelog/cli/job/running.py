@@ -5,7 +5,7 @@
 | the summary, a table or JSON lines | standard output |
 | progress, and Spark's startup time | stderr, if that is a terminal |
 | every row, with `--rows` | a folder of Parquet files, or one file of CSV or JSON lines |
-| the output of Spark's Java | nowhere; `TIDELOG_TRACEBACK=1` shows it, and Spark's own errors in full |
+| the output of Spark's JVM | nowhere; `TIDELOG_TRACEBACK=1` shows it, and Spark's own errors in full |
 
 Under spark-submit, Spark's session, settings and messages are left to spark-submit.
 """

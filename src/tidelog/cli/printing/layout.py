@@ -117,7 +117,7 @@ def show_span(milliseconds: int) -> str:
 
 
 def show_count(count: int | None) -> Amount | None:
-    """Return a count with separators: 1,234,567. Offsets and partitions are names, which are not separated."""
+    """Return a count with separators: 1,234,567. Offsets and partition numbers get no separators."""
     return None if count is None else Amount(f"{count:,}")
 
 
@@ -138,7 +138,7 @@ def table(
     column. A row may be shorter than the others. No line ends in blanks.
 
     If standard output is a terminal and the table is wider, long headings get several lines; if it is still wider, the columns in
-    `spare` are left out, the first ones first, and the last line says which. `styles` are the colours of the columns.
+    `spare` are left out one by one, in that order, and the last line names them. `styles` are the colours of the columns.
     """
     limit = terminal.stdout_width() if to_stdout else None
     has_colours = to_stdout and terminal.shows_colours(sys.stdout)

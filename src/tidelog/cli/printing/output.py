@@ -2,8 +2,8 @@
 
 A file is written under another name and renamed at the end, so that readers never see a part of it, and a failed run leaves the
 old file. Anything but a regular file (a named pipe, `/dev/null`) is written directly. Files inside the data folder that is read
-are refused: only Kafka, and `import`, write there. A write error is a StorageError that names the file, except that a closed pipe
-is a BrokenPipeError, which ends the command quietly.
+are refused, because a command must not change its source. A write error is a StorageError that names the file, except that a
+closed pipe is a BrokenPipeError, which ends the command quietly.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class _Sink(io.RawIOBase):
         return _or_refused(self._name, lambda: self._write(data))
 
     def push(self) -> None:
-        """Flush the stream that the function passed to the constructor writes to."""
+        """Flush the destination, if it needs flushing. Raises StorageError, BrokenPipeError."""
         if self._push is not None:
             _or_refused(self._name, self._push)
 

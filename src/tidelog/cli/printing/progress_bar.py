@@ -1,7 +1,7 @@
 """A progress bar on a terminal's stderr for long work.
 
-Nothing is shown, and `rich` is not even imported, unless stderr is a terminal, the answer does not scroll through the same
-terminal, and the work has already taken a while: most runs end before a bar would help.
+A bar appears only if stderr is a terminal, the output goes elsewhere, and the work has taken `SHOWN_AFTER_SECONDS`. Most runs end
+earlier, so `rich` is imported only then.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class CatOptions:
             ),
             (
                 (self.format_string or "").startswith("--"),
-                f"-f takes a format string as in kcat, not {self.format_string}: to wait for new records, use --follow.",
+                f"-f expects a format string as in kcat, not {self.format_string}: to wait for new records, use --follow.",
             ),
             (self.tail is not None and self.count is not None, "--tail and -n cannot be combined."),
             (
@@ -145,7 +145,7 @@ class CatOptions:
 
 
 def _output(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse an offset, which kcat's -o takes, instead of writing to a file of that name."""
+    """Refuse an offset, which kcat's -o accepts, instead of writing to a file of that name."""
     if value is not None and _KCATS_OFFSET.fullmatch(value):
         raise click.BadParameter(
             f"{value!r} looks like an offset: use --offset; for a file of that name, use ./{value}", ctx, param
@@ -154,7 +154,7 @@ def _output(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 
 def cat_options(function: Callable[[CatOptions], None]) -> Callable[..., Any]:
-    """All arguments and options of `cat`; the command gets them as one object."""
+    """Add all arguments and options of `cat`; the command gets them as one object."""
 
     @functools.wraps(function)
     def called(**given: Any) -> None:

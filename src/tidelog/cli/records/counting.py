@@ -1,6 +1,6 @@
 """`--count`: counts records, in total or per time interval.
 
-Intervals begin at multiples of their length since midnight, 1970-01-01, of the time zone. Empty intervals between others are
+Intervals begin at multiples of their length, counted from 1970-01-01 00:00 in the time zone. Empty intervals between others are
 shown, unless there are more than `MAX_INTERVALS`.
 """
 

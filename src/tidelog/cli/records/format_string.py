@@ -80,7 +80,7 @@ def parse_format(text: str) -> list[Part]:
 
 
 def write_formatted(batches: Iterable[pa.RecordBatch], out: BinaryIO, parts: list[Part]) -> None:
-    """Write each record in a format."""
+    """Write each record in the format that `parse_format` has parsed into `parts`."""
     for row in record_rows(batches):
         out.write(b"".join([part(row) for part in parts]))
 

@@ -36,7 +36,7 @@ class OffsetOption(NamedTuple):
     last: int | None = None
 
     def ranges(self, ends: Mapping[TopicPartition, Ends]) -> dict[int, tuple[int, int]]:
-        """Return the range for each partition, limited to its log."""
+        """Return the range for each partition, limited to the offsets in its log."""
         found = {}
         for key, log in ends.items():
             end = log.end_offset if self.end is None else min(self.end, log.end_offset)
@@ -47,7 +47,7 @@ class OffsetOption(NamedTuple):
 
 
 def parse_offset(text: str) -> OffsetOption:
-    """Parse the option. Raises InvalidArgumentError."""
+    """Parse an offset or a range, as in the table above. Raises InvalidArgumentError."""
     word = text.strip().lower()
     if word in _WORDS:
         return OffsetOption() if _WORDS[word] == 0 else OffsetOption(last=0)

@@ -54,7 +54,7 @@ class Reading:
 
     @property
     def assumptions(self) -> dict[str, int]:
-        """The assumptions of the result, as fields that are added to each of its lines."""
+        """The assumptions behind the result, as fields that are added to each line of the output."""
         return {} if self.max_lateness_ms is None else {"assumed_max_lateness_ms": self.max_lateness_ms}
 
     def plans(self) -> list[ScanPlan[Split]]:
@@ -125,7 +125,9 @@ class Reading:
     def _until_late(
         self, topic: str, ranges: Mapping[int, tuple[int | None, int | None]], time_ms: int, request: ScanRequest
     ) -> dict[int, tuple[int | None, int | None]]:
-        """Return the ranges, each ended at the first record so late that no later record is assumed to be in the time range."""
+        """Return the ranges, each cut before the first record at or after `time_ms`. According to --max-lateness, no record of
+        the time range follows that record.
+        """
         keys = [TopicPartition(topic, number) for number in ranges]
         found = self.source.find(dict.fromkeys(keys, time_ms), request.isolation, request.until)
         cut = {}

@@ -17,8 +17,11 @@ from tidelog.sources.source import Source
 def named_topics(source: Source, names: Iterable[str]) -> list[str]:
     """Return the topics without duplicates, in the order of the arguments, and sorted by name for a pattern.
 
-    Raises: InvalidArgumentError: a malformed regular expression. UnknownTopicOrPartitionError: a pattern that matches no topic. A
-        name that is not a pattern is returned even if there is no such topic.
+    A name that is not a pattern is returned even if there is no such topic.
+
+    Raises:
+        InvalidArgumentError: a malformed regular expression.
+        UnknownTopicOrPartitionError: a pattern that matches no topic.
     """
     existing: list[str] | None = None
     found: dict[str, None] = {}

@@ -96,7 +96,7 @@ def with_addresses(config: BrokerConfig, listen: str | None, advertise: str | No
 
 
 def process_count(processes: str) -> int:
-    """Return the number of `--processes`. Raises UsageError."""
+    """Return the number in `--processes`; for `auto`, one for each processor. Raises UsageError."""
     if processes == "auto":
         return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_PROCESSES)
     if not (processes.isascii() and processes.isdecimal() and 1 <= int(processes) <= MOST_PROCESSES):
@@ -105,7 +105,7 @@ def process_count(processes: str) -> int:
 
 
 def one_folder(folder: str | Path, config: BrokerConfig, *, read_only: bool) -> Path:
-    """Return the data folder. Raises UsageError if several brokers serve the folder, so that one broker cannot."""
+    """Return the data folder of a single broker. Raises UsageError if several brokers serve the folder."""
     from tidelog.storage.folder.process_folders import divided_folder  # Not to list the commands: it imports the storage engine.
 
     if are_several(folder):

@@ -54,7 +54,7 @@ WIND_UP_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 announces_metrics = False
-"""Whether stdout gets a line with the address of the metrics: for the process that starts several (`one_of_many`)."""
+"""Whether to print the address of the metrics to stdout, for the process that started this one (`one_of_many`)."""
 
 # Nearly all of a broker's garbage is freed by reference counting; a collection every 700 objects would cost more than it frees.
 # A collection of younger objects (up to the product of the first two numbers) blocks the interpreter for about ten

@@ -16,17 +16,17 @@ from prometheus_client.registry import Collector
 logger = logging.getLogger("tidelog.serve")
 
 ANSWER_S = 10.0
-"""How long, in seconds, a process may take for its page."""
+"""Seconds that a process may take to send its metrics."""
 
 
 class ProcessMetrics(Collector):
-    """Reads the pages at `addresses`, by broker. A process without a page at the moment is left out."""
+    """Reads the metrics pages at `addresses` (broker id to address). A process that does not respond is left out."""
 
     def __init__(self, addresses: Callable[[], Mapping[int, str]]) -> None:
         self._addresses = addresses
 
     def describe(self) -> list[Metric]:
-        """Return nothing: the names are known only when the pages are read."""
+        """Return an empty list, because the names are known only when the pages are read."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""The properties of each process of `tidelog serve --processes`, made from those that were given for one broker.
+"""The properties of each process of `tidelog serve --processes`, derived from the configuration of one broker.
 
 Broker k listens on the given ports plus k - 1. Without a cluster, brokers get a controller (`broker.controller`), with which
 they share a password; `_LOCAL` is the listener at which they reach each other. In a cluster they keep its controllers.
@@ -19,7 +19,7 @@ _CONTROLLER, _LOCAL = "CONTROLLER", "LOCAL"
 _PROTOCOL = "SASL_PLAINTEXT"
 
 _OF_ONE = CLUSTER_PROPERTIES | {"node.id", "broker.id", "log.dirs", "log.dir", "zookeeper.connect", "controller.listener.names"}
-"""Properties of a broker that is a cluster's member or its own controller."""
+"""Properties that are replaced for the controller and for each broker, whatever the configuration says."""
 
 _OF_SOCKETS = ("listener", "advertised.", "sasl.", "ssl.", "control.plane.")
 
@@ -82,7 +82,7 @@ def members(
 
 
 def as_text(properties: Mapping[str, str]) -> str:
-    """Return a properties file."""
+    """Return the properties as the text of a properties file."""
     escaped = ((name, value.replace("\\", "\\\\").replace("\n", "\\n")) for name, value in properties.items())
     return "".join(f"{name}={value}\n" for name, value in escaped)
 

@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | ``DIR/process1`` … ``processN`` | the brokers' data folders (`storage.folder.process_folders`); they are members of a cluster |
-| ports | the configured one for the first broker, the next ones for the others |
+| ports | the first broker has the configured port, the other brokers have the ports after it |
 | their controller | this process (`broker.controller`), or the cluster's, if the configuration names one |
 | a broker's first start fails | all brokers are stopped; exit code 1 |
 | a broker's process ends later | its partitions have no leader; it is started again, after a wait that grows |
@@ -46,10 +46,10 @@ logger = logging.getLogger("tidelog.serve")
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 30.0
 STEADY_S = 60.0
-"""A process that ran for this time is started again after the shortest wait."""
+"""A process that ran for this many seconds is started again after the shortest wait."""
 
 STOP_S = 150.0
-"""How long the processes may take to end: longer than a broker's own watch over its shutdown."""
+"""Seconds that the processes may take to end: longer than a broker waits for its own shutdown (`process.STALLED_S`)."""
 
 PropertiesOf = Callable[[int, Sequence[int]], dict[str, str]]
 """Returns the properties of a broker, from its number and the ports of its last run (empty if there was none)."""
@@ -110,7 +110,7 @@ async def _as_members(processes: Processes, member: PropertiesOf) -> bool:
 
 
 class _Controlled:
-    """Brokers whose controller is here."""
+    """Brokers whose controller runs in this process."""
 
     def __init__(self, folder: Path, properties: Mapping[str, str], config: BrokerConfig, password: str) -> None:
         self._folder = folder

@@ -124,7 +124,7 @@ def run_statement(
             raise click.UsageError("--output needs a result, but the last statement returns none.")
         return
     if output is not None and not is_last:
-        raise click.UsageError("--output takes one result: only the last statement may return rows.")
+        raise click.UsageError("--output accepts one result: only the last statement may return rows.")
     with open_output(output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=data_dir) as out:
         written = _write(result, out, format_name, output, is_explain=statement.explained is not None)
     if output not in (None, STDOUT):

@@ -1,7 +1,7 @@
-"""What is typed while the shell executes a statement.
+"""Reads the keys that are typed while the shell executes a statement.
 
-The terminal stays in raw mode between prompts, so Ctrl-C is always a key and never a signal: however soon after Enter
-Ctrl-C is typed, either the prompt reads it and passes it on, or this module reads it. Other keys are kept, in order, for the next
+The terminal stays in raw mode between prompts, so Ctrl-C is always a key and never a signal. Either the prompt reads it and
+passes it on, or this module reads it, however soon after Enter it is typed. Other keys are kept, in order, for the next
 prompt.
 """
 

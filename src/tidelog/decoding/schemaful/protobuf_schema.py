@@ -103,8 +103,8 @@ def compiled(text: str, references: Iterable[tuple[str, str]] = (), *, path: str
 
 
 def serialized(texts: Sequence[str]) -> bytes | None:
-    """Return a descriptor set from texts that are FileDescriptorProtos in base64; the schema is the last text. Return None if a
-    text is not.
+    """Combine FileDescriptorProtos in base64 into a descriptor set; the last text is the schema. Return None if a text is
+    something else.
 
     Confluent's serializers for Python register schemas in this form, and Confluent's registry returns it for `format=serialized`.
     """

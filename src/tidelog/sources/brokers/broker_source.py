@@ -1,6 +1,6 @@
 """Brokers of one cluster as a source, through Kafka's protocol.
 
-Any Kafka-compatible broker will do. The rows are the same as from a folder, with three differences due to the protocol:
+Any Kafka-compatible broker works. The rows are the same as from a folder, with three differences due to the protocol:
 
 | | a folder | brokers |
 |---|---|---|

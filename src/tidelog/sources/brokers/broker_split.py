@@ -1,7 +1,7 @@
 """A split that is read from brokers: a range of offsets of one partition, fetched from its leader.
 
-If records are deleted between planning and reading, OffsetOutOfRangeError is raised instead of returning fewer rows. Records that
-compaction removes in that time are not noticed.
+If retention deletes records between planning and reading, OffsetOutOfRangeError is raised. If compaction removes records in that
+time, the split returns fewer rows without an error.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class CachedLogDir(LogDir):
             log.close()
 
     def log(self, topic: str, partition: int, message_format: int | None = None) -> Log:
-        """Return a partition's log as of the first call since the last `look`. Raises as `LogDir.log`."""
+        """Return a partition's log, as it was at the first call since the last `look`. Raises the errors of `LogDir.log`."""
         key = TopicPartition(topic, partition)
         kept = self._kept.get(key)
         if kept is not None and key in self._looked:

@@ -59,8 +59,8 @@ READ_BYTES = 1 << 20
 class FolderGroups(Groups):
     """The groups of one data folder, given as a path or as an open `LogDir`.
 
-    With `until_ms`, the groups are as they were at that time (epoch ms), judged by the commits appended until then. The ends of
-    logs are always those now in the folder.
+    With `until_ms`, the groups are as they were at that time (epoch ms), judged by the commits appended until then. The log ends
+    are always the current ones.
 
     Raises DataDirNotFoundError if it is not a data folder, CorruptDataError, ProtocolError.
     """
@@ -297,7 +297,7 @@ def _is_aborted(log: Log, header: BatchHeader) -> bool:
 
 
 def next_record(log: Log, position: int, end_offset: int, isolation: Isolation) -> NextRecord | None:
-    """Return the first record in `[position, end_offset)` that a consumer gets. Raises CorruptDataError."""
+    """Return the first record in `[position, end_offset)` that a consumer gets; None without one. Raises CorruptDataError."""
     for segment, header in _given_batches(log, position, end_offset, isolation):
         found = first_in(header, segment.read_batch(header), position, end_offset, path=str(segment.log_path))
         if found is not None:

@@ -137,7 +137,7 @@ class _Part:
 def _plan_partition(
     log: Log, request: ScanRequest, maps: TimeMaps, notes: list[str], known: ScanReport
 ) -> tuple[PartitionRange, list[_Part]]:
-    """Return the offsets of one partition that the scan delivers, and the ranges to read for these offsets. Adds to `notes` and
+    """Return the offsets of one partition that the scan delivers, and the ranges to read for these offsets. Add to `notes` and
     `known`.
     """
     time, isolation, wanted = request.time, request.isolation, request.offsets_of(log.partition)

@@ -8,7 +8,7 @@ truncate it or delete its files. So a split stores how its batches looked:
 | path, device, inode | that this is the same file, not a replacement |
 | first batch of a run: position, size, | that the file, or a copy of the folder elsewhere, begins the run as |
 | offset, checksum | planned |
-| last batch: the same | that nothing in the run has changed: a truncation always takes the end, a compaction moves it |
+| last batch: the same | that nothing in the run has changed: a truncation removes the end, a compaction moves it |
 
 Most splits have one run. With a time map there may be several runs, with skipped blocks in between.
 

@@ -1,9 +1,10 @@
 """Prunes both ends of a time range with a segment's time map.
 
-A block of the map is read if its times and offsets may match. Skipped blocks have no matching record, provided that the map was
-made from the same batches. For a map that is bound to its log (`reader.time_map_file`), the file's modification times prove this.
-For any other map, as in a copied folder or for a segment that has grown, the blocks are compared with the log, in the part that a
-scan without a map would read. The comparison costs about as much as copying these bytes in memory, and decodes no record.
+A block of the map is read if its times and offsets may match. Skipped blocks have no matching record, provided that the map
+was made from the same batches. For a map that is bound to its log (`reader.time_map_file`), the file's modification times
+prove this. Any other map, such as that of a copied folder or of a segment that has grown, is compared with the log in the part
+that a scan without a map would read. The comparison costs about as much as copying these bytes in memory, and decodes no
+record.
 
 This module also checks the batches at both ends of each run.
 

@@ -39,7 +39,7 @@ def filters_for(
     ignores_case: bool = False,
     decodings: Decodings | None = None,
 ) -> list[Filter]:
-    """Return the filters for a command's options. The filters take undecoded records; `decodings` say how keys and values are
+    """Return the filters for a command's options. The filters expect undecoded records; `decodings` say how keys and values are
     printed.
 
     Raises:

@@ -41,7 +41,7 @@ MAX_REASON = 200
 """The most characters of DuckDB's messages that are shown."""
 
 _HEADERS = re.compile(r"headers|columns|\*", re.IGNORECASE)
-"""What an expression that reads the headers contains: only then they are made a MAP."""
+"""Matches every expression that reads the headers. For other expressions, the headers are not converted to a MAP."""
 
 _QUOTED_OR_OFFSET = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\boffset\b""", re.IGNORECASE)
 

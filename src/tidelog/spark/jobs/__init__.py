@@ -8,7 +8,7 @@
     result.rows.where("kind = 'fault'").show()
     print(result.summary)
 
-A job is a function that takes a session and arguments, and returns a `JobResult`. `tidelog job NAME` runs it from the shell, on
+A job is a function of a session and arguments that returns a `JobResult`. `tidelog job NAME` runs it from the shell, on
 `local[*]`; `spark-submit --master ... $(tidelog job --submit-script) NAME ...` runs it on a cluster. `docs/jobs.md` has all of
 them.
 

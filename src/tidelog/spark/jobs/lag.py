@@ -6,7 +6,7 @@
 | group, state, members | the group; members is null if unknown |
 | topic, partition, member_id | a partition with a committed offset or an assigned member, and the member's id |
 | committed_offset, metadata | the committed offset and its metadata; null if there is no commit |
-| log_start_offset, end_offset, high_watermark | the bounds of the log; `end_offset` is the end of what the group can read |
+| log_start_offset, end_offset, high_watermark | the bounds of the log; `end_offset` is the end of the readable part |
 | lag, lag_ms | offsets, and the age of the next record |
 | lost | offsets that were deleted before they were read |
 | next_offset, next_time | the next record that the group would get; null if the group is at the end |

@@ -95,8 +95,8 @@ def look_up(
 
 
 def _missing(directory: str, ends: dict[_Place, int | None]) -> Iterator[MissingOffsets]:
-    """Yield the missing records of each partition up to its offset in `ends`. None means up to the end that the log should
-    have.
+    """Yield the missing records of each partition up to its offset in `ends`. If that is None, yield all, including those
+    missing at the log's end.
     """
     from tidelog.reader.tiered.tiered_log_dir import open_log_dir
 

@@ -8,7 +8,7 @@
 | old_bytes, new_bytes | sizes of the ``.log`` files |
 | old_format, new_format | the formats of the batches: "v0", "v0, v2", ...; empty for an empty segment |
 | new_segments | 1, or more if the segment had to be split |
-| torn_bytes | bytes after the last complete batch that a crash has torn; left out; only in a last segment |
+| torn_bytes | bytes of an incomplete last batch that a crash has left; not copied; only in a last segment |
 
 The unit of work is a segment; several small segments share a task. `tidelog.check.migration` documents what is preserved. The old
 folder is only read. The new folder is named ``….unfinished`` until everything is done.

@@ -62,7 +62,7 @@ _log = logging.getLogger("tidelog.mirror")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """A mirror's source and target."""
+    """The options of a mirror."""
 
     source: str
     """Bootstrap servers as `host:port`, or a data folder."""

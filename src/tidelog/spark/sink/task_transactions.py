@@ -77,7 +77,7 @@ def visible_later() -> Iterator[None]:
 
 
 def id_of(name: str, task: str) -> str:
-    """Return the transactional id for a task's attempt, if the writer's transactional id is `name`."""
+    """Return the transactional id for a task's attempt. `name` is the writer's transactional id."""
     return f"{name}{_TASK}{task}"
 
 

@@ -45,8 +45,8 @@ def reaches(
 ) -> tuple[dict[TopicPartition, Reach], list[str]]:
     """Return the offsets that the next batch may read, and the losses, one sentence each.
 
-    `recreated` has the partitions that are known to have been deleted and recreated. Their offsets alone may not show this,
-    because they may have many records by now.
+    `recreated` has the partitions that are known to have been deleted and recreated. Offsets alone may not show this, because the
+    new partition may have as many records as the old one by now.
     """
     found: dict[TopicPartition, Reach] = {}
     losses = [_gone(key, positions[key]) for key in sorted(positions.keys() - spans.keys())]

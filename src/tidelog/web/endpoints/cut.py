@@ -1,5 +1,4 @@
-"""`/api/cut`: how many records of a time range a consumer gets that reads from offset to offset, and how many it
-misses.
+"""`/api/cut`: how many records of a time range a consumer reads between two offsets, and how many it misses.
 
 A consumer that wants the range [start, end) looks up the offsets of both times (offsetsForTimes) and reads between them. It
 misses records of the range that were appended after the first record at or after the end, and it reads records outside the range.
