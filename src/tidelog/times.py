@@ -106,8 +106,9 @@ def parse_time(value: Time, clock: Clock, *, zone: str | None = None, start_ms: 
         zone: the zone's name for a value without a zone. [default: TIDELOG_TZ, else UTC]
         start_ms: the start of the range that ends at the value, for `+15m`.
 
-    Raises: InvalidArgumentError: the value is not a time (the message lists the accepted forms), is before 1970, has an unknown
-        zone, or is a local time that does not occur in its zone or occurs twice.
+    Raises:
+        InvalidArgumentError: the value is not a time (the message lists the accepted forms), is before 1970, has an unknown zone,
+            or is a local time that does not occur in its zone or occurs twice.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | date):
         raise InvalidArgumentError(f"not a time: {value!r}; accepted: {ACCEPTED}")

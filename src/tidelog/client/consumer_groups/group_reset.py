@@ -115,9 +115,10 @@ def plan_reset(
 
     Raises:
         BrokerError: the group has members (NON_EMPTY_GROUP), or another error of a broker.
-        NotFoundError: there is nothing to reset. UnknownTopicOrPartitionError: an unknown partition.
-        UnsupportedForMessageFormatError: the target is a time, but the records have no timestamps. UnsupportedVersionError,
-        BrokerUnreachableError.
+        NotFoundError: there is nothing to reset.
+        UnknownTopicOrPartitionError: an unknown partition.
+        UnsupportedForMessageFormatError: the target is a time, but the records have no timestamps.
+        UnsupportedVersionError, BrokerUnreachableError
     """
     check_without_members(cluster, group)
     committed = committed_offsets(cluster, group)
