@@ -16,9 +16,10 @@ records         `record_check` refuses none, and their offset deltas are 0, 1, 2
 Then it writes base offset and leader epoch, the largest timestamp if it was wrong, or the append time, and the checksum if a
 field that it covers has changed. Nothing is changed before all checks have passed.
 
-`PlainAppends` does the whole append of such a batch, if it has no producer id and nothing else is due: no roll, no index entry,
-no flush, no change of an epoch, topic or configuration. It has no state of its own. It reads and sets the attributes of the
-log's parts (`storage.partition`), as `Appends` does in more steps, and leaves everything else to `Appends`.
+`PlainAppends` does the whole append of such a batch, if nothing else is due: no roll, no index entry, no flush, no change of an
+epoch, topic or configuration. The batch is outside transactions. If it has a producer id, it follows the producer's last batch
+directly: the same epoch, the next sequence. It has no state of its own. It reads and sets the attributes of the log's parts
+(`storage.partition`, `storage.producers`), as `Appends` does in more steps, and leaves everything else to `Appends`.
 
 Interpreted, both always return None: they would be no faster than the others. `storage.partition.append.appends` calls them.
 """
@@ -218,8 +219,7 @@ class PlainAppends:
         since: cython.longlong = segment.bytes_since_last_index_entry
         fd: cython.int = log._fd
         if (
-            buffers.int64(p, 43) >= 0  # A producer with an id may repeat itself.
-            or buffers.int16(p, 21)
+            buffers.int16(p, 21)
             or fd < 0
             or log._is_torn
             or not 0 < before <= self._segment_bytes - size
@@ -242,10 +242,16 @@ class PlainAppends:
             high = now_ms + self._after_max_ms
         if self._before_max_ms == layout.MAX_INT64 and self._after_max_ms == layout.MAX_INT64:
             low = layout.MIN_INT64
+        producers = self._producers
+        entry = self._followed(p) if buffers.int64(p, 43) >= 0 else None
+        if entry is None and buffers.int64(p, 43) >= 0:
+            return None
         largest: cython.longlong = _largest_time(records, p, size, low, high, self._needs_keys)
         since_first: cython.longlong = largest - first_time
         if largest == _NOT_PLAIN or since_first > self._max_segment_ms - segment.roll_jitter_ms:
             return None
+        if entry is not None:
+            entry = entry.followed_by(buffers.int32(p, 53) + buffers.int32(p, 23), last_offset, buffers.int32(p, 23), largest)
         _patch(p, size, first_offset, self._leader_epoch, largest, -1)
         log._is_torn = True
         try:
@@ -263,8 +269,37 @@ class PlainAppends:
             segment._max_timestamp = largest
             segment._offset_of_max_timestamp = last_offset
         segment.bytes_since_last_index_entry = since + size
-        local.log_end_offset = self._producers.map_end_offset = last_offset + 1
+        local.log_end_offset = producers.map_end_offset = last_offset + 1
+        if entry is not None:
+            producers._put(entry)
         return first_offset, last_offset, largest, -1, self._watermarks.log_start_offset, size, False, None
+
+    @cython.cfunc
+    def _followed(self, p: cython.p_uchar) -> object:
+        """Return the state of the producer whose last batch the batch at `p` follows directly, outside transactions; else None."""
+        producers = self._producers
+        producer_id = buffers.int64(p, 43)
+        entry = producers._producers.get(producer_id)
+        first: cython.longlong = buffers.int32(p, 53)
+        last: cython.longlong = first + buffers.int32(p, 23)
+        if (
+            entry is None
+            or first <= 0
+            or last > layout.MAX_INT32
+            or cython.cast(cython.longlong, entry.producer_epoch) != buffers.int16(p, 51)
+            or cython.cast(cython.longlong, entry.current_txn_first_offset) >= 0
+            or self._watermarks._first_unstable is not None
+            or producers.has_undecided
+            or producers._verifications
+        ):
+            return None
+        batches: tuple = entry.batches
+        if not batches or cython.cast(cython.longlong, batches[len(batches) - 1][0]) != first - 1:
+            return None
+        for batch in batches:
+            if cython.cast(cython.longlong, batch[0]) == last:
+                return None  # Perhaps a duplicate: a follower keeps batches in any order.
+        return entry
 
 
 @cython.cfunc
