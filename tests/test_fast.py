@@ -5,11 +5,14 @@ Each has a property here that asks both: `PAIRS`. One without fails `test_each_p
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -221,8 +224,10 @@ def appending(draw: random.Random) -> None:
                 draw.choices([drawn_batch(draw), of_producer(draw, logs[1]), batch(0, NOW_MS + draw.randrange(-3, 3))], [1, 3, 1])[0]
             )
             fast_data, slow_data = bytearray(records), bytearray(records)
-            fast = logs[0].append_plain_fast(fast_data, epoch, NOW_MS)
-            if fast is None:
+            fails = draw.random() < 0.1
+            with failing_writes(draw) if fails else nullcontext():
+                fast = logs[0].append_plain_fast(fast_data, epoch, NOW_MS)
+            if fast is None and not fails:
                 assert fast_data == records, "nothing was changed"
             slow, outcomes = [], []
             for log, data in zip(logs, (fast_data, slow_data), strict=True):
@@ -234,6 +239,20 @@ def appending(draw: random.Random) -> None:
             assert appended_state(logs[0]) == appended_state(logs[1])
         for log in logs:
             log.close()
+
+
+@contextmanager
+def failing_writes(draw: random.Random) -> Iterator[None]:
+    """The disk is full: writes fail, or write nothing."""
+
+    def pwrite(*_: object) -> int:
+        if draw.random() < 0.5:
+            raise OSError(errno.ENOSPC, "no space")
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pwrite", pwrite)
+        yield
 
 
 def of_producer(draw: random.Random, log: PartitionLog) -> bytearray:
@@ -255,7 +274,8 @@ def appended_state(log: PartitionLog) -> list[Any]:
     for segment in log.segments.values():
         found += [segment.base_offset, segment.log.read(0, segment.size_bytes), segment.bytes_since_last_index_entry]
         found += [segment.max_timestamp_and_offset_so_far, segment.first_batch_timestamp]
-        found += [index.live().entries_from(0) for index in (segment.offset_index, segment.time_index)]
+        indexes = segment.offset_index, segment.time_index
+        found += [(index.live().entries_from(0), index.unwritten_entries) for index in indexes]
     return [*found, log.leader_epochs.entries, log.local._has_index_write, log.metadata_file.is_dirty]
 
 

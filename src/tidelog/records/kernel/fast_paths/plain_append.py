@@ -16,8 +16,8 @@ records         `record_check` refuses none, and their offset deltas are 0, 1, 2
 Then it writes base offset and leader epoch, the largest timestamp if it was wrong, or the append time, and the checksum if a
 field that it covers has changed. Nothing is changed before all checks have passed.
 
-`PlainAppends` does the whole append of such a batch, if nothing else is due: no roll, no index entry, no flush, no change of an
-epoch, topic or configuration. The batch is outside transactions. If it has a producer id, it follows the producer's last batch
+`PlainAppends` does the whole append of such a batch, if nothing else is due: no roll, no write of an index, no flush, no change of
+an epoch, topic or configuration. The batch is outside transactions. If it has a producer id, it follows the producer's last batch
 directly: the same epoch, the next sequence. It has no state of its own. It reads and sets the attributes of the log's parts
 (`storage.partition`, `storage.producers`), as `Appends` does in more steps, and leaves everything else to `Appends`.
 
@@ -225,11 +225,10 @@ class PlainAppends:
             or not 0 < before <= self._segment_bytes - size
             or before + size > layout.MAX_INT32
             or not 0 <= last_offset - base_offset <= layout.MAX_INT32
-            or since > segment.index_interval_bytes
             or last_offset - cython.cast(cython.longlong, local.recovery_point) >= self._flush_messages - 1
             or self._epochs.assign_fast(self._leader_epoch, first_offset) is None
-            or _is_full(segment.offset_index, 0)
-            or _is_full(segment.time_index, 1)
+            or not _has_room(segment.offset_index, 0, segment.index_write_behind)
+            or not _has_room(segment.time_index, 1, segment.index_write_behind)
         ):
             return None
         latest: cython.longlong = segment._max_timestamp
@@ -252,6 +251,21 @@ class PlainAppends:
             return None
         if entry is not None:
             entry = entry.followed_by(buffers.int32(p, 53) + buffers.int32(p, 23), last_offset, buffers.int32(p, 23), largest)
+        offset_of_latest: object = segment._offset_of_max_timestamp
+        if largest > latest:
+            latest, offset_of_latest = largest, last_offset
+        positions = segment.offset_index._live_entries
+        times = segment.time_index._live_entries
+        has_entry: cython.bint = since > segment.index_interval_bytes
+        entries: tuple = (positions.entries, times.entries) if has_entry else None
+        if has_entry:
+            try:
+                positions.append(last_offset, before)
+                times.maybe_append(latest, offset_of_latest)
+            except Exception:
+                positions.keep(entries[0])
+                return None
+            since = 0
         _patch(p, size, first_offset, self._leader_epoch, largest, -1)
         log._is_torn = True
         try:
@@ -260,14 +274,16 @@ class PlainAppends:
             written = -1
         if written != size:
             buffers.put(p, 0, 8, 0)
+            if has_entry:
+                positions.keep(entries[0])
+                times.keep(entries[1])
             return None
         log._is_written = True
         log._is_synced = False
         log.size_bytes = before + size
         log._is_torn = False
-        if largest > latest:
-            segment._max_timestamp = largest
-            segment._offset_of_max_timestamp = last_offset
+        segment._max_timestamp = latest
+        segment._offset_of_max_timestamp = offset_of_latest
         segment.bytes_since_last_index_entry = since + size
         local.log_end_offset = producers.map_end_offset = last_offset + 1
         if entry is not None:
@@ -303,10 +319,11 @@ class PlainAppends:
 
 
 @cython.cfunc
-def _is_full(index: object, reserved: cython.longlong) -> cython.bint:
-    """Whether an index has no room for another entry, or is not in memory."""
+def _has_room(index: object, reserved: cython.longlong, write_behind: cython.longlong) -> cython.bint:
+    """Whether an index is in memory, and has room for another entry, which need not be written at once."""
     entries = index._live_entries
     if entries is None:
-        return True
+        return False
     count: cython.longlong = entries.entries
-    return count >= cython.cast(cython.longlong, entries.max_entries) - reserved
+    written: cython.longlong = index._written
+    return count < cython.cast(cython.longlong, entries.max_entries) - reserved and count - written < write_behind - 1
