@@ -66,7 +66,7 @@ def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset
             batch, count, end = kernel.plain_messages_to_v0(data, position, fetch_offset)
         if end == position:
             try:
-                batch = down_convert(data, (header,), magic, fetch_offset)
+                batch = down_convert(data, header, magic, fetch_offset)
                 count, end = int(header.magic > magic), header.end_position
             except UnsupportedCompressionTypeError:
                 if not converted:
@@ -76,9 +76,11 @@ def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset
         yield
         if not batch:
             continue
-        if not converted:
+        if converted:
+            converted += batch
+        else:
             size = max(size, len(batch))
-        converted += batch
+            converted = batch if isinstance(batch, bytearray) else bytearray(batch)
         batches += count
         if len(converted) >= size:
             return Converted(memoryview(converted)[:size], batches)
