@@ -12,7 +12,7 @@ import random
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +224,7 @@ def appending(draw: random.Random) -> None:
                 draw.choices([drawn_batch(draw), of_producer(draw, logs[1]), batch(0, NOW_MS + draw.randrange(-3, 3))], [1, 3, 1])[0]
             )
             fast_data, slow_data = bytearray(records), bytearray(records)
-            fails = draw.random() < 0.1
+            fails, fast = draw.random() < 0.1, None
             with failing_writes(draw) if fails else nullcontext():
                 fast = logs[0].append_plain_fast(fast_data, epoch, NOW_MS)
             if fast is None and not fails:
@@ -243,14 +243,15 @@ def appending(draw: random.Random) -> None:
 
 @contextmanager
 def failing_writes(draw: random.Random) -> Iterator[None]:
-    """The disk is full: writes fail, or write nothing."""
+    """The disk is full: writes fail, or write nothing. Or they are interrupted."""
+    error = draw.choice([OSError(errno.ENOSPC, "no space"), KeyboardInterrupt(), None])
 
     def pwrite(*_: object) -> int:
-        if draw.random() < 0.5:
-            raise OSError(errno.ENOSPC, "no space")
+        if error is not None:
+            raise error
         return 0
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(os, "pwrite", pwrite)
         yield
 

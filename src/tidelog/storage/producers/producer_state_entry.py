@@ -108,14 +108,6 @@ class ProducerStateEntry:
             self.batches,
         )
 
-    def followed_by(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> ProducerStateEntry:
-        """Return the state after another batch of the same epoch; the fields are those of `BatchMetadata`."""
-        batch = tuple.__new__(BatchMetadata, (last_sequence, last_offset, offset_delta, timestamp))
-        batches = (*self.batches[1 - BATCHES_KEPT :], batch)
-        return ProducerStateEntry(
-            self.producer_id, self.producer_epoch, self.coordinator_epoch, timestamp, self.current_txn_first_offset, batches
-        )
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProducerStateEntry):
             return NotImplemented

@@ -218,6 +218,8 @@ class PlainAppends:
         before: cython.longlong = log.size_bytes
         since: cython.longlong = segment.bytes_since_last_index_entry
         fd: cython.int = log._fd
+        has_entry: cython.bint = since > segment.index_interval_bytes
+        most_pending: cython.longlong = segment.index_write_behind if has_entry else layout.MAX_INT32
         if (
             buffers.int16(p, 21)
             or fd < 0
@@ -227,8 +229,8 @@ class PlainAppends:
             or not 0 <= last_offset - base_offset <= layout.MAX_INT32
             or last_offset - cython.cast(cython.longlong, local.recovery_point) >= self._flush_messages - 1
             or self._epochs.assign_fast(self._leader_epoch, first_offset) is None
-            or not _has_room(segment.offset_index, 0, segment.index_write_behind)
-            or not _has_room(segment.time_index, 1, segment.index_write_behind)
+            or not _has_room(segment.offset_index, 0, most_pending)
+            or not _has_room(segment.time_index, 1, most_pending)
         ):
             return None
         latest: cython.longlong = segment._max_timestamp
@@ -242,41 +244,40 @@ class PlainAppends:
         if self._before_max_ms == layout.MAX_INT64 and self._after_max_ms == layout.MAX_INT64:
             low = layout.MIN_INT64
         producers = self._producers
-        entry = self._followed(p) if buffers.int64(p, 43) >= 0 else None
-        if entry is None and buffers.int64(p, 43) >= 0:
+        has_producer: cython.bint = buffers.int64(p, 43) >= 0
+        entry = self._followed(p) if has_producer else None
+        if has_producer and entry is None:
             return None
         largest: cython.longlong = _largest_time(records, p, size, low, high, self._needs_keys)
         since_first: cython.longlong = largest - first_time
         if largest == _NOT_PLAIN or since_first > self._max_segment_ms - segment.roll_jitter_ms:
             return None
-        if entry is not None:
-            entry = entry.followed_by(buffers.int32(p, 53) + buffers.int32(p, 23), last_offset, buffers.int32(p, 23), largest)
+        if has_producer:
+            producer_id = entry.producer_id
+            entry = producers.following(entry, last_offset, buffers.int32(p, 23), largest)
         offset_of_latest: object = segment._offset_of_max_timestamp
         if largest > latest:
             latest, offset_of_latest = largest, last_offset
-        positions = segment.offset_index._live_entries
-        times = segment.time_index._live_entries
-        has_entry: cython.bint = since > segment.index_interval_bytes
-        entries: tuple = (positions.entries, times.entries) if has_entry else None
-        if has_entry:
-            try:
+        positions, times = segment.offset_index._live_entries, segment.time_index._live_entries
+        entries: tuple = (positions.entries, times.entries)
+        is_written: cython.bint = False
+        try:
+            if has_entry:
                 positions.append(last_offset, before)
                 times.maybe_append(latest, offset_of_latest)
-            except Exception:
-                positions.keep(entries[0])
-                return None
-            since = 0
-        _patch(p, size, first_offset, self._leader_epoch, largest, -1)
-        log._is_torn = True
-        try:
-            written = os.pwrite(fd, records, before)
-        except OSError:
-            written = -1
-        if written != size:
-            buffers.put(p, 0, 8, 0)
-            if has_entry:
-                positions.keep(entries[0])
-                times.keep(entries[1])
+                since = 0
+            _patch(p, size, first_offset, self._leader_epoch, largest, -1)
+            log._is_torn = True
+            is_written = os.pwrite(fd, records, before) == size
+        except Exception:
+            pass  # `Appends` reports it.
+        finally:
+            if not is_written:
+                buffers.put(p, 0, 8, 0)
+                if has_entry:
+                    positions.keep(entries[0])
+                    times.keep(entries[1])
+        if not is_written:
             return None
         log._is_written = True
         log._is_synced = False
@@ -286,8 +287,8 @@ class PlainAppends:
         segment._offset_of_max_timestamp = offset_of_latest
         segment.bytes_since_last_index_entry = since + size
         local.log_end_offset = producers.map_end_offset = last_offset + 1
-        if entry is not None:
-            producers._put(entry)
+        if has_producer:
+            producers._producers[producer_id] = entry
         return first_offset, last_offset, largest, -1, self._watermarks.log_start_offset, size, False, None
 
     @cython.cfunc
@@ -319,11 +320,11 @@ class PlainAppends:
 
 
 @cython.cfunc
-def _has_room(index: object, reserved: cython.longlong, write_behind: cython.longlong) -> cython.bint:
-    """Whether an index is in memory, and has room for another entry, which need not be written at once."""
+def _has_room(index: object, reserved: cython.longlong, most_pending: cython.longlong) -> cython.bint:
+    """Whether an index is in memory, has room for another entry, and then has fewer than `most_pending` unwritten entries."""
     entries = index._live_entries
     if entries is None:
         return False
     count: cython.longlong = entries.entries
     written: cython.longlong = index._written
-    return count < cython.cast(cython.longlong, entries.max_entries) - reserved and count - written < write_behind - 1
+    return count < cython.cast(cython.longlong, entries.max_entries) - reserved and count + 1 - written < most_pending
