@@ -221,7 +221,9 @@ def appending(draw: random.Random) -> None:
                     log.scheduler.tick()
             epoch += draw.random() < 0.1
             records = bytes(
-                draw.choices([drawn_batch(draw), of_producer(draw, logs[1]), batch(0, NOW_MS + draw.randrange(-3, 3))], [1, 3, 1])[0]
+                draw.choices(
+                    [drawn_batch(draw), of_producer(draw, logs[1]), batch(0, NOW_MS + draw.randrange(-3, 3))], [1, 3, 1]
+                )[0]
             )
             fast_data, slow_data = bytearray(records), bytearray(records)
             fails, fast = draw.random() < 0.1, None
@@ -262,7 +264,9 @@ def of_producer(draw: random.Random, log: PartitionLog) -> bytearray:
     entry = log.producer_state.last_entry(producer_id)
     epoch, sequence = (0, 0) if entry is None else (entry.producer_epoch, entry.last_sequence + 1)
     epoch += draw.choices([0, 1, -1], [20, 2, 1])[0]
-    sequence = min(draw.choices([sequence, sequence - draw.randrange(9), sequence + 1, 0, 2**31 - 2], [20, 3, 1, 1, 1])[0], 2**31 - 1)
+    sequence = min(
+        draw.choices([sequence, sequence - draw.randrange(9), sequence + 1, 0, 2**31 - 2], [20, 3, 1, 1, 1])[0], 2**31 - 1
+    )
     producer = Producer(producer_id, max(epoch, 0), max(sequence, 0))
     is_transactional = draw.random() < (0.5 if entry is not None and entry.has_open_transaction else 0.05)
     return batch(0, NOW_MS + draw.randrange(-3, 3), draw.randrange(1, 3), producer=producer, transactional=is_transactional)

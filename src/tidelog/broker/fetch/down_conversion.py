@@ -61,6 +61,7 @@ def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset
     size = len(data)
     batches = position = 0
     while (header := next(iter_headers(view[position:], position), None)) is not None:
+        batch: Bytes
         end = position
         if magic == 0 and header.magic == 1:
             batch, count, end = kernel.plain_messages_to_v0(data, position, fetch_offset)

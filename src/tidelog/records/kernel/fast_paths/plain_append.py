@@ -16,9 +16,9 @@ records         `record_check` refuses none, and their offset deltas are 0, 1, 2
 Then it writes base offset and leader epoch, the largest timestamp if it was wrong, or the append time, and the checksum if a
 field that it covers has changed. Nothing is changed before all checks have passed.
 
-`PlainAppends` does the whole append of such a batch, if nothing else is due: no roll, no write of an index, no flush, no change of
-an epoch, topic or configuration. The batch is outside transactions. If it has a producer id, it follows the producer's last batch
-directly: the same epoch, the next sequence. It has no state of its own. It reads and sets the attributes of the log's parts
+`PlainAppends` does the whole append of such a batch, if nothing else is due: no roll, no write of an index, no flush, no change
+of an epoch, topic or configuration. The batch is outside transactions. If it has a producer id, it follows the producer's last
+batch directly: the same epoch, the next sequence. It has no state of its own. It reads and sets the attributes of the log's parts
 (`storage.partition`, `storage.producers`), as `Appends` does in more steps, and leaves everything else to `Appends`.
 
 Interpreted, both always return None: they would be no faster than the others. `storage.partition.append.appends` calls them.
@@ -270,7 +270,7 @@ class PlainAppends:
             log._is_torn = True
             is_written = os.pwrite(fd, records, before) == size
         except Exception:
-            pass  # `Appends` reports it.
+            is_written = False  # `Appends` tries again, and reports it.
         finally:
             if not is_written:
                 buffers.put(p, 0, 8, 0)
@@ -293,7 +293,9 @@ class PlainAppends:
 
     @cython.cfunc
     def _followed(self, p: cython.p_uchar) -> object:
-        """Return the state of the producer whose last batch the batch at `p` follows directly, outside transactions; else None."""
+        """Return the state of the producer whose last batch the batch at `p` follows directly; None if it does not, and if any
+        transaction of the log is undecided.
+        """
         producers = self._producers
         producer_id = buffers.int64(p, 43)
         entry = producers._producers.get(producer_id)
@@ -304,7 +306,6 @@ class PlainAppends:
             or first <= 0
             or last > layout.MAX_INT32
             or cython.cast(cython.longlong, entry.producer_epoch) != buffers.int16(p, 51)
-            or cython.cast(cython.longlong, entry.current_txn_first_offset) >= 0
             or self._watermarks._first_unstable is not None
             or producers.has_undecided
             or producers._verifications
