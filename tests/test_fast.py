@@ -212,7 +212,9 @@ def appending(draw: random.Random) -> None:
             "flush_messages": draw.choice([5, 2**63 - 1]),
         }
         logs = [open_log(Path(folder), **properties) for folder in (one, other)]
+        write_behind = draw.choice([2, 3, 64])
         for log in logs:
+            log.segments.active.index_write_behind = write_behind
             log._appends.plain_fast = lambda *_: None  # type: ignore[method-assign]  # `append_plain_fast` stays.
         epoch = 0
         for _ in range(draw.randrange(1, 20)):
