@@ -5,11 +5,14 @@ Each has a property here that asks both: `PAIRS`. One without fails `test_each_p
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +212,9 @@ def appending(draw: random.Random) -> None:
             "flush_messages": draw.choice([5, 2**63 - 1]),
         }
         logs = [open_log(Path(folder), **properties) for folder in (one, other)]
+        write_behind = draw.choice([2, 3, 64])
         for log in logs:
+            log.segments.active.index_write_behind = write_behind
             log._appends.plain_fast = lambda *_: None  # type: ignore[method-assign]  # `append_plain_fast` stays.
         epoch = 0
         for _ in range(draw.randrange(1, 20)):
@@ -217,10 +222,16 @@ def appending(draw: random.Random) -> None:
                 for log in logs:
                     log.scheduler.tick()
             epoch += draw.random() < 0.1
-            records = bytes(draw.choice([drawn_batch(draw), batch(0, NOW_MS + draw.randrange(-3, 3), draw.randrange(1, 3))]))
+            records = bytes(
+                draw.choices(
+                    [drawn_batch(draw), of_producer(draw, logs[1]), batch(0, NOW_MS + draw.randrange(-3, 3))], [1, 3, 1]
+                )[0]
+            )
             fast_data, slow_data = bytearray(records), bytearray(records)
-            fast = logs[0].append_plain_fast(fast_data, epoch, NOW_MS)
-            if fast is None:
+            fails, fast = draw.random() < 0.1, None
+            with failing_writes(draw) if fails else nullcontext():
+                fast = logs[0].append_plain_fast(fast_data, epoch, NOW_MS)
+            if fast is None and not fails:
                 assert fast_data == records, "nothing was changed"
             slow, outcomes = [], []
             for log, data in zip(logs, (fast_data, slow_data), strict=True):
@@ -234,13 +245,44 @@ def appending(draw: random.Random) -> None:
             log.close()
 
 
+@contextmanager
+def failing_writes(draw: random.Random) -> Iterator[None]:
+    """The disk is full: writes fail, or write nothing. Or they are interrupted."""
+    error = draw.choice([OSError(errno.ENOSPC, "no space"), KeyboardInterrupt(), None])
+
+    def pwrite(*_: object) -> int:
+        if error is not None:
+            raise error
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(os, "pwrite", pwrite)
+        yield
+
+
+def of_producer(draw: random.Random, log: PartitionLog) -> bytearray:
+    """A batch of an idempotent producer: mostly the next one, sometimes repeated, out of order, fenced, or in a transaction."""
+    producer_id = draw.randrange(3)
+    entry = log.producer_state.last_entry(producer_id)
+    epoch, sequence = (0, 0) if entry is None else (entry.producer_epoch, entry.last_sequence + 1)
+    epoch += draw.choices([0, 1, -1], [20, 2, 1])[0]
+    sequence = min(
+        draw.choices([sequence, sequence - draw.randrange(9), sequence + 1, 0, 2**31 - 2], [20, 3, 1, 1, 1])[0], 2**31 - 1
+    )
+    producer = Producer(producer_id, max(epoch, 0), max(sequence, 0))
+    is_transactional = draw.random() < (0.5 if entry is not None and entry.has_open_transaction else 0.05)
+    return batch(0, NOW_MS + draw.randrange(-3, 3), draw.randrange(1, 3), producer=producer, transactional=is_transactional)
+
+
 def appended_state(log: PartitionLog) -> list[Any]:
     """What appends change."""
     found: list[Any] = [log.log_end_offset, log.high_watermark, log.recovery_point, log.producer_state.map_end_offset]
+    found += [dict(log.producer_state.active_producers), log.watermarks.first_unstable_offset]
     for segment in log.segments.values():
         found += [segment.base_offset, segment.log.read(0, segment.size_bytes), segment.bytes_since_last_index_entry]
         found += [segment.max_timestamp_and_offset_so_far, segment.first_batch_timestamp]
-        found += [index.live().entries_from(0) for index in (segment.offset_index, segment.time_index)]
+        indexes = segment.offset_index, segment.time_index
+        found += [(index.live().entries_from(0), index.unwritten_entries) for index in indexes]
     return [*found, log.leader_epochs.entries, log.local._has_index_write, log.metadata_file.is_dirty]
 
 
@@ -318,9 +360,14 @@ def test_a_plain_batch_is_appended_in_one_call(tmp_path: Path) -> None:
         log.append_as_leader(batch(), 0)
         log.scheduler.tick()
     assert log.append_plain_fast(batch(), 0, NOW_MS) is not None
+    for sequence in range(2):  # An index entry is due.
+        log.append_as_leader(batch(producer=Producer(7, 0, sequence)), 0)
+    for sequence in range(2, 6):
+        assert log.append_plain_fast(batch(producer=Producer(7, 0, sequence)), 0, NOW_MS) is not None
     log.close()
 
 
+@pytest.mark.skipif(not COMPILED, reason="interpreted, the kernel takes nothing")
 def test_the_usual_records_go_the_fast_way(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert check_headers_fast(bytes(batch()), 9) is USUAL

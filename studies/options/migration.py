@@ -122,9 +122,14 @@ def fetch(disk: int, magic: int, codec: Codec) -> Callable[[], float]:
     stored = request(disk, codec, BASE_OFFSET)
 
     def works() -> float:
-        return float(down_convert(stored, iter_headers(stored), magic, BASE_OFFSET) != stored)
+        return float(fetched(stored, magic) != stored)
 
     return works
+
+
+def fetched(stored: bytes, magic: int) -> bytes:
+    """Return what a client of this format gets."""
+    return b"".join(down_convert(stored, header, magic, BASE_OFFSET) for header in iter_headers(stored))
 
 
 def copy(disk: int, codec: Codec) -> Callable[[], float]:
@@ -138,7 +143,7 @@ def mixed(codec: Codec) -> float:
     old = request(0, codec, BASE_OFFSET)
     new = request(1, codec, BASE_OFFSET + sizes.MESSAGES)
     stored = old + new
-    sent = down_convert(stored, iter_headers(stored), 0, BASE_OFFSET)
+    sent = fetched(stored, 0)
     assert all(header.max_timestamp == NO_TIMESTAMP for header in iter_headers(sent)), "v0 has no timestamps"
     return len(new) / len(stored) if sent[: len(old)] == old else 1.0
 

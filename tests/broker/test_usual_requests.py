@@ -129,6 +129,7 @@ class Side:
                 for key, log in sorted(logs.items())
                 if log.log_end_offset and key.topic != "__consumer_offsets"
             ]
+            producers = [(key, dict(log.producer_state.active_producers)) for key, log in sorted(logs.items())]
             committed = [
                 (name, sorted(group.offsets.all()) if (group := node.groups.get(name)) else None)
                 for name in ("simple", "new", "members", "größe")
@@ -141,7 +142,7 @@ class Side:
             }
             closed = {key: api.closed for key, api in node.metrics.apis.items()}
             lengths = [logs[TopicPartition("__consumer_offsets", index)].log_end_offset for index in range(50)]
-            return [records, committed, modern, topics, closed, lengths, node.metrics.counters.malformed_requests]
+            return [records, producers, committed, modern, topics, closed, lengths, node.metrics.counters.malformed_requests]
 
         return self.broker.on_loop(look)
 

@@ -58,7 +58,7 @@ def answer(question: Question) -> list[str]:
     lines = []
     try:
         if question.magic < 2:
-            data = bytes(down_convert(data, iter_headers(data), question.magic, 0))
+            data = b"".join(down_convert(data, header, question.magic, 0) for header in iter_headers(data))
         for header in iter_headers(data):
             lines += map(_line, iter_records(header, memoryview(data)[header.position : header.end_position]))
     except TidelogError as error:

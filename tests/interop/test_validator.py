@@ -308,7 +308,8 @@ def ours(case: Case) -> ValidatedRecords | TidelogError:
 
 def our_fetch(fetch: Fetch) -> bytearray | TidelogError:
     try:
-        return down_convert(fetch.records, iter_headers(fetch.records), fetch.magic, fetch.first_offset)
+        headers = iter_headers(fetch.records)
+        return bytearray().join(down_convert(fetch.records, one, fetch.magic, fetch.first_offset) for one in headers)
     except TidelogError as error:
         return error
 

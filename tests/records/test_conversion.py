@@ -27,7 +27,7 @@ each_codec = pytest.mark.parametrize("codec", LEGACY_CODECS)
 
 def fetch(data: bytes | bytearray, magic: int, first_offset: int = 0) -> bytearray:
     """Down-convert; what comes of it is sound."""
-    converted = down_convert(data, iter_headers(data), magic, first_offset)
+    converted = bytearray().join(down_convert(data, header, magic, first_offset) for header in iter_headers(data))
     end = 0
     for header in iter_headers(converted):
         check_crc(header, converted[header.position : header.end_position])

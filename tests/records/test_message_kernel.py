@@ -41,7 +41,7 @@ def test_the_same_as_record_by_record(chosen: str, batch: Batch, magic: int, ski
         with pytest.MonkeyPatch.context() as patch:
             for module in (conversion, scanner):
                 patch.setattr(module, "kernel", KERNELS[chosen])
-            assert down_convert(batch.data, [header], magic, first_offset) == expected
+            assert down_convert(batch.data, header, magic, first_offset) == expected
 
 
 @pytest.mark.parametrize("chosen", KERNELS)

@@ -78,7 +78,7 @@ def test_a_message_of_v2_inside_is_refused() -> None:
 
 def test_a_fetch_of_v0_gets_messages_of_v0() -> None:
     data = wrap(1, 28, inside((0, 0), (1, 1), (0, 2)))
-    converted = bytes(down_convert(data, iter_headers(data), 0, 0))
+    converted = b"".join(down_convert(data, header, 0, 0) for header in iter_headers(data))
     assert [header.magic for header in iter_headers(converted)] == [0]
     assert [(one.offset, one.key) for one in read(converted)] == [(one.offset, one.key) for one in read(data)]
 

@@ -16,7 +16,7 @@ This module is pure. `validation` uses it if it cannot change a batch in place, 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
@@ -108,25 +108,19 @@ def recompress(section: Bytes, header: BatchHeader, base_offset: int, max_timest
     return buffer
 
 
-def down_convert(data: Bytes, headers: Iterable[BatchHeader], magic: int, first_offset: int) -> bytearray:
-    """Convert the batches of `data` for a fetcher that requested `first_offset` and supports formats up to `magic`.
+def down_convert(data: Bytes, header: BatchHeader, magic: int, first_offset: int) -> Bytes:
+    """Convert a batch of `data` for a fetcher that requested `first_offset` and supports formats up to `magic`.
 
-    `headers` are the batch headers in `data`, with positions relative to `data`. Batches of format `magic` and below are copied.
-    All others keep their codec, timestamps and timestamp type, but lose record headers and producers. Control batches are left
-    out. Records before `first_offset` in an uncompressed batch are left out, because old clients rely on this (spec §12). Raises
-    UnsupportedCompressionTypeError for a v2 batch with zstd, CorruptBatchError, InvalidRecordError and DecompressionError.
+    The header's position is relative to `data`. A batch of format `magic` and below is returned as it is, a slice of `data`.
+    Others keep their codec, timestamps and timestamp type, but lose record headers and producers. Nothing remains of a control
+    batch. Records before `first_offset` in an uncompressed batch are left out, because old clients rely on this (spec §12).
+    Raises UnsupportedCompressionTypeError for a v2 batch with zstd, CorruptBatchError, InvalidRecordError and DecompressionError.
     """
-    view = memoryview(data)
-    converted = bytearray()
-    for header in headers:
-        batch = view[header.position : header.end_position]
-        if header.magic <= magic:
-            converted += batch
-            continue
-        check_crc(header, batch)  # Verify first: one flipped bit can turn any batch into a control batch.
-        if not header.is_control:
-            converted += _down_convert_batch(header, batch, magic, first_offset)
-    return converted
+    batch = memoryview(data)[header.position : header.end_position]
+    if header.magic <= magic:
+        return batch
+    check_crc(header, batch)  # Verify first: one flipped bit can turn any batch into a control batch.
+    return b"" if header.is_control else _down_convert_batch(header, batch, magic, first_offset)
 
 
 def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> Bytes:

@@ -61,12 +61,13 @@ def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset
     size = len(data)
     batches = position = 0
     while (header := next(iter_headers(view[position:], position), None)) is not None:
+        batch: Bytes
         end = position
         if magic == 0 and header.magic == 1:
             batch, count, end = kernel.plain_messages_to_v0(data, position, fetch_offset)
         if end == position:
             try:
-                batch = down_convert(data, (header,), magic, fetch_offset)
+                batch = down_convert(data, header, magic, fetch_offset)
                 count, end = int(header.magic > magic), header.end_position
             except UnsupportedCompressionTypeError:
                 if not converted:
@@ -76,9 +77,11 @@ def down_converting(data: Bytes, configured_magic: int, magic: int, fetch_offset
         yield
         if not batch:
             continue
-        if not converted:
+        if converted:
+            converted += batch
+        else:
             size = max(size, len(batch))
-        converted += batch
+            converted = batch if isinstance(batch, bytearray) else bytearray(batch)
         batches += count
         if len(converted) >= size:
             return Converted(memoryview(converted)[:size], batches)

@@ -131,6 +131,15 @@ class ProducerStateManager:
             current = ProducerStateEntry(producer_id)
         return ProducerAppendInfo(self.topic_partition, current, origin, self._verifications.get(producer_id))
 
+    def following(self, entry: ProducerStateEntry, last_offset: int, offset_delta: int, timestamp: int) -> ProducerStateEntry:
+        """Return a producer's state after a batch that follows its last one, for `records.kernel.PlainAppends`."""
+        batch = BatchMetadata(entry.last_sequence + 1 + offset_delta, last_offset, offset_delta, timestamp)
+        entry = entry.copy()
+        entry.add_batch(entry.producer_epoch, batch)
+        if len(self._producers) > AT_ONCE:
+            entry.pack()  # See `_put`.
+        return entry
+
     def update(self, info: ProducerAppendInfo) -> None:
         """Apply a producer's part of a written append. Raises InvalidArgumentError without a producer id.
 

@@ -16,9 +16,10 @@ records         `record_check` refuses none, and their offset deltas are 0, 1, 2
 Then it writes base offset and leader epoch, the largest timestamp if it was wrong, or the append time, and the checksum if a
 field that it covers has changed. Nothing is changed before all checks have passed.
 
-`PlainAppends` does the whole append of such a batch, if it has no producer id and nothing else is due: no roll, no index entry,
-no flush, no change of an epoch, topic or configuration. It has no state of its own. It reads and sets the attributes of the
-log's parts (`storage.partition`), as `Appends` does in more steps, and leaves everything else to `Appends`.
+`PlainAppends` does the whole append of such a batch, if nothing else is due: no roll, no write of an index, no flush, no change
+of an epoch, topic or configuration. The batch is outside transactions. If it has a producer id, it follows the producer's last
+batch directly: the same epoch, the next sequence. It has no state of its own. It reads and sets the attributes of the log's parts
+(`storage.partition`, `storage.producers`), as `Appends` does in more steps, and leaves everything else to `Appends`.
 
 Interpreted, both always return None: they would be no faster than the others. `storage.partition.append.appends` calls them.
 """
@@ -217,19 +218,19 @@ class PlainAppends:
         before: cython.longlong = log.size_bytes
         since: cython.longlong = segment.bytes_since_last_index_entry
         fd: cython.int = log._fd
+        has_entry: cython.bint = since > segment.index_interval_bytes
+        most_pending: cython.longlong = segment.index_write_behind if has_entry else layout.MAX_INT32
         if (
-            buffers.int64(p, 43) >= 0  # A producer with an id may repeat itself.
-            or buffers.int16(p, 21)
+            buffers.int16(p, 21)
             or fd < 0
             or log._is_torn
             or not 0 < before <= self._segment_bytes - size
             or before + size > layout.MAX_INT32
             or not 0 <= last_offset - base_offset <= layout.MAX_INT32
-            or since > segment.index_interval_bytes
             or last_offset - cython.cast(cython.longlong, local.recovery_point) >= self._flush_messages - 1
             or self._epochs.assign_fast(self._leader_epoch, first_offset) is None
-            or _is_full(segment.offset_index, 0)
-            or _is_full(segment.time_index, 1)
+            or not _has_room(segment.offset_index, 0, most_pending)
+            or not _has_room(segment.time_index, 1, most_pending)
         ):
             return None
         latest: cython.longlong = segment._max_timestamp
@@ -242,36 +243,89 @@ class PlainAppends:
             high = now_ms + self._after_max_ms
         if self._before_max_ms == layout.MAX_INT64 and self._after_max_ms == layout.MAX_INT64:
             low = layout.MIN_INT64
+        producers = self._producers
+        has_producer: cython.bint = buffers.int64(p, 43) >= 0
+        entry = self._followed(p) if has_producer else None
+        if has_producer and entry is None:
+            return None
         largest: cython.longlong = _largest_time(records, p, size, low, high, self._needs_keys)
         since_first: cython.longlong = largest - first_time
         if largest == _NOT_PLAIN or since_first > self._max_segment_ms - segment.roll_jitter_ms:
             return None
-        _patch(p, size, first_offset, self._leader_epoch, largest, -1)
-        log._is_torn = True
+        if has_producer:
+            producer_id = entry.producer_id
+            entry = producers.following(entry, last_offset, buffers.int32(p, 23), largest)
+        offset_of_latest: object = segment._offset_of_max_timestamp
+        if largest > latest:
+            latest, offset_of_latest = largest, last_offset
+        positions, times = segment.offset_index._live_entries, segment.time_index._live_entries
+        entries: tuple = (positions.entries, times.entries)
+        is_written: cython.bint = False
         try:
-            written = os.pwrite(fd, records, before)
-        except OSError:
-            written = -1
-        if written != size:
-            buffers.put(p, 0, 8, 0)
+            if has_entry:
+                positions.append(last_offset, before)
+                times.maybe_append(latest, offset_of_latest)
+                since = 0
+            _patch(p, size, first_offset, self._leader_epoch, largest, -1)
+            log._is_torn = True
+            is_written = os.pwrite(fd, records, before) == size
+        except Exception:
+            is_written = False  # `Appends` tries again, and reports it.
+        finally:
+            if not is_written:
+                buffers.put(p, 0, 8, 0)
+                if has_entry:
+                    positions.keep(entries[0])
+                    times.keep(entries[1])
+        if not is_written:
             return None
         log._is_written = True
         log._is_synced = False
         log.size_bytes = before + size
         log._is_torn = False
-        if largest > latest:
-            segment._max_timestamp = largest
-            segment._offset_of_max_timestamp = last_offset
+        segment._max_timestamp = latest
+        segment._offset_of_max_timestamp = offset_of_latest
         segment.bytes_since_last_index_entry = since + size
-        local.log_end_offset = self._producers.map_end_offset = last_offset + 1
+        local.log_end_offset = producers.map_end_offset = last_offset + 1
+        if has_producer:
+            producers._producers[producer_id] = entry
         return first_offset, last_offset, largest, -1, self._watermarks.log_start_offset, size, False, None
+
+    @cython.cfunc
+    def _followed(self, p: cython.p_uchar) -> object:
+        """Return the state of the producer whose last batch the batch at `p` follows directly; None if it does not, and if any
+        transaction of the log is undecided.
+        """
+        producers = self._producers
+        producer_id = buffers.int64(p, 43)
+        entry = producers._producers.get(producer_id)
+        first: cython.longlong = buffers.int32(p, 53)
+        last: cython.longlong = first + buffers.int32(p, 23)
+        if (
+            entry is None
+            or first <= 0
+            or last > layout.MAX_INT32
+            or cython.cast(cython.longlong, entry.producer_epoch) != buffers.int16(p, 51)
+            or self._watermarks._first_unstable is not None
+            or producers.has_undecided
+            or producers._verifications
+        ):
+            return None
+        batches: tuple = entry.batches
+        if not batches or cython.cast(cython.longlong, batches[len(batches) - 1][0]) != first - 1:
+            return None
+        for batch in batches:
+            if cython.cast(cython.longlong, batch[0]) == last:
+                return None  # Perhaps a duplicate: a follower keeps batches in any order.
+        return entry
 
 
 @cython.cfunc
-def _is_full(index: object, reserved: cython.longlong) -> cython.bint:
-    """Whether an index has no room for another entry, or is not in memory."""
+def _has_room(index: object, reserved: cython.longlong, most_pending: cython.longlong) -> cython.bint:
+    """Whether an index is in memory, has room for another entry, and then has fewer than `most_pending` unwritten entries."""
     entries = index._live_entries
     if entries is None:
-        return True
+        return False
     count: cython.longlong = entries.entries
-    return count >= cython.cast(cython.longlong, entries.max_entries) - reserved
+    written: cython.longlong = index._written
+    return count < cython.cast(cython.longlong, entries.max_entries) - reserved and count + 1 - written < most_pending
