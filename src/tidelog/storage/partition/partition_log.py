@@ -184,7 +184,7 @@ class PartitionLog:
     @property
     def is_offline(self) -> bool:
         """Whether an I/O error has ended writing."""
-        return self._availability.is_offline
+        return self._availability.offline_reason is not None
 
     def go_offline(self, what: str, error: BaseException) -> LogOfflineError:
         """Take the log offline because of `error`, and return the error to raise. The first reason is kept."""
