@@ -122,6 +122,7 @@ class TestProduceAndRead:
         with pytest.raises(InvalidTimestampError) as refused:
             client.produce_many(topic, [NewRecord(b"", timestamp="now"), NewRecord(b"", timestamp=DAY)])
         assert [error.batch_index for error in refused.value.record_errors] == [1]
+        assert str(refused.value).count("record 1: timestamp 2013-07-10T00:00:00.000Z is before") == 1
         with pytest.raises(RecordTooLargeError, match=f"append to {topic}-0"):
             client.produce(topic, b"x" * 20_000)
         # and the next one goes through

@@ -105,6 +105,7 @@ def test_append_times_and_refusals(broker: Kafka391) -> None:
         with pytest.raises(InvalidTimestampError) as refused:
             client.produce_many("strict", [NewRecord(b""), NewRecord(b"", timestamp=DAY)])
         assert [error.batch_index for error in refused.value.record_errors] == [1]
+        assert f": record 1: Timestamp {DAY} of message with offset 1 is out of range" in str(refused.value)
         assert client.produce("strict", b"").offset == 0
         with pytest.raises(UnknownTopicOrPartitionError):
             client.read("nowhere")

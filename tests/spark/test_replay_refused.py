@@ -35,4 +35,4 @@ def test_times_of_the_future_are_named_with_what_to_do(tmp_path: Path, monkeypat
             job.replay(None, request, tmp_path / "map")  # type: ignore[arg-type]  # no session is needed
     said = str(raised.value)
     assert "2023-11-15T22:13:20.000Z is after 2023-11-14T22:13:21.000Z, the latest that message.timestamp.after.max.ms" in said
-    assert "change these and run again, or leave the records out (--to now, with a new --map)" in said
+    assert "change these and run again, or leave the records out (--from, --to, with a new --map)" in said

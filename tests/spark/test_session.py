@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tidelog
 from tests import spark_classes
 from tests.interop.gate import first_of
 from tests.patience import PATIENCE_S
@@ -99,6 +100,8 @@ stream = spark.readStream.format("tidelog").options(path=sys.argv[1], subscribe=
 query = stream.writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
 query.awaitTermination()
 assert "ColumnarToRow" in frame._jdf.queryExecution().executedPlan().toString()
+large = spark.read.format("tidelog").options(path=sys.argv[3], subscribe="large").load()
+assert len(large.select("value").take(1)[0].value) == 100_000
 print(json.dumps({"rows": frame.count(), "streamed": spark.table("seen").count()}))
 """
 
@@ -107,17 +110,22 @@ print(json.dumps({"rows": frame.count(), "streamed": spark.table("seen").count()
 @pytest.mark.spark
 @pytest.mark.parametrize("made_by", first_of("the program", "session", why="the session helper: all other tests here"))
 def test_a_python_that_is_run_by_its_path(made_by: str, tmp_path: Path) -> None:
-    """As IDEs and cron do: nothing is set, and the `python3` of the PATH, which PySpark starts, is another one."""
+    """As IDEs and cron do: nothing is set, and the `python3` of the PATH, which PySpark starts, is another one. Its workers are
+    not heard when Spark has enough rows.
+    """
     tools = tmp_path / "bin"
     tools.mkdir()
     other = tools / "python3"
     other.write_text("#!/bin/sh\nexit 1\n")
     other.chmod(0o755)
+    with tidelog.Broker(tmp_path / "data") as broker, tidelog.connect(broker.bootstrap_servers) as client:
+        client.produce_many("large", [tidelog.NewRecord(bytes(100_000))] * 600)
     environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path)} | spark_classes.variables()
-    command = [sys.executable, "-c", REGISTERED, log_dir(), made_by]
+    command = [sys.executable, "-c", REGISTERED, log_dir(), made_by, str(tmp_path / "data")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout.splitlines()[-1]).values()) == {len(rows("v2-zstd-ct"))}
+    assert "BrokenPipeError" not in done.stderr  # The worker had many more rows than one.
 
 
 def test_arrow_keeps_its_checks_unless_they_are_asked_away(spark: SparkSession) -> None:

@@ -28,6 +28,9 @@ But everything else that uses Arrow in that JVM, such as `applyInPandas` and a u
 """
 
 
+_DAEMON = "spark.python.daemon.module"
+_QUIET_DAEMON = "tidelog.spark.quiet_daemon"
+
 _OF_OPTIONS = "spark.sql.redaction.options.regex"
 _SPARKS = "(?i)url"
 _REDACTED = _SPARKS + r"|[.]auth[.]|jaas|ssl[.].*key"
@@ -62,12 +65,19 @@ def _use_this_python(spark: SparkSession) -> None:
 
     PySpark starts the `python3` on the PATH. That is a different Python if a program runs with an environment's Python while the
     environment is not active (IDEs, cron). The workers of a cluster are on other machines, so their Python is not changed.
+    `tidelog.spark.quiet_daemon` starts this Python's workers from now on.
     """
     try:
         context = spark.sparkContext
         is_named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-        if sys.executable and not is_named and (context.master or "").startswith("local"):
+        if not sys.executable or not (context.master or "").startswith("local"):
+            return
+        if not is_named:
             context.pythonExec = sys.executable
+        java: Any = context._jsc
+        conf = java.sc().conf()
+        if context.pythonExec == sys.executable and not conf.contains(_DAEMON):
+            conf.set(_DAEMON, _QUIET_DAEMON)
     except _not_at_hand():
         return  # With Spark Connect, the server chooses the Python.
 

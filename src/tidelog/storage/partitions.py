@@ -22,6 +22,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -42,6 +43,8 @@ from tidelog.transitions import Transitions, checked
 
 logger = logging.getLogger("tidelog.storage")
 
+
+_NUMBER = attrgetter("partition")
 
 LOGS_A_STEP = 256
 """How many created partitions are checked before other work runs."""
@@ -133,7 +136,8 @@ class Partitions:
         self._scheduler = scheduler
         self._checkpoints = checkpoints
         self._loaded_ends: dict[TopicPartition, int] = {}
-        self._by_topic: dict[str, set[TopicPartition]] = {}
+        self._by_topic: dict[str, dict[TopicPartition, None]] = {}
+        """Each topic's partitions, in the order in which they came: sorting thousands that are nearly in order is fast."""
         self._of_the_disk: set[TopicPartition] = set()
         """The partitions in `failed` that may come back once the disk works again."""
 
@@ -145,7 +149,7 @@ class Partitions:
 
     def keys_of(self, topic: str) -> list[TopicPartition]:
         """Return a topic's partitions, in order."""
-        return sorted(self._by_topic.get(topic, ()))
+        return sorted(self._by_topic.get(topic, ()), key=_NUMBER)
 
     def topics(self) -> list[str]:
         """Return the names of all topics with a partition here."""
@@ -240,13 +244,13 @@ class Partitions:
 
     def adding(self, logs: Sequence[PartitionLog]) -> Iterator[None]:
         """Publish newly created partitions, all at once in the last step. Other work may run between the steps."""
-        by_key, ends, by_topic = {}, {}, dict[str, set[TopicPartition]]()
+        by_key, ends, by_topic = {}, {}, dict[str, dict[TopicPartition, None]]()
         for number, log in enumerate(logs, 1):
             key = log.topic_partition
             self._check(key, PartitionState.SERVED)
             log.events = self.events
             by_key[key], ends[key] = log, log.log_end_offset
-            by_topic.setdefault(key.topic, set()).add(key)
+            by_topic.setdefault(key.topic, {})[key] = None
             if not number % LOGS_A_STEP:
                 yield
         for key in self.failed.keys() & by_key.keys():
@@ -255,7 +259,7 @@ class Partitions:
         self.logs.update(by_key)
         self._loaded_ends.update(ends)
         for topic, keys in by_topic.items():
-            self._by_topic.setdefault(topic, set()).update(keys)
+            self._by_topic.setdefault(topic, {}).update(keys)
         self.changed.update(by_topic)
 
     def _add(self, key: TopicPartition, log: PartitionLog) -> None:
@@ -264,7 +268,7 @@ class Partitions:
         self._of_the_disk.discard(key)
         log.events = self.events
         self.logs[key] = log
-        self._by_topic.setdefault(key.topic, set()).add(key)
+        self._by_topic.setdefault(key.topic, {})[key] = None
         self.changed.add(key.topic)
         self._loaded_ends[key] = log.log_end_offset
 
@@ -272,7 +276,7 @@ class Partitions:
         """Record that a partition exists but cannot be used."""
         self._check(key, PartitionState.OFFLINE)
         self.failed[key] = reason
-        self._by_topic.setdefault(key.topic, set()).add(key)
+        self._by_topic.setdefault(key.topic, {})[key] = None
         self.changed.add(key.topic)
         logger.error("%s: offline: %s", self.directory_of(key), reason)
 
@@ -364,7 +368,7 @@ class Partitions:
         self._loaded_ends.pop(key, None)
         there = self._by_topic.get(key.topic)
         if there is not None:
-            there.discard(key)
+            there.pop(key, None)
             if not there:
                 del self._by_topic[key.topic]
         return self.logs.pop(key, None)

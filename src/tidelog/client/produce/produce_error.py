@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from tidelog.client.connections.addresses import BrokerAddress
 from tidelog.client.connections.failures import error_for
 from tidelog.errors import InvalidTimestampError, RecordError, RecordValidationError, TidelogError
@@ -20,9 +22,17 @@ def produce_error(key: TopicPartition, answer: PartitionProduceResponse, place: 
             RecordError(error.batch_index, error.batch_index_error_message or "") for error in answer.record_errors or ()
         ]
         return cls(
-            f"{what}: {detail}" if detail else what,
+            ": ".join((what, *_reasons(detail, record_errors))),
             record_errors=record_errors,
             path=str(place),
             found=ErrorCode(answer.error_code).name,
         )
     return error_for(answer.error_code, what, place, detail)
+
+
+def _reasons(detail: str | None, record_errors: Sequence[RecordError]) -> Iterator[str]:
+    """Yield the broker's message, and the first refused record with its reason unless the message has it: Kafka's has not."""
+    if detail:
+        yield detail.removesuffix(".")
+    if record_errors and (first := record_errors[0]).message not in (detail or ""):
+        yield f"record {first.batch_index}: {first.message.removesuffix('.')}"

@@ -57,7 +57,7 @@ COLUMNS = (
 
 _WAY_OUT = (
     "; the target topic accepts only the times that message.timestamp.before.max.ms and message.timestamp.after.max.ms allow: "
-    "change these and run again, or leave the records out (--to now, with a new --map)"
+    "change these and run again, or leave the records out (--from, --to, with a new --map)"
 )
 
 
