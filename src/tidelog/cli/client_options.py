@@ -118,7 +118,9 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     if takes_options(value):
         return _at_point(ctx, _with_options(value, file, given))
     if not kind.is_cluster:
-        raise click.UsageError(f"--config and -X are for brokers and object storage, not for {kind.name}: {value!r}.", ctx)
+        of_target = any(one.name == "target_config" for one in ctx.command.params)
+        hint = "; the options of TARGET's bucket are read from --target-config FILE" if of_target else ""
+        raise click.UsageError(f"--config and -X are for brokers and object storage, not for {kind.name}: {value!r}{hint}.", ctx)
     return _secured(value, file, given)
 
 
