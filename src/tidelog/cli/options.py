@@ -15,6 +15,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.config import INT32_MAX
 from tidelog.folder_path import folder_path
+from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.sources.opening import FOLDERS, OBJECTS, POINT, TIERED, kind_of
 from tidelog.times import parse_duration
 
@@ -180,26 +181,21 @@ def optional_topic(function: Decorated) -> Decorated:
     return topic_argument(partition_option(cast("Decorated", checked)))
 
 
-def isolation_option(function: Decorated) -> Decorated:
-    """Add --isolation, with Kafka's names."""
-    return click.option(
-        "--isolation",
-        type=click.Choice(["read_uncommitted", "read_committed"]),
-        default="read_uncommitted",
-        show_default=True,
-        help="read_committed skips aborted and open transactions.",
-    )(function)
+def _isolation(default: str, other: str, text: str) -> Callable[[Decorated], Decorated]:
+    return click.option("--isolation", type=click.Choice([default, other]), default=default, show_default=True, help=text)
 
 
-def group_isolation_option(function: Decorated) -> Decorated:
-    """Add --isolation, the isolation level of the group's consumers; read_committed by default."""
-    return click.option(
-        "--isolation",
-        type=click.Choice(["read_committed", "read_uncommitted"]),
-        default="read_committed",
-        show_default=True,
-        help="The isolation level of the group's consumers: read_committed skips aborted and open transactions.",
-    )(function)
+_SKIPS = "read_committed skips aborted and open transactions."
+
+isolation_option = _isolation(READ_UNCOMMITTED, READ_COMMITTED, _SKIPS)
+group_isolation_option = _isolation(READ_COMMITTED, READ_UNCOMMITTED, f"The isolation level of the group's consumers: {_SKIPS}")
+window_option = click.option(
+    "--window",
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="Measure the rates over this much time before now: 90s, 1h.",
+)
 
 
 def lag_options(function: Decorated) -> Decorated:
@@ -210,13 +206,7 @@ def lag_options(function: Decorated) -> Decorated:
             metavar="TIME",
             help="Exit with code 1 if a group is further behind than this, or has lost records to retention: 5m, 2h.",
         ),
-        click.option(
-            "--window",
-            default="10m",
-            show_default=True,
-            metavar="TIME",
-            help="Measure the rates over this much time before now: 90s, 1h.",
-        ),
+        window_option,
         group_isolation_option,
         click.option(
             "--group",

@@ -52,6 +52,15 @@ class _Rule(NamedTuple):
         return 2 if _WILDCARDS & set(self.topic) and fnmatchcase(topic, self.topic) else 0
 
 
+class DecodeTexts(NamedTuple):
+    """The arguments of `Decodings.parse` that a command got as options."""
+
+    texts: tuple[str, ...] = ()
+    key_texts: tuple[str, ...] = ()
+    schemas: tuple[str, ...] = ()
+    registry: SchemaRegistry | None = None
+
+
 class Decodings:
     """How to decode each topic's keys and values; `topic` returns the decoders of one topic."""
 
@@ -87,8 +96,9 @@ class Decodings:
         """Parse texts of the forms in this module's table. Raises InvalidArgumentError for an unknown format or property.
 
         `schemas` have the same forms, with a file instead of a format: `FILE`, `orders=FILE`, `orders.key=FILE`
-        (`tidelog.decoding.schemas`). A text that is the path of a file as a whole is that path, even if it contains `=`. `registry` is a schema registry, its URL, or its properties (`tidelog.decoding.registry`).
-        By default, the registry comes from environment variables.
+        (`tidelog.decoding.schemas`). A text that is the path of a file as a whole is that path, even if it contains `=`.
+        `registry` is a schema registry, its URL, or its properties (`tidelog.decoding.registry`). By default, the registry comes
+        from environment variables.
         """
         rules = [*(_rule(one, "value") for one in texts), *(_rule(one, "key") for one in key_texts)]
         if isinstance(registry, str | Mapping):
