@@ -7,17 +7,15 @@ are kept in the context, so commands only call `decodings_in_use`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog.cli.client_options import Decorated
 from tidelog.cli.local_path import LocalPath
 
 if TYPE_CHECKING:
     from tidelog.decoding.decodings import DecodeTexts, Decodings
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _KEPT = "tidelog.decode."
 

@@ -6,11 +6,11 @@ import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from tidelog.cli.client_options import TIER_OPTIONS, client_options, keep_broker_file, reached
+from tidelog.cli.client_options import TIER_OPTIONS, Decorated, client_options, keep_broker_file, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.config import INT32_MAX
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     _NumberParam = click.ParamType[int]
 else:
     _NumberParam = click.ParamType  # older releases of click cannot be subscripted
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def suggest(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
@@ -128,9 +126,7 @@ def note_kafkas_since(settings: TopicSettings) -> None:
         )
 
 
-def topic_argument(function: Decorated) -> Decorated:
-    """Add the required argument TOPIC, exactly one."""
-    return click.argument("topic", metavar="TOPIC", shell_complete=suggest("topics"))(function)
+topic_argument = click.argument("topic", metavar="TOPIC", shell_complete=suggest("topics"))
 
 
 def topics_argument(*, required: bool) -> Callable[[Decorated], Decorated]:
@@ -155,17 +151,15 @@ class PartitionType(_NumberParam):
         return int(text)
 
 
-def partition_option(function: Decorated) -> Decorated:
-    """Add --partition N, which may be repeated."""
-    return click.option(
-        "--partition",
-        "-p",
-        "partitions",
-        type=PartitionType(),
-        multiple=True,
-        metavar="N",
-        help="Only this partition; may be repeated. [default: all]",
-    )(function)
+partition_option = click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=PartitionType(),
+    multiple=True,
+    metavar="N",
+    help="Only this partition; may be repeated. [default: all]",
+)
 
 
 def optional_topic(function: Decorated) -> Decorated:
@@ -229,25 +223,16 @@ def lag_times(window: str, max_lag: str | None) -> tuple[int, int | None]:
     return window_ms, None if max_lag is None else parse_duration(max_lag)
 
 
-def message_format_option(function: Decorated) -> Decorated:
-    """Add --message-format, for folders, which have no topic configuration."""
-    return click.option(
-        "--message-format",
-        type=click.Choice(["v0", "v1", "v2"]),
-        callback=_magic,
-        help="The topic's message format. [default: that of the partition's last batch]",
-    )(function)
-
-
-def json_option(function: Decorated) -> Decorated:
-    """Add --json: one line per result, for scripts."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object per line, for scripts.")(function)
+# For folders, which have no topic configuration.
+message_format_option = click.option(
+    "--message-format",
+    type=click.Choice(["v0", "v1", "v2"]),
+    callback=lambda ctx, param, value: None if value is None else int(value[1:]),
+    help="The topic's message format. [default: that of the partition's last batch]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line, for scripts.")
 
 
 def wanted_partitions(partitions: tuple[int, ...]) -> list[int] | None:
     """Return the requested partitions, sorted and without duplicates; None for all."""
     return sorted(set(partitions)) or None
-
-
-def _magic(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    return None if value is None else int(value[1:])

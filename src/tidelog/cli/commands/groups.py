@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.backup.opening import point_after
+from tidelog.cli.client_options import Decorated
 from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
 from tidelog.cli.lazy_group import NamedGroup
 from tidelog.cli.options import (
-    Decorated,
     brokers_argument,
     group_isolation_option,
     json_option,
