@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 _NO_TABLE = re.compile(r"Table with name (?P<name>.+?) does not exist")
 
-_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""A name that SQL accepts without quotes, unless it is a reserved word."""
 
 _LISTS_TABLES = re.compile(r"\b(show|describe|information_schema|duckdb_\w+|pg_\w+|sqlite_master)\b", re.IGNORECASE)
 """Statements that may list all tables."""
@@ -182,7 +183,7 @@ class Session:
         if text:
             self.list_topics()
         for name in sorted(self.topics, key=len, reverse=True):
-            needs_quotes = not _PLAIN_NAME.fullmatch(name) or f'at or near "{name}"' in message
+            needs_quotes = not PLAIN_NAME.fullmatch(name) or f'at or near "{name}"' in message
             if needs_quotes and re.search(rf"""(?<!["'\w]){re.escape(name)}(?!["'\w])""", text):
                 return f'; in SQL, the topic {name} needs double quotes: "{name}"'
         return ""
