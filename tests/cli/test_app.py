@@ -254,6 +254,8 @@ def test_a_slow_command_says_that_its_kernel_is_interpreted(
         (["cat", "d", "t", "--since", "-1h"], "(did you mean --from?)"),
         (["cat", "d", "t", "--partitions", "1"], "(did you mean --partition or "),
         (["cat", "-b", "localhost:9092"], "give it as an argument, tidelog cat DIR|HOST:PORT TOPIC..."),
+        (["job", "latency", "d", "--topic", "t"], "give it as an argument, tidelog job latency DIR [TOPIC]"),
+        (["backup", "d", "s3://b/x", "-X", "region=r"], "the options of TARGET's bucket are read from --target-config FILE"),
         (["find", "d", "t", "--time", "now"], "(did you mean --at?)"),
         (["stat", "d", "--zzz"], "no such option '--zzz'."),
         (["cat", "d", "t", "-o", "beginning"], "looks like an offset: use --offset"),

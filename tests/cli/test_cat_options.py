@@ -127,6 +127,12 @@ def test_a_selection_of_nothing_says_so(everything: list[Row]) -> None:
         assert found.stderr == f"note: no record matches ({len(everything)} were read){hint}\n"
 
 
+def test_a_time_in_two_arguments_is_no_topic() -> None:
+    ran = run("cat", KAFKA_3, TOPIC, "--from", "2026-11-19", "09:00")
+    assert ran.exit_code == 1
+    assert "no topic '09:00': a time that contains a space needs quotes" in ran.error
+
+
 def test_an_empty_time_range_on_a_terminal_says_where_the_times_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.cli.commands.cat.stdout_is_terminal", lambda: True)
     found = run_ok("cat", KAFKA_3, TOPIC, "--from", "2030-01-01")

@@ -14,6 +14,7 @@ import pytest
 
 import tidelog
 from tests.cli.conftest import KAFKA_3, ROOT, run, run_ok
+from tests.cli.terminal import Terminal
 from tests.patience import PATIENCE_S
 
 BASH = """
@@ -70,21 +71,52 @@ def test_topics_and_groups_of_a_broker(shells: dict[str, str], tmp_path: Path) -
         assert bash(shells, tmp_path, f"tidelog groups describe {broker.bootstrap_servers} b") == ["billing"]
 
 
-@pytest.mark.parametrize("shell", ["fish", "zsh"])
-def test_other_shells(shells: dict[str, str], shell: str, tmp_path: Path) -> None:
-    """fish itself, if it is here; of zsh what its script asks."""
+def typed_in_zsh(environment: dict[str, str], home: Path, *lines: tuple[str, str]) -> None:
+    """Type each line and a Tab into zsh, and wait until zsh shows the text."""
+    home.mkdir()
+    in_zsh = {**environment, "HOME": str(home), "TERM": "dumb", "PS1": "%% "}
+    terminal = Terminal(["zsh", "-f", "-i"], in_zsh)
+    try:
+        terminal.until("% ")
+        terminal.type("autoload -U compinit; compinit -u\n")
+        terminal.type("eval \"$(tidelog completion zsh)\"; print rea''dy\n")
+        terminal.until("ready\r\n")
+        for line, shown in lines:
+            terminal.type(f"{line}\t")
+            terminal.until(shown)
+            terminal.type("\x15")  # Ctrl-U deletes the line. Ctrl-C would also discard what is typed after it.
+    finally:
+        terminal.close()
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh: apt-get install zsh")
+def test_zsh(shells: dict[str, str], tmp_path: Path) -> None:
+    with tidelog.Broker(tmp_path / "data") as broker:
+        for name in ("orders", "other"):
+            broker.create_topic(name)
+        typed_in_zsh(
+            shells,
+            tmp_path / "home",
+            ("tidelog retent", "tidelog retention "),
+            ("tidelog c", "Read every record of a time range"),
+            ("tidelog cat --form", "tidelog cat --format "),
+            ("tidelog cat --format ", "text +jsonl +csv"),
+            (f"tidelog cat {KAFKA_3} two", "two-partitions "),
+            (f"tidelog cat {KAFKA_3} two-partitions --from yes", "--from yesterday "),
+            (f"tidelog cat {KAFKA_3} two-partitions --tz Europe/Berl", "--tz Europe/Berlin "),
+            (f"tidelog cat {broker.bootstrap_servers} ord", "orders "),
+            (f"tidelog cat {ROOT}/tests/gold", "tests/golden/"),
+        )
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish: apt-get install fish")
+def test_fish(shells: dict[str, str], tmp_path: Path) -> None:
     line = f"tidelog cat {KAFKA_3} two"
-    assert "tidelog" in run_ok("completion", shell).stdout
-    if shell == "fish" and shutil.which("fish"):
-        text = f"tidelog completion fish | source; complete -C {shlex.quote(line)}"
-        command, environment = ["fish", "--no-config", "-c", text], {**shells, "HOME": str(tmp_path)}
-    else:
-        command = [sys.executable, "-m", "tidelog"]
-        environment = {**shells, "COMP_WORDS": line, "COMP_CWORD": "two" if shell == "fish" else "3"}
-        environment["_TIDELOG_COMPLETE"] = f"{shell}_complete"
+    text = f"tidelog completion fish | source; complete -C {shlex.quote(line)}"
+    environment = {**shells, "HOME": str(tmp_path)}
+    command = ["fish", "--no-config", "-c", text]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert "two-partitions" in ran.stdout.replace(",", "\n").splitlines()
-    assert ran.stderr == ""
+    assert (ran.stdout, ran.stderr) == ("two-partitions\n", "")
 
 
 def test_a_broker_that_does_not_answer_is_not_waited_for(shells: dict[str, str], tmp_path: Path) -> None:

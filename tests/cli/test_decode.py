@@ -95,6 +95,13 @@ def test_what_is_refused(folder: Path, options: list[str], words: str | None, mo
     assert "s3cret" not in ran.stderr
 
 
+@pytest.mark.parametrize(("name", "near"), [("order", " (did you mean orders?)"), ("xyz*", "")])
+def test_a_format_for_no_topic_that_is_read(folder: Path, name: str, near: str) -> None:
+    error = run_ok("cat", folder, "orders", "--decode", f"{name}=json", "-n", "1").stderr
+    assert f"names '{name}', which is none of the topics to be read{near}" in error
+    assert "none of the topics" not in run_ok("cat", folder, "orders", "--decode", "orders=json", "-n", "1").stderr
+
+
 AVRO_AND_JSON = ("orders", "avros", "--decode", "orders=json", "--decode", "avros=avro", "--key-decode", "hex")
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.conftest import run, run_ok
+from tests.cli.conftest import KAFKA_3, run, run_ok
 from tests.queries.logs import write_topics
 from tests.sources.logs import LogBuilder
 from tidelog.cli.app import cli
@@ -102,6 +102,19 @@ def test_files(suffix: str, folder: Path, tmp_path: Path) -> None:
 def test_a_file_that_is_not_complete_does_not_appear(folder: Path, tmp_path: Path) -> None:
     ran = run("sql", folder, "select error('no') from orders", "-o", tmp_path / "out.csv")
     assert ran.exit_code == 1 and ran.error.endswith("no") and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("select count(*) from two-partitions", '; in SQL, the topic two-partitions needs double quotes: "two-partitions"'),
+        ('select frm from "two-partitions"', None),
+        ("select 'two-partitions' from", None),
+    ],
+)
+def test_a_topic_that_needs_quotes(query: str, hint: str | None) -> None:
+    error = run("sql", KAFKA_3, query).error
+    assert ("double quotes" not in error) if hint is None else error.rstrip().endswith(hint)
 
 
 def test_standard_input(folder: Path) -> None:

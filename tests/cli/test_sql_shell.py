@@ -2,75 +2,36 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import re
-import select
 import signal
-import struct
-import termios
-import time
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from tests.cli.conftest import start
+from tests.cli.conftest import ROOT
+from tests.cli.terminal import Terminal
 from tests.patience import PATIENCE_S
 from tests.queries.logs import write_topics
 from tidelog.cli.sql.completion import SqlCompleter
 from tidelog.cli.sql.shell import COMMANDS
 from tidelog.queries.session import Session
 
-WHERE_IS_THE_CURSOR = b"\x1b[6n"
 
-
-class Terminal:
-    """A terminal of 40 lines, and the shell in it."""
+class SqlShell(Terminal):
+    """`tidelog sql FOLDER` in a terminal."""
 
     def __init__(self, folder: Path, state: Path) -> None:
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        environment = {"TERM": "xterm", "XDG_STATE_HOME": str(state), "NO_COLOR": "1"}
-        streams = {"stdin": slave, "stdout": slave, "stderr": slave}
-        self.process = start("sql", folder, env=environment, start_new_session=True, preexec_fn=_take_terminal, **streams)
-        os.close(slave)
-        self._seen = b""
-
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def until(self, pattern: str) -> str:
-        """Return what was shown up to the end of the first match."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (match := re.search(pattern.encode(), self._seen)) is None:
-            assert time.monotonic() < deadline, self._seen[-3000:]
-            if select.select([self._master], [], [], 0.2)[0]:
-                shown = os.read(self._master, 1 << 16)
-                if WHERE_IS_THE_CURSOR in shown:
-                    os.write(self._master, b"\x1b[40;1R")
-                self._seen += shown
-        shown, self._seen = self._seen[: match.end()], self._seen[match.end() :]
-        return shown.decode()
+        settings = {"TERM": "xterm", "XDG_STATE_HOME": str(state), "NO_COLOR": "1"}
+        path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+        super().__init__([sys.executable, "-m", "tidelog", "sql", str(folder)], {**os.environ, "PYTHONPATH": path, **settings})
 
     def prompt(self) -> None:
         """Wait until the shell reads; what is typed earlier would be echoed by the terminal."""
         self.until(r"\?2004h")
-
-    def close(self) -> None:
-        with suppress(ProcessLookupError):
-            self.process.kill()
-        self.process.wait()
-        os.close(self._master)
-
-
-def _take_terminal() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def terminal(folder: Path, tmp_path: Path) -> Iterator[Terminal]:
-    opened = Terminal(folder, tmp_path / "state")
+def terminal(folder: Path, tmp_path: Path) -> Iterator[SqlShell]:
+    opened = SqlShell(folder, tmp_path / "state")
     yield opened
     opened.close()
 
 
-def test_a_session(terminal: Terminal, tmp_path: Path) -> None:
+def test_a_session(terminal: SqlShell, tmp_path: Path) -> None:
     terminal.until(r"2 topics; times in UTC")
     terminal.prompt()
     terminal.type("select count(*) * 1000 + 7 as n\r")
@@ -125,7 +86,7 @@ def test_a_session(terminal: Terminal, tmp_path: Path) -> None:
 
     history = tmp_path / "state" / "tidelog" / "sql_history"
     assert "+from range(5);" in history.read_text() and history.stat().st_mode & 0o077 == 0
-    again = Terminal(Path("/nowhere"), tmp_path / "state")
+    again = SqlShell(Path("/nowhere"), tmp_path / "state")
     again.until("tidelog: ")
     assert again.process.wait(PATIENCE_S) == 1
     again.close()
@@ -134,7 +95,7 @@ def test_a_session(terminal: Terminal, tmp_path: Path) -> None:
 ENDLESS = "select count(*) from range(1000000000000) t(i) where hash(i) % 7 = 3;\r"
 
 
-def test_ctrl_c(terminal: Terminal) -> None:
+def test_ctrl_c(terminal: SqlShell) -> None:
     terminal.prompt()
     terminal.type("select 'what was typed\x03")
     terminal.prompt()
@@ -155,7 +116,7 @@ def test_ctrl_c(terminal: Terminal) -> None:
     terminal.until(r"answer\s+42")
 
 
-def test_what_is_typed_while_a_statement_runs_is_kept(terminal: Terminal) -> None:
+def test_what_is_typed_while_a_statement_runs_is_kept(terminal: SqlShell) -> None:
     terminal.prompt()
     terminal.type(ENDLESS + "select 40 + 2 as answer;\rselect 3 * 5 as next;\r" + ENDLESS)
     terminal.until(r"= 3;[\s\S]*\?2004l")
@@ -169,7 +130,7 @@ def test_what_is_typed_while_a_statement_runs_is_kept(terminal: Terminal) -> Non
     terminal.until(r"last\s+49")
 
 
-def test_signals_do_not_end_the_shell(terminal: Terminal) -> None:
+def test_signals_do_not_end_the_shell(terminal: SqlShell) -> None:
     terminal.prompt()
     terminal.type("select 6 * 7 as first; " + ENDLESS)
     terminal.until(r"first\s+42[\s\S]* s\r\n")

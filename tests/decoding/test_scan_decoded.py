@@ -73,3 +73,21 @@ def test_the_path_of_a_schema_may_contain_the_sign(folder: Path, tmp_path: Path,
     decode = Decodings.parse(["json"], schemas=[f"{prefix}{schema}"])
     kind = tidelog.scan(folder, TOPIC, columns=["value"], decode=decode).schema.field("value").type
     assert kind == pa.struct([("id", pa.int64())])
+
+
+@pytest.mark.parametrize("name", ["a=b.json", "day=1/orders.json", f"{TOPIC}=b.json"])
+def test_the_whole_path_of_a_file_names_no_topic(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    schema = tmp_path / name
+    schema.parent.mkdir(exist_ok=True)
+    schema.write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
+    monkeypatch.chdir(tmp_path)
+    decode = Decodings.parse(["json"], schemas=[name])
+    kind = tidelog.scan(folder, TOPIC, columns=["value"], decode=decode).schema.field("value").type
+    assert kind == pa.struct([("id", pa.int64())])
+
+
+def test_names_that_apply_to_no_topic() -> None:
+    decode = Decodings.parse(["json", "order=json", "pay*=avro", "b.value=utf8"], schemas=["nothing=a.avsc"])
+    assert decode.unused(["orders", "payments", "b"]) == ["order", "nothing"]

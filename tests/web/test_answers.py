@@ -309,7 +309,7 @@ def test_values_are_decoded_as_on_the_command_line(tmp_path_factory: pytest.Temp
     from tests.web.conftest import answering
     from tidelog import NewRecord
     from tidelog.clock import ManualClock
-    from tidelog.web.context import DecodeDefaults
+    from tidelog.decoding.decodings import DecodeTexts
 
     folder = tmp_path_factory.mktemp("decoded") / "data"
     running = RunningBroker(folder, ManualClock(NOW), log_retention_ms=-1)
@@ -338,7 +338,7 @@ def test_values_are_decoded_as_on_the_command_line(tmp_path_factory: pytest.Temp
         assert found.client.get("/api/export", params=given).text == said
         assert "--decode msgpack" in found.ask("lines", **given)["cli"]
         found.refused("records", 400, topic="packed", decode="xml")
-        found.context.decode = DecodeDefaults(("packed=msgpack",))
+        found.context.decode = DecodeTexts(("packed=msgpack",))
         again = found.ask("record", topic="packed", partition=0, offset=1)["record"]
         assert json.loads(again["value"]["text"]) == {"n": 1, "text": "<b>"}
 

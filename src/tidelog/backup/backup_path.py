@@ -135,6 +135,11 @@ class PointFolder:
         _, segments = self._partition(parts[0])
         return {base_offset: _facts_of(segment) for base_offset, segment in segments.items() if segment.pieces}
 
+    def topic_settings(self, topic: str) -> Mapping[str, str] | None:
+        """Return the properties set for a topic; None if the point does not have them."""
+        entry = self.backup.catalog(self.point).get(topic)
+        return None if entry is None else self.backup.topic(entry).settings
+
     def content(self, parts: tuple[str, ...]) -> Content | None:
         """Return a file's content, or None if there is no such file."""
         if len(parts) == 1:
@@ -300,6 +305,10 @@ class BackupPath(NamedPath):
         (`formats/summary/known_segments.py`).
         """
         return self.folder.segment_facts(self.parts)
+
+    def topic_settings(self, topic: str) -> Mapping[str, str] | None:
+        """Return the properties set for a topic; None if the backup does not have them (`storage/topics/topic_settings.py`)."""
+        return self.folder.topic_settings(topic)
 
     def is_dir(self) -> bool:
         return self.folder.is_folder(self.parts)

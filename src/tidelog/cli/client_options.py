@@ -29,30 +29,33 @@ _TIER_KEYS = "tidelog.objects.tier.keys"
 _POINT = "tidelog.backup.point"
 
 
+def _kept(name: str, key: str, **settings: Any) -> Callable[[Decorated], Decorated]:
+    """Return an option whose value is kept in the context as `key`. It is parsed before the addresses."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        ctx.meta[key] = value
+
+    return click.option(name, is_eager=True, expose_value=False, callback=keep, **settings)
+
+
 TIER_OPTIONS = (
-    click.option(
+    _kept(
         "--tier-key",
+        _TIER_KEYS,
         metavar="[ID=]FILE",
         multiple=True,
-        is_eager=True,
-        expose_value=False,
-        callback=lambda ctx, param, value: ctx.meta.__setitem__(_TIER_KEYS, value),
         help="The RSA private key (PEM) of an encrypted tier; may be repeated.",
     ),
-    click.option(
+    _kept(
         "--tier",
+        _TIER,
         metavar="ADDRESS",
-        is_eager=True,
-        expose_value=False,
-        callback=lambda ctx, param, value: ctx.meta.__setitem__(_TIER, value),
         help="The remote storage of DIR's tiered topics: a folder, or an address of object storage.",
     ),
-    click.option(
+    _kept(
         "--point",
+        _POINT,
         metavar="N|TIME",
-        is_eager=True,
-        expose_value=False,
-        callback=lambda ctx, param, value: ctx.meta.__setitem__(_POINT, value),
         help="The point of a backup: its number, or a time, for the last point at or before that time. [default: the newest]",
     ),
 )
@@ -73,9 +76,7 @@ def given_option(function: Decorated) -> Decorated:
 
 
 def _file_option(text: str) -> Callable[[Decorated], Decorated]:
-    return click.option(
-        "--config", metavar="FILE", type=LocalPath(), is_eager=True, expose_value=False, callback=_keep_file, help=text
-    )
+    return _kept("--config", _FILE, metavar="FILE", type=LocalPath(), help=text)
 
 
 def bucket_options(function: Decorated) -> Decorated:
@@ -117,7 +118,9 @@ def reached(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     if takes_options(value):
         return _at_point(ctx, _with_options(value, file, given))
     if not kind.is_cluster:
-        raise click.UsageError(f"--config and -X are for brokers and object storage, not for {kind.name}: {value!r}.", ctx)
+        of_target = any(one.name == "target_config" for one in ctx.command.params)
+        hint = "; the options of TARGET's bucket are read from --target-config FILE" if of_target else ""
+        raise click.UsageError(f"--config and -X are for brokers and object storage, not for {kind.name}: {value!r}{hint}.", ctx)
     return _secured(value, file, given)
 
 
@@ -137,15 +140,8 @@ def _at_point(ctx: click.Context, value: str) -> str:
 
 def config_option(of: str) -> Callable[[Decorated], Decorated]:
     """Add --OF-config FILE, the client configuration for the brokers of the option --OF. `reached_by` reads it."""
-    return click.option(
-        f"--{of}-config",
-        metavar="FILE",
-        type=LocalPath(),
-        is_eager=True,
-        expose_value=False,
-        callback=lambda ctx, param, value: ctx.meta.__setitem__(f"{_FILE}.{of}", value),
-        help=f"A client.properties file for connecting to the brokers of --{of}.",
-    )
+    text = f"A client.properties file for connecting to the brokers of --{of}."
+    return _kept(f"--{of}-config", f"{_FILE}.{of}", metavar="FILE", type=LocalPath(), help=text)
 
 
 def reached_by(of: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
@@ -184,10 +180,6 @@ def _secured(value: str, file: str | None, given: dict[str, str]) -> str:
 
     check_names(given)
     return secured(value, client_config({**({} if file is None else read_properties_file(file)), **given}))
-
-
-def _keep_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    ctx.meta[_FILE] = value
 
 
 def _keep_given(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:

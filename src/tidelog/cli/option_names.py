@@ -81,7 +81,7 @@ def no_such_option(error: click.NoSuchOption) -> str:
     if ours in known:
         return f"{message} (did you mean {ours}?)."
     if ours.isupper() and ours in arguments:
-        return f"{message}: give it as an argument, tidelog {error.ctx.info_name} {arguments}."
+        return f"{message}: give it as an argument, {error.ctx.command_path} {arguments}."
     return f"{message}{did_you_mean(error.option_name, known, most=3)}."
 
 

@@ -6,15 +6,16 @@ import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from tidelog.cli.client_options import TIER_OPTIONS, client_options, keep_broker_file, reached
+from tidelog.cli.client_options import TIER_OPTIONS, Decorated, client_options, keep_broker_file, reached
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
 from tidelog.config import INT32_MAX
 from tidelog.folder_path import folder_path
+from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.sources.opening import FOLDERS, OBJECTS, POINT, TIERED, kind_of
 from tidelog.times import parse_duration
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     _NumberParam = click.ParamType[int]
 else:
     _NumberParam = click.ParamType  # older releases of click cannot be subscripted
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def suggest(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
@@ -127,9 +126,7 @@ def note_kafkas_since(settings: TopicSettings) -> None:
         )
 
 
-def topic_argument(function: Decorated) -> Decorated:
-    """Add the required argument TOPIC, exactly one."""
-    return click.argument("topic", metavar="TOPIC", shell_complete=suggest("topics"))(function)
+topic_argument = click.argument("topic", metavar="TOPIC", shell_complete=suggest("topics"))
 
 
 def topics_argument(*, required: bool) -> Callable[[Decorated], Decorated]:
@@ -154,17 +151,15 @@ class PartitionType(_NumberParam):
         return int(text)
 
 
-def partition_option(function: Decorated) -> Decorated:
-    """Add --partition N, which may be repeated."""
-    return click.option(
-        "--partition",
-        "-p",
-        "partitions",
-        type=PartitionType(),
-        multiple=True,
-        metavar="N",
-        help="Only this partition; may be repeated. [default: all]",
-    )(function)
+partition_option = click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=PartitionType(),
+    multiple=True,
+    metavar="N",
+    help="Only this partition; may be repeated. [default: all]",
+)
 
 
 def optional_topic(function: Decorated) -> Decorated:
@@ -180,26 +175,21 @@ def optional_topic(function: Decorated) -> Decorated:
     return topic_argument(partition_option(cast("Decorated", checked)))
 
 
-def isolation_option(function: Decorated) -> Decorated:
-    """Add --isolation, with Kafka's names."""
-    return click.option(
-        "--isolation",
-        type=click.Choice(["read_uncommitted", "read_committed"]),
-        default="read_uncommitted",
-        show_default=True,
-        help="read_committed skips aborted and open transactions.",
-    )(function)
+def _isolation(default: str, other: str, text: str) -> Callable[[Decorated], Decorated]:
+    return click.option("--isolation", type=click.Choice([default, other]), default=default, show_default=True, help=text)
 
 
-def group_isolation_option(function: Decorated) -> Decorated:
-    """Add --isolation, the isolation level of the group's consumers; read_committed by default."""
-    return click.option(
-        "--isolation",
-        type=click.Choice(["read_committed", "read_uncommitted"]),
-        default="read_committed",
-        show_default=True,
-        help="The isolation level of the group's consumers: read_committed skips aborted and open transactions.",
-    )(function)
+_SKIPS = "read_committed skips aborted and open transactions."
+
+isolation_option = _isolation(READ_UNCOMMITTED, READ_COMMITTED, _SKIPS)
+group_isolation_option = _isolation(READ_COMMITTED, READ_UNCOMMITTED, f"The isolation level of the group's consumers: {_SKIPS}")
+window_option = click.option(
+    "--window",
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="Measure the rates over this much time before now: 90s, 1h.",
+)
 
 
 def lag_options(function: Decorated) -> Decorated:
@@ -210,13 +200,7 @@ def lag_options(function: Decorated) -> Decorated:
             metavar="TIME",
             help="Exit with code 1 if a group is further behind than this, or has lost records to retention: 5m, 2h.",
         ),
-        click.option(
-            "--window",
-            default="10m",
-            show_default=True,
-            metavar="TIME",
-            help="Measure the rates over this much time before now: 90s, 1h.",
-        ),
+        window_option,
         group_isolation_option,
         click.option(
             "--group",
@@ -239,25 +223,16 @@ def lag_times(window: str, max_lag: str | None) -> tuple[int, int | None]:
     return window_ms, None if max_lag is None else parse_duration(max_lag)
 
 
-def message_format_option(function: Decorated) -> Decorated:
-    """Add --message-format, for folders, which have no topic configuration."""
-    return click.option(
-        "--message-format",
-        type=click.Choice(["v0", "v1", "v2"]),
-        callback=_magic,
-        help="The topic's message format. [default: that of the partition's last batch]",
-    )(function)
-
-
-def json_option(function: Decorated) -> Decorated:
-    """Add --json: one line per result, for scripts."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object per line, for scripts.")(function)
+# For folders, which have no topic configuration.
+message_format_option = click.option(
+    "--message-format",
+    type=click.Choice(["v0", "v1", "v2"]),
+    callback=lambda ctx, param, value: None if value is None else int(value[1:]),
+    help="The topic's message format. [default: that of the partition's last batch]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line, for scripts.")
 
 
 def wanted_partitions(partitions: tuple[int, ...]) -> list[int] | None:
     """Return the requested partitions, sorted and without duplicates; None for all."""
     return sorted(set(partitions)) or None
-
-
-def _magic(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    return None if value is None else int(value[1:])

@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
+from tidelog.cli.client_options import Decorated
 from tidelog.cli.printing import notices
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.errors import InvalidArgumentError
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     _TextParam = click.ParamType[str]
 else:
     _TimeParam = _TextParam = click.ParamType  # older releases of click cannot be subscripted
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _DAY_MS = 86_400_000
 
@@ -148,17 +147,16 @@ def zone_in_use() -> str | None:
     return None if zone is None or zone is UTC else zone_name(zone)
 
 
-def time_zone_option(function: Decorated) -> Decorated:
-    """Add --tz ZONE, the zone of the command's times. In any position, --tz is parsed before the times."""
-    return click.option(
-        "--tz",
-        metavar="ZONE",
-        type=_ZoneType(),
-        is_eager=True,
-        expose_value=False,
-        callback=_note_zone,
-        help="The time zone of times without one, such as Europe/Berlin. [default: TIDELOG_TZ, else UTC]",
-    )(function)
+# In any position, --tz is parsed before the times.
+time_zone_option = click.option(
+    "--tz",
+    metavar="ZONE",
+    type=_ZoneType(),
+    is_eager=True,
+    expose_value=False,
+    callback=_note_zone,
+    help="The time zone of times without one, such as Europe/Berlin. [default: TIDELOG_TZ, else UTC]",
+)
 
 
 def time_range_options(start_help: str, end_help: str) -> Callable[[Decorated], Decorated]:

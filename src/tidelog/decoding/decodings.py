@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tidelog.errors import InvalidArgumentError
@@ -49,6 +50,15 @@ class _Rule(NamedTuple):
         if self.topic == topic:
             return 3
         return 2 if _WILDCARDS & set(self.topic) and fnmatchcase(topic, self.topic) else 0
+
+
+class DecodeTexts(NamedTuple):
+    """The arguments of `Decodings.parse` that a command got as options."""
+
+    texts: tuple[str, ...] = ()
+    key_texts: tuple[str, ...] = ()
+    schemas: tuple[str, ...] = ()
+    registry: SchemaRegistry | None = None
 
 
 class Decodings:
@@ -86,8 +96,9 @@ class Decodings:
         """Parse texts of the forms in this module's table. Raises InvalidArgumentError for an unknown format or property.
 
         `schemas` have the same forms, with a file instead of a format: `FILE`, `orders=FILE`, `orders.key=FILE`
-        (`tidelog.decoding.schemas`). `registry` is a schema registry, its URL, or its properties (`tidelog.decoding.registry`).
-        By default, the registry comes from environment variables.
+        (`tidelog.decoding.schemas`). A text that is the path of a file as a whole is that path, even if it contains `=`.
+        `registry` is a schema registry, its URL, or its properties (`tidelog.decoding.registry`). By default, the registry comes
+        from environment variables.
         """
         rules = [*(_rule(one, "value") for one in texts), *(_rule(one, "key") for one in key_texts)]
         if isinstance(registry, str | Mapping):
@@ -95,7 +106,7 @@ class Decodings:
 
             url, properties = (registry, {}) if isinstance(registry, str) else (None, registry)
             registry = SchemaRegistry.from_environment(url, properties)
-        return cls(rules, [_rule(one, "value") for one in schemas], registry, decodes_internal=decodes_internal)
+        return cls(rules, [_schema_rule(one) for one in schemas], registry, decodes_internal=decodes_internal)
 
     @classmethod
     def of(cls, decode: Decode) -> Decodings:
@@ -113,6 +124,11 @@ class Decodings:
 
     def __bool__(self) -> bool:
         return bool(self._rules) or self._decodes_internal
+
+    def unused(self, topics: Iterable[str]) -> list[str]:
+        """Return the names and patterns in the texts that match none of `topics`."""
+        named = {one.topic: one for one in (*self._rules, *self._schemas) if one.topic is not None}
+        return [name for name, one in named.items() if not any(map(one.rank, topics))]
 
     def topic(self, topic: str, types: Mapping[str, pa.DataType] = _NONE, readers: Mapping[str, Schema] = _NONE) -> TopicDecoding:
         """Return new decoders for a topic's keys and values. If no text applies to the keys or the values, they have no decoder.
@@ -187,6 +203,12 @@ class Decodings:
 
             self._registry_found = SchemaRegistry.from_environment()
         return self._registry_found
+
+
+def _schema_rule(text: str) -> _Rule:
+    # The path of a file may contain "=", as in `day=1/orders.avsc`. `#` separates a Protobuf message from the path.
+    is_path = Path(text.partition("#")[0]).is_file()
+    return _Rule(None, "value", text) if is_path else _rule(text, "value")
 
 
 def _rule(text: str, side: str) -> _Rule:

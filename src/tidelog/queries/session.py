@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 _NO_TABLE = re.compile(r"Table with name (?P<name>.+?) does not exist")
 
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""A name that SQL accepts without quotes, unless it is a reserved word."""
+
 _LISTS_TABLES = re.compile(r"\b(show|describe|information_schema|duckdb_\w+|pg_\w+|sqlite_master)\b", re.IGNORECASE)
 """Statements that may list all tables."""
 
@@ -130,7 +133,7 @@ class Session:
         try:
             return statements(self.connection, text, self._instant_ms)
         except duckdb.Error as error:
-            raise self.translated(error) from None
+            raise self.translated(error, text) from None
 
     def relation(
         self, statement: Statement, params: object = None, *, only_plans: bool = False
@@ -154,11 +157,11 @@ class Session:
                 self._truncation.enter(query, params)
             return self.connection.sql(statement.text, params=params)
         except duckdb.Error as error:
-            raise self.translated(error) from None
+            raise self.translated(error, statement.text) from None
 
-    def translated(self, error: Exception) -> BaseException:
+    def translated(self, error: Exception, text: str = "") -> BaseException:
         """Return the original error if a scan raised it, and DuckDB or Arrow only passed it on. Otherwise return an
-        InvalidArgumentError whose message is DuckDB's error in one line.
+        InvalidArgumentError whose message is DuckDB's error in one line. `text` are the statements that could not be executed.
         """
         if isinstance(error, TidelogError):
             return error
@@ -166,13 +169,24 @@ class Session:
         failure, self.reader.failure = self.reader.failure, None
         if failure is not None:
             return failure
-        text = str(error)
-        no_table = _NO_TABLE.search(text)
+        message = str(error)
+        no_table = _NO_TABLE.search(message)
         if no_table is not None:
             return self._no_table(no_table["name"])
         # The text after an empty line shows the place in the statement.
-        lines = text.split("\n\n", 1)[0].splitlines()
-        return InvalidArgumentError(" ".join(line.strip() for line in lines if line.strip()))
+        lines = message.split("\n\n", 1)[0].splitlines()
+        line = " ".join(line.strip() for line in lines if line.strip())
+        return InvalidArgumentError(line + self._quotes_hint(text, line))
+
+    def _quotes_hint(self, text: str, message: str) -> str:
+        """Return a hint if a statement names a topic without the quotes that SQL needs, such as `web-orders` or `order`."""
+        if text:
+            self.list_topics()
+        for name in sorted(self.topics, key=len, reverse=True):
+            needs_quotes = not PLAIN_NAME.fullmatch(name) or f'at or near "{name}"' in message
+            if needs_quotes and re.search(rf"""(?<!["'\w]){re.escape(name)}(?!["'\w])""", text):
+                return f'; in SQL, the topic {name} needs double quotes: "{name}"'
+        return ""
 
     def query(self, text: str) -> list[tuple[Any, ...]]:
         """Execute a query that reads no topic, and return its rows."""

@@ -8,6 +8,7 @@ The table's columns are the facts that are needed before a source is opened. The
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,43 +58,17 @@ def _absolute(path: str) -> str:
 
 
 BROKERS = Kind("brokers", is_address, "tidelog.sources.brokers.broker_source:BrokerSource", is_cluster=True)
-FOLDER = Kind(
-    "a data folder",
-    lambda _: True,
-    "tidelog.sources.files.folder_source:FolderSource",
-    reads_files=True,
-    is_local=True,
-    settled=_absolute,
-)
-OBJECTS = Kind(
-    "object storage",
-    is_object_address,
-    "tidelog.sources.files.folder_source:FolderSource",
-    reads_files=True,
-)
-FOLDERS = Kind(
-    "data folders",
-    lambda address: are_several_objects(address) or are_several(address),
-    "tidelog.sources.files.folder_source:FolderSource",
-    reads_files=True,
-    settled=absolute_address,
-)
+_of_files = functools.partial(Kind, opened_by="tidelog.sources.files.folder_source:FolderSource", reads_files=True)
 
-TIERED = Kind(
-    "a data folder with remote storage",
-    is_tiered,
-    "tidelog.sources.files.folder_source:FolderSource",
-    reads_files=True,
-    settled=lambda address: absolute_tiered(address, absolute_address),
+FOLDER = _of_files("a data folder", lambda _: True, is_local=True, settled=_absolute)
+OBJECTS = _of_files("object storage", is_object_address)
+FOLDERS = _of_files(
+    "data folders", lambda address: are_several_objects(address) or are_several(address), settled=absolute_address
 )
-
-POINT = Kind(
-    "a point of a backup",
-    is_point,
-    "tidelog.sources.files.folder_source:FolderSource",
-    reads_files=True,
-    settled=lambda address: points.settled(address, absolute_address),
+TIERED = _of_files(
+    "a data folder with remote storage", is_tiered, settled=lambda address: absolute_tiered(address, absolute_address)
 )
+POINT = _of_files("a point of a backup", is_point, settled=lambda address: points.settled(address, absolute_address))
 
 KINDS: list[Kind] = [BROKERS, TIERED, POINT, OBJECTS, FOLDERS, FOLDER]
 """Every kind of source. Add a new kind before `FOLDER`, which accepts any address."""

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from tidelog.clock import Clock, SystemClock
+from tidelog.decoding.decodings import DecodeTexts
 from tidelog.web.source_pool import SourcePools
 from tidelog.web.summaries import Summaries
 from tidelog.web.time_maps import KnownMaps
 
-if TYPE_CHECKING:
-    from tidelog.decoding.registry import SchemaRegistry
-
 EXACT_IN_BROWSERS = 2**53
 
 Answer = dict[str, Any]
-
-
-class DecodeDefaults(NamedTuple):
-    """The decoding options of `tidelog ui`: `--decode`, `--key-decode`, `--schema` and the registry."""
-
-    texts: tuple[str, ...] = ()
-    key_texts: tuple[str, ...] = ()
-    schemas: tuple[str, ...] = ()
-    registry: SchemaRegistry | None = None
 
 
 @dataclass
@@ -36,7 +25,8 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     zone: str | None = None
     """The zone in which the page shows times; None for UTC."""
-    decode: DecodeDefaults = field(default_factory=DecodeDefaults)
+    decode: DecodeTexts = field(default_factory=DecodeTexts)
+    """The decoding options of `tidelog ui`."""
     summaries: Summaries = field(default_factory=Summaries)
     maps: KnownMaps = field(default_factory=KnownMaps)
 

@@ -6,13 +6,13 @@ read, and may have earlier or later records.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from threading import Lock
 from typing import NamedTuple
 
 from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
 from tidelog.formats import names
+from tidelog.formats.paths.file_path import list_names
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
@@ -96,8 +96,7 @@ def _stamp(log_dir: LogDir, key: TopicPartition) -> object:
         home = log_dir.home(key)
         folder = home.path / names.log_dir_name(*key)
         offsets = (home.log_start_offsets.get(key), home.high_watermarks.get(key))
-        with os.scandir(folder) as entries:
-            last = max((entry.name for entry in entries if entry.name.endswith(names.LOG_SUFFIX)), default=None)
+        last = max((name for name in list_names(folder) if name.endswith(names.LOG_SUFFIX)), default=None)
         changed = folder.stat().st_mtime_ns
         if last is None:
             return (changed, None, *offsets)

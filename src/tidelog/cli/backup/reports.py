@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.client_options import Decorated
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.printing.output import print_lines
 
 if TYPE_CHECKING:
     from tidelog.backup.signed_report import Report
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def report_options(function: Decorated) -> Decorated:

@@ -16,8 +16,9 @@ from tidelog.capture.capture_source import CaptureSource
 from tidelog.capture.figures import Figures
 from tidelog.capture.following import follow
 from tidelog.cli.backup.spans import parse_span
+from tidelog.cli.client_options import Decorated
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import Decorated, json_option, source_argument
+from tidelog.cli.options import json_option, source_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_bytes_size, show_time
 from tidelog.cli.printing.output import print_lines

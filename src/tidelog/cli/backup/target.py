@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import click
 
 from tidelog.backup.backup import Backup, open_backup
-from tidelog.cli.client_options import bucket_options, reached
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+from tidelog.cli.client_options import Decorated, bucket_options, reached
 
 
 def backup_argument(function: Decorated) -> Decorated:

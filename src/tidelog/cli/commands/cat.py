@@ -27,6 +27,7 @@ from tidelog.cli.records.cat_options import BINARY_FORMATS, CatOptions, cat_opti
 from tidelog.cli.records.offset_option import parse_offset
 from tidelog.cli.time_options import echo_moment, zone_in_use
 from tidelog.model import KAFKAS_TOPICS
+from tidelog.near_names import did_you_mean
 from tidelog.sources.opening import open_source
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ def command(options: CatOptions) -> None:
             offsets=offsets,
             max_lateness_ms=lateness_ms,
         )
+        for name in () if decodings is None else decodings.unused(reading.topics):
+            near = did_you_mean(name, reading.topics)
+            notices.note(f"--decode, --key-decode or --schema names {name!r}, which is none of the topics to be read{near}")
         plans = reading.plans()
         if filters or options.order is not None or (options.count is None and options.tail is None):
             writes_text = not filters and not options.counts and format_name not in BINARY_FORMATS

@@ -19,9 +19,17 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.backup.opening import point_after
+from tidelog.cli.client_options import Decorated
 from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
 from tidelog.cli.lazy_group import NamedGroup
-from tidelog.cli.options import Decorated, brokers_argument, group_isolation_option, json_option, source_argument, suggest
+from tidelog.cli.options import (
+    brokers_argument,
+    group_isolation_option,
+    json_option,
+    source_argument,
+    suggest,
+    window_option,
+)
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import Amount, json_line, one_line, show_count, show_span, show_time, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
@@ -107,13 +115,7 @@ def list_command(source: str, moment: Moment | None, as_json: bool) -> None:
 @click.argument("group", metavar="GROUP", shell_complete=suggest("groups"))
 @topic_option
 @group_isolation_option
-@click.option(
-    "--window",
-    default="10m",
-    show_default=True,
-    metavar="TIME",
-    help="Measure the rates over this much time before now: 90s, 1h.",
-)
+@window_option
 @at_option
 @json_option
 @click.pass_context

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import click
 
-from tidelog.cli.client_options import given_option
+from tidelog.cli.client_options import Decorated, given_option
 from tidelog.cli.options import (
-    Decorated,
     broker_config_option,
     broker_properties,
     folders_argument,

@@ -46,16 +46,14 @@ def command(ctx: click.Context, sources: list[str], port: int, host: str, allow_
     with lean_imports():
         import pyarrow  # noqa: F401
 
-        from tidelog.web.context import Context, DecodeDefaults
+        from tidelog.web.context import Context
         from tidelog.web.server import PageServer, is_loopback
 
     if not is_loopback(host) and not allow_remote:
         raise click.UsageError(
             f"other machines can reach --host {host}, and nothing is encrypted: to allow this, add --allow-remote."
         )
-    context = Context.of(
-        sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use(), decode=DecodeDefaults(*decode_texts())
-    )
+    context = Context.of(sources, clock=ctx.find_root().obj or SystemClock(), zone=zone_in_use(), decode=decode_texts())
     for pool in context.sources.pools:
         with pool.borrowed():
             pass  # Report an unreadable source at once, not in the browser.

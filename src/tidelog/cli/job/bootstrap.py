@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tidelog.cli.client_options import config_option, reached_by
@@ -13,12 +11,6 @@ from tidelog.cli.options import data_dir_of, source_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.time_options import Moment, TimeType, echo_moment, run_clock, time_zone_option
 from tidelog.times import format_time
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
-    from tidelog.spark.jobs.result import JobResult
 
 
 @click.command("bootstrap")
@@ -44,7 +36,7 @@ def command(
     tidelog.spark.bootstrap.Cut.load(FILE).stream(spark) begins exactly at the cut: no gap, no repeat. An existing FILE is used,
     so that a failed job can be started again with the same command.
     """
-    from tidelog.spark.jobs.bootstrap import cut_at
+    from tidelog.spark.jobs.bootstrap import bootstrap, cut_at
 
     topics = list(dict.fromkeys(name.strip() for text in names for name in text.split(",") if name.strip()))
     clock = run_clock(click.get_current_context())
@@ -55,11 +47,6 @@ def command(
         since = "the log's start" if cut.start_ms is None else format_time(cut.start_ms)
         notices.note(f"the existing cut in {cut_path} is used: it was taken {format_time(cut.taken_ms)}, from {since}")
 
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs.bootstrap import bootstrap
-
-        return bootstrap(spark, cut, source=history_source)
-
     # If the cut is stored and the history is read from elsewhere, the source is not needed.
     places, data_dir = [history_source or source], data_dir_of(source)
-    run_job(options, "bootstrap", work, places=places, data_dir=data_dir)
+    run_job(options, "bootstrap", lambda spark, _: bootstrap(spark, cut, source=history_source), places=places, data_dir=data_dir)

@@ -15,10 +15,7 @@ from tidelog.cli.time_options import Moment, TimeType, echo_moment, time_zone_op
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidelog.copying.failover import By
-    from tidelog.spark.jobs.distribute import Progress
     from tidelog.spark.jobs.result import JobResult
 
 
@@ -70,21 +67,19 @@ def command(
     echo_moment(read_until)
     max_latency_ms = None if max_latency is None else parse_duration(max_latency)
 
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.copying.failover import FailoverOptions
-        from tidelog.spark.jobs.failover import failover
+    from tidelog.copying.failover import FailoverOptions
+    from tidelog.spark.jobs.failover import failover
 
-        wanted = FailoverOptions(
-            group=group,
-            map_dir=map_dir,
-            source=source,
-            max_latency_ms=max_latency_ms,
-            read_until_ms=None if read_until is None else read_until.time_ms,
-            topics=topics,
-            by=by,
-            prefix=prefix,
-        )
-        return failover(spark, target, wanted, apply=is_applied)
+    wanted = FailoverOptions(
+        group=group,
+        map_dir=map_dir,
+        source=source,
+        max_latency_ms=max_latency_ms,
+        read_until_ms=None if read_until is None else read_until.time_ms,
+        topics=topics,
+        by=by,
+        prefix=prefix,
+    )
 
     def report(result: JobResult) -> None:
         count = sum(row[result.summary.columns.index("position")] is not None for row in result.summary.rows)
@@ -92,4 +87,6 @@ def command(
             f"{group}: {f'offsets set: {count}' if is_applied else 'nothing was changed; to set the offsets, add --apply'}"
         )
 
-    run_job(options, "failover", work, places=[target], report=report)
+    run_job(
+        options, "failover", lambda spark, _: failover(spark, target, wanted, apply=is_applied), places=[target], report=report
+    )

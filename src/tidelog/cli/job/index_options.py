@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tidelog.cli.client_options import Decorated
 from tidelog.cli.index_options import interval_option
-from tidelog.cli.options import Decorated, directory_argument, optional_topic
+from tidelog.cli.options import directory_argument, optional_topic
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line
 

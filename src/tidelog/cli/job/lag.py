@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
@@ -11,12 +9,6 @@ from tidelog.cli.options import lag_options, lag_times, source_argument
 from tidelog.cli.time_options import run_clock
 from tidelog.model import Isolation
 from tidelog.sources.group_lags import check_exist
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
-    from tidelog.spark.jobs.result import JobResult
 
 
 @click.command("lag")
@@ -38,13 +30,14 @@ def command(
     The lag in time is the age of the next record that a group would get. The workers connect to brokers themselves; a folder's
     groups are read from the folder.
     """
+    from tidelog.spark.jobs.lag import lag
+
     window_ms, max_lag_ms = lag_times(window, max_lag)
     clock = run_clock(ctx)
-
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs import lag as job
-
-        return job.lag(
+    run_job(
+        options,
+        "lag",
+        lambda spark, progress: lag(
             spark,
             source,
             groups or None,
@@ -53,6 +46,7 @@ def command(
             max_lag_ms=max_lag_ms,
             clock=clock,
             progress=progress,
-        )
-
-    run_job(options, "lag", work, places=[source], check=lambda: check_exist(groups, source))
+        ),
+        places=[source],
+        check=lambda: check_exist(groups, source),
+    )

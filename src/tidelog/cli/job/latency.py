@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tidelog.cli.client_options import bucket_options
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import folders_argument, optional_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
-    from tidelog.spark.jobs.result import JobResult
 
 
 @click.command("latency")
@@ -31,10 +23,12 @@ def command(directory: str, topic: str | None, partitions: tuple[int, ...], opti
               the append time of such a record is unknown
     unknown   records of old formats that have one time or none
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
+    from tidelog.spark.jobs.latency import latency
 
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs.latency import latency
-
-        return latency(spark, directory, topic, partitions=partitions or None, progress=progress)
-
-    run_job(options, "latency", work, places=[directory], selected=(topic, partitions))
+    run_job(
+        options,
+        "latency",
+        lambda spark, progress: latency(spark, directory, topic, partitions=partitions or None, progress=progress),
+        places=[directory],
+        selected=(topic, partitions),
+    )

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tidelog.cli.client_options import bucket_options
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import folders_argument
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
-    from tidelog.spark.jobs.result import JobResult
 
 
 @click.command("lookup")
@@ -29,16 +21,13 @@ def command(directory: str, questions: str, options: JobOptions) -> None:
     timestamp: epoch milliseconds, or a time such as 2013-07-10T09:30:00Z (UTC without a zone). --rows writes these rows with all
     their columns, and with offset and found_timestamp.
     """
+    from tidelog.spark.jobs.lookups import look_up
+    from tidelog.spark.jobs.questions import check_questions, read_questions
 
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs.lookups import look_up
-        from tidelog.spark.jobs.questions import read_questions
-
-        return look_up(spark, directory, read_questions(spark, questions), progress)
-
-    def check() -> None:
-        from tidelog.spark.jobs.questions import check_questions
-
-        check_questions(questions)
-
-    run_job(options, "lookup", work, places=[directory], check=check)
+    run_job(
+        options,
+        "lookup",
+        lambda spark, progress: look_up(spark, directory, read_questions(spark, questions), progress),
+        places=[directory],
+        check=lambda: check_questions(questions),
+    )

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import directory_argument
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
-    from tidelog.spark.jobs.result import JobResult
 
 
 @click.command("migrate")
@@ -31,15 +24,14 @@ def command(directory: str, out_dir: str, topic: str | None, options: JobOptions
     done, it is named OUT.unfinished. Damage ends the job, except an append that a crash has truncated at a log's end: it is
     left out and reported.
     """
+    from tidelog.check.migration.folder_migration import check_out_dir
+    from tidelog.spark.jobs.migrate import migrate
 
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs.migrate import migrate
-
-        return migrate(spark, directory, out_dir, topic, progress=progress)
-
-    def check() -> None:
-        from tidelog.check.migration.folder_migration import check_out_dir
-
-        check_out_dir(Path(directory).absolute(), Path(out_dir).absolute())
-
-    run_job(options, "migrate", work, places=[Path(directory)], selected=(topic, ()), check=check)
+    run_job(
+        options,
+        "migrate",
+        lambda spark, progress: migrate(spark, directory, out_dir, topic, progress=progress),
+        places=[Path(directory)],
+        selected=(topic, ()),
+        check=lambda: check_out_dir(Path(directory).absolute(), Path(out_dir).absolute()),
+    )

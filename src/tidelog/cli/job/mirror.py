@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tidelog.cli.client_options import config_option, reached_by
@@ -11,12 +9,6 @@ from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.local_path import LocalPath
 from tidelog.cli.options import check_brokers, source_argument
 from tidelog.times import parse_duration
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
-    from tidelog.spark.jobs.result import JobResult
 
 
 @click.command("mirror")
@@ -70,21 +62,23 @@ def command(
         raise click.UsageError("--group and --all-groups cannot be combined.")
     pause_ms = parse_duration(pause)
 
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs.mirror import MirrorOptions, mirror
+    from tidelog.spark.jobs.mirror import MirrorOptions, mirror
 
-        wanted = MirrorOptions(
-            source=source,
-            target=target,
-            map_dir=map_dir,
-            topics=topics or None,
-            pattern=pattern,
-            prefix=prefix,
-            job_id=job_id,
-            replication_factor=replication_factor,
-            groups=None if all_groups else groups,
-            skip_lost=skip_lost,
-        )
-        return mirror(spark, wanted, follow=follow, pause_ms=pause_ms, progress=progress)
-
-    run_job(options, "mirror", work, places=[source, target])
+    wanted = MirrorOptions(
+        source=source,
+        target=target,
+        map_dir=map_dir,
+        topics=topics or None,
+        pattern=pattern,
+        prefix=prefix,
+        job_id=job_id,
+        replication_factor=replication_factor,
+        groups=None if all_groups else groups,
+        skip_lost=skip_lost,
+    )
+    run_job(
+        options,
+        "mirror",
+        lambda spark, progress: mirror(spark, wanted, follow=follow, pause_ms=pause_ms, progress=progress),
+        places=[source, target],
+    )

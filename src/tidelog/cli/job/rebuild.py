@@ -15,9 +15,6 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.output import print_lines
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
     from tidelog.spark.jobs.result import JobResult
 
 
@@ -28,11 +25,7 @@ def rebuild_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wanted: Any) -> None:
     """Run the job `rebuild`, or with `missing_only` the job `build`; `wanted` has further arguments of `rebuild_indexes`."""
-
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs.indexes import rebuild_indexes
-
-        return rebuild_indexes(spark, directory, missing_only=missing_only, progress=progress, **wanted)
+    from tidelog.spark.jobs.indexes import rebuild_indexes
 
     def report(result: JobResult) -> None:
         lines = finding_lines(result, as_json=options.as_json)
@@ -45,7 +38,7 @@ def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wa
     run_job(
         options,
         "build" if missing_only else "rebuild",
-        work,
+        lambda spark, progress: rebuild_indexes(spark, directory, missing_only=missing_only, progress=progress, **wanted),
         places=[Path(directory)],
         selected=(wanted["topic"], wanted["partitions"]),
         report=report,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,12 +13,6 @@ from tidelog.cli.options import check_brokers, data_dir_of, partition_option, so
 from tidelog.cli.time_options import Moment, echo_moment, time_range_options
 from tidelog.errors import InvalidArgumentError
 from tidelog.times import parse_duration
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
-    from tidelog.spark.jobs.result import JobResult
 
 
 def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int:
@@ -97,11 +90,14 @@ def command(
     )
     request = remembered(request, map_dir, is_relative=[moment is not None and moment.is_relative for moment in (start, end)])
 
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs.replay import replay
-
-        return replay(spark, request, map_dir, progress=progress)
+    from tidelog.spark.jobs.replay import replay
 
     # If a resumed replay has already copied everything, the source is not needed.
     places = [source, target] if read_replay(Path(map_dir).absolute()) is None else [target]
-    run_job(options, "replay", work, places=places, data_dir=data_dir_of(source))
+    run_job(
+        options,
+        "replay",
+        lambda spark, progress: replay(spark, request, map_dir, progress=progress),
+        places=places,
+        data_dir=data_dir_of(source),
+    )

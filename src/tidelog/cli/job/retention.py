@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,12 +10,6 @@ from tidelog.cli.commands.retention import given_limits, limit_options
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, optional_topic
 from tidelog.cli.time_options import run_clock
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
-    from tidelog.spark.jobs.result import JobResult
 
 
 @click.command("retention")
@@ -49,14 +42,15 @@ def command(
     With --rows there is a row for each segment and rule. The job uses the topic's own settings if the folder has them (Tidelog's
     folders do, and Kafka's that contain the metadata log), then those of --config, then Kafka's defaults. Nothing is deleted.
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
+    from tidelog.spark.jobs import retention as job
+
     limits = given_limits(retention, retention_bytes)
     properties = broker_properties(config)
     clock = run_clock(ctx)
-
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs import retention as job
-
-        return job.retention(
+    run_job(
+        options,
+        "retention",
+        lambda spark, progress: job.retention(
             spark,
             directory,
             topic,
@@ -65,6 +59,7 @@ def command(
             broker_properties=properties,
             clock=clock,
             progress=progress,
-        )
-
-    run_job(options, "retention", work, places=[Path(directory)], selected=(topic, partitions))
+        ),
+        places=[Path(directory)],
+        selected=(topic, partitions),
+    )

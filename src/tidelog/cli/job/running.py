@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from tidelog.spark.jobs.distribute import Progress
     from tidelog.spark.jobs.result import JobResult, Summary
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 FAULTS_FOUND = 1
 """The exit code of a job that found faults."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,12 +10,6 @@ from tidelog.cli.index_options import time_map_dir_option
 from tidelog.cli.job.index_options import finding_lines, index_arguments
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.printing.output import print_lines
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark.jobs.distribute import Progress
-    from tidelog.spark.jobs.result import JobResult
 
 
 @click.command("verify")
@@ -35,11 +28,12 @@ def command(
 
     The rules are those of `tidelog index verify`; nothing is written. Exit code 1 if there is a fault.
     """
+    from tidelog.spark.jobs.indexes import verify_indexes
 
-    def work(spark: SparkSession, progress: Progress) -> JobResult:
-        from tidelog.spark.jobs.indexes import verify_indexes
-
-        return verify_indexes(
+    run_job(
+        options,
+        "verify",
+        lambda spark, progress: verify_indexes(
             spark,
             directory,
             topic,
@@ -47,9 +41,8 @@ def command(
             interval_bytes=interval_bytes,
             time_map_dir=time_map_dir,
             progress=progress,
-        )
-
-    def report(result: JobResult) -> None:
-        print_lines(finding_lines(result, as_json=options.as_json))
-
-    run_job(options, "verify", work, places=[Path(directory)], selected=(topic, partitions), report=report)
+        ),
+        places=[Path(directory)],
+        selected=(topic, partitions),
+        report=lambda result: print_lines(finding_lines(result, as_json=options.as_json)),
+    )

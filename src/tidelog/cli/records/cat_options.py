@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -18,8 +18,6 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.model import Isolation
 from tidelog.sources.opening import kind_of
 from tidelog.times import parse_duration
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 FORMATS = ("text", "jsonl", "csv", "arrow", "parquet")
 

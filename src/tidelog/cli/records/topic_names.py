@@ -26,6 +26,11 @@ def named_topics(source: Source, names: Iterable[str]) -> list[str]:
     existing: list[str] | None = None
     found: dict[str, None] = {}
     for name in names:
+        if ":" in name:  # No topic's name has one.
+            raise UnknownTopicOrPartitionError(
+                f"no topic {name!r}: a time that contains a space needs quotes, such as --from '2026-11-19 09:00'",
+                path=source.address,
+            )
         if not _is_pattern(name):
             found[name] = None
             continue

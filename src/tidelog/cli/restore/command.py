@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidelog.cli.backup.reports import report_of, report_options
-from tidelog.cli.client_options import bucket_options, config_option, reached, reached_by
+from tidelog.cli.client_options import Decorated, bucket_options, config_option, reached, reached_by
 from tidelog.cli.lean_imports import lean_imports
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import Decorated, json_option
+from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_count, table
 from tidelog.cli.printing.output import print_lines

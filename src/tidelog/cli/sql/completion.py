@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from tidelog.queries.session import Session
+from tidelog.queries.session import PLAIN_NAME, Session
 from tidelog.sources.selection.record_columns import COLUMNS, quoted
 
 _WORD = re.compile(r'"[^"]*$|[\w.]*$')
 
 _BEFORE_A_TABLE = re.compile(r"\b(from|join|describe|summarize)\s+$", re.IGNORECASE)
-
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
 
 TIMES = ("moment('-1h')", "moment('yesterday 09:00')", "moment('today')")
 
@@ -61,7 +59,7 @@ class SqlCompleter(Completer):
         return self._words
 
     def _quoted(self, name: str) -> str:
-        is_plain = name.startswith("tidelog.") or (_PLAIN.fullmatch(name) and name.lower() not in self._reserved)
+        is_plain = name.startswith("tidelog.") or (PLAIN_NAME.fullmatch(name) and name.lower() not in self._reserved)
         return name if is_plain else quoted(name)
 
 

@@ -1,9 +1,10 @@
-"""Reads the settings of topics from a data folder of Tidelog or Kafka, and the sources of the settings.
+"""Reads the settings of topics from a data folder of Tidelog or Kafka or from a backup, and the sources of the settings.
 
 | source, in order of precedence | settings |
 |---|---|
 | ``tidelog-topics.json`` | a topic's own settings, in a folder of Tidelog 0.1 |
 | ``__cluster_metadata-0`` | a topic's own settings, in a folder of Tidelog or of a KRaft node with its metadata there |
+| the path's `topic_settings` | a topic's own settings, in a backup |
 | ``__cluster_metadata-0`` | dynamic settings of the folder's broker, then of all brokers |
 | a ``server.properties`` given by the caller | the broker's settings |
 | without it, ``tidelog-served.json`` (`folder.served_settings`) | the settings of the broker that last served the folder |
@@ -12,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ class Source(Enum):
     OPTION = "given here"
     TOPIC = "the topic's"
     METADATA_TOPIC = "the topic's, in the metadata log"
+    BACKUP = "the topic's, in the backup"
     METADATA_BROKER = "the broker's, in the metadata log"
     FILE = "the broker's, in its configuration file"
     SERVED = "the broker's, when the folder was last served"
@@ -80,6 +82,7 @@ class TopicSettings:
             self._values |= self.served.properties
             self._defaults = dict.fromkeys(self._values, Source.SERVED)
             self._is_broker_known = True
+        self._in_backup: Callable[[str], Mapping[str, str] | None] | None = getattr(directory, "topic_settings", None)
         log = read_metadata_log(directory)
         if log is not None:
             owner = read_meta_properties(directory)
@@ -100,10 +103,18 @@ class TopicSettings:
 
     def of(self, topic: str) -> Settings:
         """Return a topic's settings. Raises InvalidArgumentError for a value that Kafka does not accept."""
-        properties, source = self._own.get(topic, ({}, Source.TOPIC))
+        stored = self._stored(topic)
+        properties, source = stored or ({}, Source.TOPIC)
         own = {name: value for name, value in unaliased(properties, warn=False, checks=False).items() if name in self._names}
         config = LogConfig.from_properties({**self._values, **own})
-        return Settings(config, {**self._defaults, **dict.fromkeys(own, source)}, topic in self._own, self._is_broker_known)
+        return Settings(config, {**self._defaults, **dict.fromkeys(own, source)}, stored is not None, self._is_broker_known)
+
+    def _stored(self, topic: str) -> tuple[Mapping[str, PropertyValue], Source] | None:
+        """Return a topic's own settings, None if the folder does not know the topic."""
+        if self._in_backup is None:
+            return self._own.get(topic)
+        found = self._in_backup(topic)
+        return None if found is None else (found, Source.BACKUP)
 
 
 def stricter_settings(ours: LogConfig, theirs: LogConfig) -> list[str]:

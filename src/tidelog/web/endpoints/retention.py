@@ -6,6 +6,7 @@ from tidelog.storage.retention_forecast import Forecast, forecast
 from tidelog.storage.topics.topic_settings import TopicSettings
 from tidelog.web.context import Answer, Context, known_ms, plain
 from tidelog.web.endpoints.segments import files_of
+from tidelog.web.endpoints.topics import point
 from tidelog.web.jobs import Job
 from tidelog.web.query import Query
 
@@ -35,8 +36,11 @@ def retention(context: Context, query: Query, job: Job) -> Answer:
             if job.is_late():
                 is_whole = False
                 break
+        is_backup = point(source) is not None
     properties = known.config.to_properties()
     notes = [] if known.is_known else ["the topic's configuration is not in the folder's metadata"]
+    if is_backup:
+        notes.append("a backup deletes no segment by retention: this is what a broker with the topic's settings would delete")
     if settings.is_kafkas_since:
         notes.append("Kafka has served the folder since Tidelog last did: Kafka's configuration is not in the folder")
     return {

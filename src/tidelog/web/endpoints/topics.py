@@ -8,6 +8,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from tidelog.backup.backup_path import BackupPath
 from tidelog.errors import TidelogError, UnsupportedForMessageFormatError
 from tidelog.model import EARLIEST, MAX_TIMESTAMP, NO_TIMESTAMP, TopicPartition, is_hidden
 from tidelog.reader.log_dir import LogDir
@@ -71,8 +72,17 @@ def topics(context: Context, query: Query, job: Job) -> Answer:
             first = query.number("after", 0, 0, 2**31 - 1)
             rows = ranked[first : first + limit]
             is_more = len(ranked) > first + limit
+        shown_point = point(source)
     is_pending = any(row["pending"] for row in (rows if is_by_name else found))
-    return {"topics": rows, "total": len(listed), "more": is_more, "pending": is_pending}
+    return {"topics": rows, "total": len(listed), "more": is_more, "pending": is_pending, "point": shown_point}
+
+
+def point(source: Source) -> Answer | None:
+    """Return which point of a backup is shown; None if the source is no backup."""
+    path = None if source.log_dir is None else source.log_dir.path
+    if not isinstance(path, BackupPath):
+        return None
+    return {"sequence": path.folder.point.sequence, "taken_ms": plain(path.folder.point.taken_ms)}
 
 
 def _rows(context: Context, source: Source, names: list[str], job: Job) -> list[Answer]:
@@ -95,6 +105,7 @@ def topic(context: Context, query: Query, job: Job) -> Answer:
         keys = [TopicPartition(name, number) for number in wanted[:SHOWN_PARTITIONS]]
         figures = _figures(context, source, keys, job, limit_s=None)
         config, origins = _config(source, name)
+        shown_point = point(source)
         missing = [] if after >= 0 else [one for one in source.missing_partitions() if one.topic == name]
     return {
         "topic": name,
@@ -105,6 +116,7 @@ def topic(context: Context, query: Query, job: Job) -> Answer:
         "total": len(numbers),
         "more": len(wanted) > len(keys),
         "missing": [str(one) for one in missing],
+        "point": shown_point,
     }
 
 

@@ -22,7 +22,7 @@ const PARTITIONS = [
   { name: "Lag", sort: "lag", downFirst: true, class: "number", cell: (row) => count(row.lag) },
   { name: "Behind", sort: "lag_ms", downFirst: true, class: "number", cell: (row) => span(row.lag_ms) },
   { name: "Lost", sort: "lost", downFirst: true, class: "number", cell: (row) => el("span", { class: row.lost ? "bad" : undefined }, count(row.lost)) },
-  { name: "Next record of", class: "time", cell: (row) => time(row.next_ms, "second") },
+  { name: "Next record of", class: "time wide-only", cell: (row) => time(row.next_ms, "second") },
 ];
 
 const noted = (notes) => (notes ?? []).map((note) => el("p", { class: "note" }, note));

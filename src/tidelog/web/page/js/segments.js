@@ -12,11 +12,13 @@ const AGAIN_MS = 300; // Segments whose times the server did not have in time ar
 
 export const isLate = (segment) => Boolean(segment.late);
 
+const timeless = (segments) => (segments.every((one) => one.base_offset === one.end_offset) ? "no records" : "no timestamps");
+
 /** A segment, or several neighbours that are drawn as one, in words. */
 export function described(segment) {
   const joined = segment.count > 1 ? `${count(segment.count)} segments from ${count(segment.base_offset)}` : `Segment ${count(segment.base_offset)}`;
   const records = `offsets to ${count(segment.end_offset)}, ${bytes(segment.bytes)}`;
-  const times = segment.min_ms === null || segment.min_ms === undefined ? "no timestamps" : `${time(segment.min_ms, "second")} to ${time(segment.max_ms, "second")}`;
+  const times = segment.min_ms === null || segment.min_ms === undefined ? timeless([segment]) : `${time(segment.min_ms, "second")} to ${time(segment.max_ms, "second")}`;
   const late = isLate(segment) ? ", has records of times before the end of an earlier segment" : "";
   return `${joined}: ${records}, ${times}${late}${segment.active ? ", active" : ""}`;
 }
@@ -135,7 +137,7 @@ export class Segments {
       row.picture,
       drawn.length
         ? svg("svg", { role: "img", "aria-label": label, width: axis.width, height: ROW }, drawn.map(([name, path]) => svg("path", { class: `segment-${name}`, d: path })))
-        : el("span", { class: "row-note" }, row.segments.length ? "no timestamps" : "nothing in this time"),
+        : el("span", { class: "row-note" }, row.segments.length ? timeless(row.segments) : "nothing in this time"),
     );
   }
 

@@ -5,7 +5,7 @@ import { bounded } from "./axis.js";
 import { cutPart } from "./cut.js";
 import { el, put } from "./dom.js";
 import { exportPart } from "./export.js";
-import { bytes, count, counted, span, time } from "./format.js";
+import { bytes, count, counted, pointOf, span, time } from "./format.js";
 import { lookupPart } from "./lookup.js";
 import { RangeForm } from "./range.js";
 import { recordsPart } from "./records.js";
@@ -49,6 +49,7 @@ function facts(topic) {
     topic.records !== undefined && topic.records !== null && counted(topic.records, "record"),
     topic.bytes !== undefined && bytes(topic.bytes),
     topic.first_ms !== null && topic.first_ms !== undefined && `${time(topic.first_ms, "minute")} to ${time(topic.last_ms, "minute")} (${span(topic.last_ms - topic.first_ms)})`,
+    pointOf(topic.point),
   ];
   return items.filter(Boolean).join(" · ");
 }

@@ -2,7 +2,7 @@
 
 import { asker, isAborted, shownProblem } from "./api.js";
 import { announce, el, put } from "./dom.js";
-import { bytes, count, counted, time } from "./format.js";
+import { bytes, count, counted, pointOf, time } from "./format.js";
 import { change, linkTo } from "./state.js";
 import { pager, table } from "./table.js";
 
@@ -42,7 +42,7 @@ export const topicsView = {
       results.setAttribute("aria-busy", "true");
       try {
         const found = await ask("topics", wanted);
-        summary.textContent = counted(found.total, "topic");
+        summary.textContent = [counted(found.total, "topic"), pointOf(found.point)].filter(Boolean).join(" · ");
         if (found.topics.length === 0) put(results, el("p", { class: "empty" }, now.q ? `No topic has “${now.q}” in its name.` : "There are no topics here yet."));
         else {
           const more = found.more ? () => change({ after: wanted.sort === "topic" && !now.desc ? found.topics.at(-1).topic : Number(now.after ?? 0) + found.topics.length }) : null;
