@@ -21,7 +21,7 @@ from tidelog.restore import cluster_target
 from tidelog.restore.cuts import RestorePlan
 from tidelog.restore.digest import Digest
 from tidelog.restore.folder_groups import write_groups
-from tidelog.restore.folder_target import restore_topic
+from tidelog.restore.folder_target import groups_of, restore_topics
 from tidelog.restore.moment import Positions, positions_at
 from tidelog.restore.points import Points
 from tidelog.restore.read_back import read_back
@@ -29,7 +29,8 @@ from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
 from tidelog.restore.runner import Runner, on_threads
 from tidelog.sources.opening import kind_of, open_source
-from tidelog.storage.folder.data_folder import check_is_data_folder
+from tidelog.storage.folder.closed_folder import claim_closed
+from tidelog.storage.folder.data_folder import check_is_data_folder, is_claimed
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 
@@ -40,6 +41,7 @@ DONE_FILE = "restored.json"
 VERSION = 1
 
 _WHAT = "a restore's file"
+_WAS_EMPTY = "folder_was_empty"
 
 Progress = Callable[[int], object]
 
@@ -119,12 +121,13 @@ def _into_folder(
     there = _begun(plan, folder)
     for topic in plan.topics:
         known = there.get(topic.name)
-        if known is None:
-            report.partitions += restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
-        elif known != topic.manifest.topic_id:
+        if known is not None and known != topic.manifest.topic_id:
             raise TopicExistsError(f"topic {topic.name!r} already exists: use --rename, or a different folder", path=folder)
-        else:
+        if known is not None:
             report.partitions += [topic.result(cut, cut.end_offset, None, 0) for cut in topic.partitions]
+    for group in groups_of(topic for topic in plan.topics if topic.name not in there):
+        report.partitions += restore_topics(plan, group, points, folder, clock, progress)
+    report.partitions.sort(key=lambda one: one.source)
     positions = _positions(plan, points)
     is_whole = not plan.request.renames and plan.request.groups is None
     if OFFSETS_TOPIC in there:
@@ -133,14 +136,16 @@ def _into_folder(
             report.left_alone = dict.fromkeys(positions, f"the folder already has {OFFSETS_TOPIC}")
             positions = {}
     elif is_whole:
-        for topic in plan.internal:
-            if topic.name not in there:
-                restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
+        for group in groups_of(topic for topic in plan.internal if topic.name not in there):
+            restore_topics(plan, group, points, folder, clock, progress)
     elif positions:
         write_groups(folder, positions, clock)
     # Brokers identify a folder by its meta.properties, and skip recovery after a clean shutdown.
-    with LogManager(folder, clock, properties={"producer.id.expiration.ms": INT64_MAX}) as manager:
-        manager.producer_ids.keep_clear()  # A new producer must not get the id of a producer in the backup.
+    if _is_own(folder):
+        claim_closed(folder, clock)
+    else:
+        with LogManager(folder, clock, properties={"producer.id.expiration.ms": INT64_MAX}) as manager:
+            manager.producer_ids.keep_clear()  # A new producer must not get the id of a producer in the backup.
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
@@ -186,8 +191,15 @@ def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
     make_folder(folder)
     there, is_begun = _there(plan, folder)
     if not is_begun:
-        write_new_json(folder / FILE_NAME, VERSION, {"restore": plan.identity}, indent=1)
+        was_empty = not any(folder.iterdir())
+        write_new_json(folder / FILE_NAME, VERSION, {"restore": plan.identity, _WAS_EMPTY: was_empty}, indent=1)
     return there
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether this restore has written everything in the folder: it was empty, and no broker has started on it since."""
+    known = read_json(folder / FILE_NAME, VERSION, _WHAT) or {}
+    return known.get(_WAS_EMPTY) is True and not is_claimed(folder)
 
 
 def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progress, verify: bool, run: Runner) -> RestoreReport:
