@@ -123,6 +123,8 @@ class StagedTopic:
         )  # A broker looks only for unfinished topics, so it starts without this import.
 
         log = self.logs[partition]
+        if log.local.segments.active.size_bytes:
+            log.local.segments.active.on_become_inactive()  # Trimmed after the flush, its files would be synced twice.
         log.flush(force_active=True)
         log.close()
         write_time_maps(sorted(log.directory.glob(f"*{names.LOG_SUFFIX}")))
