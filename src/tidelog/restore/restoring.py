@@ -13,7 +13,7 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock
 from tidelog.config import INT64_MAX
 from tidelog.copying.copier import CLIENT_ID
-from tidelog.errors import InvalidArgumentError, TopicExistsError
+from tidelog.errors import InvalidArgumentError, PointExpiredError, TopicExistsError
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
@@ -24,11 +24,12 @@ from tidelog.restore.folder_groups import write_groups
 from tidelog.restore.folder_target import groups_of, restore_topics
 from tidelog.restore.moment import Positions, positions_at
 from tidelog.restore.points import Points
-from tidelog.restore.read_back import read_back
+from tidelog.restore.read_back import ReadBack, Written, read_back
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
 from tidelog.restore.runner import Runner, on_threads
 from tidelog.sources.opening import kind_of, open_source
+from tidelog.sources.source import Source
 from tidelog.storage.folder.closed_folder import claim_closed
 from tidelog.storage.folder.data_folder import check_is_data_folder, is_claimed
 from tidelog.storage.folder.folder_topics import read_topics
@@ -86,9 +87,10 @@ def restore(
 
     Raises:
         TopicExistsError: a topic already exists. InvalidArgumentError: the target holds a different restore.
-        StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
+        PointExpiredError: `backup expire` has removed the point. StorageError, BrokerError, BrokerUnreachableError,
+            CorruptDataError
     """
-    with Points() as points:
+    with Points() as points, open_backup(plan.request.backup).naming_expiry(*plan.sequences):
         if kind_of(plan.request.target).is_cluster:
             return _into_cluster(plan, points, work, progress, verify, run)
         return _into_folder(plan, points, plan.request.folder, clock, progress, verify)
@@ -98,7 +100,8 @@ def _refuse_damaged(plan: RestorePlan) -> None:
     """Check every object of the backup that the plan needs, including indexes, before anything is written. Raises
     CorruptDataError.
     """
-    refuse_damaged(open_backup(plan.request.backup), [topic.entry for topic in (*plan.topics, *plan.internal)])
+    entries = [topic.entry for topic in (*plan.topics, *plan.internal)]
+    refuse_damaged(open_backup(plan.request.backup), entries, min(plan.sequences))
 
 
 def _refuse_place(folder: Path) -> None:
@@ -149,7 +152,7 @@ def _into_folder(
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
-            report.digests, report.differences = read_back(plan, points, target, on_threads)
+            report.digests, report.differences = _compared(plan, points, target, on_threads)
     return report
 
 
@@ -222,11 +225,21 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
         if verify:
             written = cluster_target.written_ranges(plan, cluster, begun, work)
             with open_source(plan.request.target) as target:
-                report.digests, report.differences = read_back(plan, points, target, run, written)
+                report.digests, report.differences = _compared(plan, points, target, run, written)
         if not is_again:
             report.notes += cluster_target.settle_topics(plan, cluster, begun)
             write_new_json(work / DONE_FILE, VERSION, {}, indent=1)
     return report
+
+
+def _compared(
+    plan: RestorePlan, points: Points, target: Source, run: Runner, written: Mapping[TopicPartition, Written] | None = None
+) -> ReadBack:
+    try:
+        return read_back(plan, points, target, run, written)
+    except PointExpiredError as error:
+        text = f"everything was restored, but could not be compared with the backup: {error.message}"
+        raise PointExpiredError(text, path=error.path) from error
 
 
 def _positions(plan: RestorePlan, points: Points, *, renamed: bool = True) -> Positions:

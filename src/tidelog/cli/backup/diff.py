@@ -26,7 +26,9 @@ def command(backup: Backup, old: str, new: str | None, as_json: bool) -> None:
     `appended` and `removed` count offsets: records at the end, and records that the source no longer had.
     """
     clock = SystemClock()
-    found = list(compare(backup, backup.point_named(old, clock), backup.point_named(new, clock)))
+    points = backup.point_named(old, clock), backup.point_named(new, clock)
+    with backup.naming_expiry(*(one.sequence for one in points)):
+        found = list(compare(backup, *points))
     if as_json:
         print_lines(json_line(one._asdict()) for one in found)
         return
