@@ -2,7 +2,7 @@
 
 Topics are created atomically (`storage.topics.new_topics`), small ones in groups, because a group waits for the disk as often as
 one topic. A restore that was killed continues with the first missing group. Several partitions are written at a time, each in
-pieces of `APPENDED_BYTES`, and closed before the next one is begun: memory and open files are bounded by `PARALLEL` partitions.
+pieces of `APPENDED_BYTES`, and closed before the next one is begun: memory and open files are bounded by `WRITTEN_AT_ONCE` partitions.
 
 A batch is rewritten only if some of its records are left out. The remaining records keep their offsets, as after
 compaction. A transaction that is open at the end gets a COMMIT or ABORT marker at the next offset.
@@ -30,7 +30,7 @@ from tidelog.restore.cuts import PartitionCut, RestorePlan, TopicCut
 from tidelog.restore.points import Points
 from tidelog.restore.request import BY_TIME, RestoreRequest
 from tidelog.restore.result import RestoredPartition
-from tidelog.restore.runner import PARALLEL
+from tidelog.restore.runner import WRITTEN_AT_ONCE
 from tidelog.sources.reader_resources import ReaderResources
 from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.scan_report import ScanReport
@@ -90,7 +90,7 @@ def restore_topics(
 
     with NewTopics(folder, clock) as added:
         added.add(*staged)
-        written = list(ordered_map(work, tasks(), PARALLEL))
+        written = list(ordered_map(work, tasks(), WRITTEN_AT_ONCE))
         added.commit()
     return written
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,12 +13,10 @@ from tidelog.backup.verify import refuse_damaged
 from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock
 from tidelog.config import INT64_MAX
-from tidelog.copying.copier import CLIENT_ID
 from tidelog.errors import InvalidArgumentError, PointExpiredError, TopicExistsError
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
-from tidelog.restore import cluster_target
 from tidelog.restore.cuts import RestorePlan
 from tidelog.restore.digest import Digest
 from tidelog.restore.folder_groups import write_groups
@@ -42,6 +41,7 @@ DONE_FILE = "restored.json"
 VERSION = 1
 
 _WHAT = "a restore's file"
+_CLIENT_ID = "tidelog-copy"
 _WAS_EMPTY = "folder_was_empty"
 
 Progress = Callable[[int], object]
@@ -162,8 +162,10 @@ def refuse_target(plan: RestorePlan, work: Path) -> None:
     Raises TopicExistsError, InvalidArgumentError, StorageError, BrokerError, BrokerUnreachableError.
     """
     if kind_of(plan.request.target).is_cluster:
+        from tidelog.restore import cluster_target
+
         if not (work / cluster_target.FILE_NAME).exists():
-            with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
+            with Cluster.at(plan.request.target, _CLIENT_ID) as cluster:
                 cluster.reach().refresh(None)
                 cluster_target.refuse_full(plan, cluster)
         return
@@ -207,9 +209,13 @@ def _is_own(folder: Path) -> bool:
 
 def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progress, verify: bool, run: Runner) -> RestoreReport:
     report = RestoreReport(plan)
-    _refuse_damaged(plan)
-    with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
+    with Cluster.at(plan.request.target, _CLIENT_ID) as cluster:
         cluster.reach().refresh(None)
+        with ThreadPoolExecutor(1, "tidelog-check") as pool:
+            checked = pool.submit(_refuse_damaged, plan)
+            from tidelog.restore import cluster_target  # The import takes long, and checksums leave a processor free.
+
+            checked.result()
         begun = cluster_target.begin(plan, cluster, work)
         done = cluster_target.copy(plan, points, begun, work, progress, run)
         report.partitions += sorted(done, key=lambda one: one.target)
