@@ -1,6 +1,4 @@
-"""What a backup and a restore read and write grows with the data and with the partitions, not faster: bytes and calls are counted,
-not time.
-"""
+"""What backups and restores read and write grows with data and partitions, not faster: bytes and calls are counted, not time."""
 
 from __future__ import annotations
 
@@ -102,7 +100,7 @@ def test_costs_grow_no_faster_than_the_data(tmp_path: Path, monkeypatch: pytest.
 
 
 SYNCS_OF_A_PARTITION = {"backup": 7, "restore": 8}
-"""What Kafka keeps of a partition with records is six files and a folder; four of them are renamed, or synced before the log is."""
+"""Kafka keeps six files of a partition with records, in a folder; some are renamed, so their folder is synced at once."""
 
 
 @pytest.mark.skipif(not hasattr(os, "preadv"), reason="reads are counted as Linux makes them")

@@ -1,8 +1,8 @@
 """Writes topics of a backup into a data folder: unchanged batches, with their offsets, leader epochs and producers.
 
 Topics are created atomically (`storage.topics.new_topics`), small ones in groups, because a group waits for the disk as often as
-one topic. A restore that was killed continues with the first missing group. Several partitions are written at a time, each in
-pieces of `APPENDED_BYTES`, and closed before the next one is begun: memory and open files are bounded by `WRITTEN_AT_ONCE` partitions.
+one topic. A restore that was killed continues with the first missing group. `WRITTEN_AT_ONCE` partitions are written at a time,
+each in pieces of `APPENDED_BYTES`, and closed before the next one is begun, which bounds memory and open files.
 
 A batch is rewritten only if some of its records are left out. The remaining records keep their offsets, as after
 compaction. A transaction that is open at the end gets a COMMIT or ABORT marker at the next offset.

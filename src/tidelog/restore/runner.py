@@ -10,11 +10,11 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 WRITTEN_AT_ONCE = 8
-"""The number of partitions that are written at a time: mostly they wait for brokers, or for the disk. Each has a chunk of 1 MiB that
-was read and, in a cluster, at most five batches that were sent and 1 MiB of batches that wait.
+"""The number of partitions that are written at a time. Mostly they wait for brokers or for the disk. Each has a chunk of 1 MiB
+that was read and, in a cluster, at most five batches that were sent and 1 MiB of batches that wait.
 """
 COMPARED_AT_ONCE = 4
-"""The number of partitions that are read back at a time. Each has at most 32 MiB of columns, and the chunks to which they refer."""
+"""The number of partitions that are read back at a time. Each has at most 32 MiB of columns and the chunks behind them."""
 
 
 class Runner(Protocol):
