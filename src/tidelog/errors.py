@@ -19,6 +19,7 @@ They form one tree::
     │   ├── CorruptIndexError         .index, .timeindex, .txnindex
     │   ├── CorruptSnapshotError      .snapshot
     │   └── CorruptCheckpointError    checkpoint files, partition.metadata, meta.properties
+    ├── PointExpiredError             `backup expire` has removed the point of a backup that is being read
     ├── SegmentChangedError           a segment was removed, truncated or replaced between plan and read
     ├── OffsetOutOfRangeError
     ├── UnsupportedForMessageFormatError
@@ -86,6 +87,7 @@ __all__ = [
     "OffsetOverflowError",
     "OffsetsOutOfOrderError",
     "OutOfOrderSequenceError",
+    "PointExpiredError",
     "ProducerError",
     "ProducerFencedError",
     "ProtocolError",
@@ -235,6 +237,13 @@ class CorruptSnapshotError(CorruptDataError):
 
 class CorruptCheckpointError(CorruptDataError):
     """A checkpoint or metadata file cannot be parsed."""
+
+
+class PointExpiredError(TidelogError):
+    """A point of a backup was removed by `backup expire`, and an object that it needs is gone.
+
+    It is neither damage, which readers may skip, nor a segment that retention has removed, without which they continue.
+    """
 
 
 class SegmentChangedError(TidelogError):

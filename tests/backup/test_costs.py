@@ -1,4 +1,4 @@
-"""What a backup and a restore read and write grows with the data, not faster: bytes and calls are counted, not time."""
+"""What backups and restores read and write grows with data and partitions, not faster: bytes and calls are counted, not time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.backup.model_source import ModelSource
+from tests.backup.model_source import ModelSource, Partition
 from tidelog.backup.target import FolderTarget
 from tidelog.backup.verify import verify_backup
 from tidelog.capture.capture import Capture
@@ -48,7 +48,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         patch.setattr(os, "open", counting("files", os.open))
         patch.setattr(os, "preadv", counting("reads", os.preadv))
         patch.setattr(local_handle, "pread", counting("reads", local_handle.pread))
-        patch.setattr(os, "fsync", lambda _: None)
+        patch.setattr(os, "fsync", counting("syncs", lambda _: None))
         yield found
 
 
@@ -88,9 +88,55 @@ def test_costs_grow_no_faster_than_the_data(tmp_path: Path, monkeypatch: pytest.
     assert growth == pytest.approx(10, rel=0.01)
     for what, counts in after.items():
         for unit, count in counts.items():
+            if unit == "syncs":  # Joined pieces and closed segments are synced again.
+                assert count <= 1.2 * growth * before[what][unit], (what, count, before[what])
+                continue
             # A point reads and writes what is new, and manifests, which name 64 segments at most.
             most = 4 * before[what][unit] + 64 if what in ("point", "resume") else 1.2 * growth * before[what][unit]
             if (what, unit) not in (("point", "bytes"), ("resume", "bytes")):
                 assert count <= most, (what, unit, count, before[what][unit])
             else:
                 assert count <= 100_000, (what, unit, count)
+
+
+SYNCS_OF_A_PARTITION = {"backup": 7, "restore": 8}
+"""Kafka keeps six files of a partition with records, in a folder; some are renamed, so their folder is synced at once."""
+
+
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="reads are counted as Linux makes them")
+@pytest.mark.parametrize("is_one_topic", [True, False])
+def test_costs_of_small_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_one_topic: bool) -> None:
+    """Each further partition costs as much as the one before, in a topic of its own as well, and few waits for the disk."""
+    found: dict[int, Costs] = {}
+    counts = 8, 16, 32
+    for partitions in counts:
+        root = tmp_path / f"{partitions}"
+        source = ModelSource(5)
+        source.is_busy = False
+        source.known = {}
+        for number in range(1 if is_one_topic else partitions):
+            source.create(f"t{number}")
+            topic = source.known[f"t{number}"]
+            topic.partitions = [Partition() for _ in range(partitions if is_one_topic else 1)]
+            for partition in topic.partitions:
+                partition.append(build_batch_v2([Record(0, source.now, 0, b"k", b"v")]))
+        backup, here = root / "b", found.setdefault(partitions, {})
+        with counted(monkeypatch) as here["backup"]:
+            Capture(source, FolderTarget(backup), ManualClock(source.now)).take()
+        with counted(monkeypatch) as here["verify"]:
+            assert verify_backup(FolderTarget(backup)).findings == []
+        request = RestoreRequest(backup=str(backup), target=str(root / "r"))
+        with counted(monkeypatch) as here["plan"]:
+            plan = plan_restore(request)
+        with counted(monkeypatch) as here["restore"]:
+            assert restore(plan, ManualClock(source.now), work=root).differences == []
+    few, some, many = (found[partitions] for partitions in counts)
+    for what, costs_of_many in many.items():
+        for unit, count in costs_of_many.items():
+            first, second = some[what][unit] - few[what][unit], count - some[what][unit]
+            if unit == "bytes":
+                assert second <= 2.4 * first, (what, unit)  # A catalog's lines vary in length.
+            else:
+                assert second <= 2 * first + 4, (what, unit, first, second)
+    for what, most in SYNCS_OF_A_PARTITION.items():
+        assert many[what]["syncs"] - some[what]["syncs"] <= most * (counts[2] - counts[1]), (what, many[what], some[what])

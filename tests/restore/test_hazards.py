@@ -107,10 +107,11 @@ def test_a_full_disk(made: History, tmp_path: Path) -> None:
     "where",
     [
         "tidelog.storage.partition.partition_log:PartitionLog.append_as_follower",
-        "tidelog.storage.topics.new_topic:_rename",
-        "tidelog.storage.topics.new_topic:_checkpoint",
-        "tidelog.storage.topics.new_topic:_sync",
-        "tidelog.restore.restoring:LogManager.__enter__",
+        "tidelog.storage.topics.new_topics:_rename",
+        "tidelog.storage.topics.new_topics:_checkpoint",
+        "tidelog.storage.topics.new_topics:_sync",
+        "tidelog.restore.restoring:claim_closed",
+        "tidelog.storage.folder.closed_folder:write_clean_shutdown",
     ],
 )
 def test_killed_in_a_folder(made: History, tmp_path: Path, where: str) -> None:

@@ -26,7 +26,7 @@ from tidelog.storage.folder.meta_properties import MetaProperties, write_meta_pr
 from tidelog.storage.folder.topics_file import TOPICS_FILE
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.topics import new_topic
+from tidelog.storage.topics import new_topics
 from tidelog.storage.topics.new_topic import LEADER_EPOCH, NewTopic
 from tidelog.storage.topics.topic import Topic
 
@@ -178,7 +178,7 @@ def killed_while_staging(directory: Path, name: str) -> NewTopic:
     append(new.logs[0])
     for log in new.logs:
         log.close_handlers()
-    new._unlock()
+    new._all._unlock()
     return new
 
 
@@ -202,7 +202,7 @@ def test_an_import_killed_between_its_renames_is_finished_by_the_next(
         for i, log in enumerate(new.logs):
             for _ in range(i):
                 append(log)
-        staged = list(new._staging)
+        staged = list(new._staged.folders)
         new.commit()
     for partition in range(published, 3):
         (tmp_path / f"{name}-{partition}").rename(staged[partition])
@@ -219,14 +219,14 @@ def test_an_import_killed_between_its_renames_is_finished_by_the_next(
 def test_a_failing_rename_takes_everything_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "first")
     before = entries(tmp_path)
-    real = new_topic._rename
+    real = new_topics._rename
 
     def fail(source: Path, target: Path) -> None:
         if target.name == "events-2":
             raise StorageError("cannot rename a folder")
         real(source, target)
 
-    monkeypatch.setattr(new_topic, "_rename", fail)
+    monkeypatch.setattr(new_topics, "_rename", fail)
     with pytest.raises(StorageError), topic(tmp_path, partitions=4) as new:
         new.commit()
     assert entries(tmp_path) == before
@@ -338,10 +338,10 @@ class TestRegistration:
             raise StorageError("cannot write")
 
         with monkeypatch.context() as patched:
-            patched.setattr(new_topic, "_rename", fail)
+            patched.setattr(new_topics, "_rename", fail)
             with pytest.raises(StorageError), topic(tmp_path) as new:
                 append(new.logs[1])
-                patched.setattr(new, "_unregister", lambda: False)
+                patched.setattr(new._all, "_unregister", lambda: False)
                 new.commit()
         assert LogDir(tmp_path).topics() == {"first": [0]}
         with LogManager(tmp_path, ManualClock(0)) as manager:
@@ -374,7 +374,7 @@ def test_an_empty_partition(tmp_path: Path) -> None:
 
 def test_everything_is_on_the_disk_before_it_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: dict[str, int] = {}
-    real_fsync, real_rename = os.fsync, new_topic._rename
+    real_fsync, real_rename = os.fsync, new_topics._rename
     checked = 0
 
     def fsync(fd: int) -> None:
@@ -393,7 +393,7 @@ def test_everything_is_on_the_disk_before_it_is_published(tmp_path: Path, monkey
         real_rename(source, target)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(new_topic, "_rename", rename)
+    monkeypatch.setattr(new_topics, "_rename", rename)
     with topic(tmp_path, segment_bytes="200") as new:
         for log in new.logs:
             for _ in range(10):

@@ -22,6 +22,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tidelog.backup.layout import (
@@ -54,7 +55,15 @@ from tidelog.backup.manifest import (
 )
 from tidelog.backup.target import Target, open_target
 from tidelog.clock import Clock
-from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
+from tidelog.errors import (
+    CorruptDataError,
+    InvalidArgumentError,
+    NotFoundError,
+    PointExpiredError,
+    SegmentChangedError,
+    TidelogError,
+    UnknownTopicOrPartitionError,
+)
 from tidelog.formats import names
 from tidelog.formats.paths.file_path import FilePath
 from tidelog.times import format_time, parse_time
@@ -106,7 +115,7 @@ class Backup:
     def point(self, which: int | None = None, *, time_ms: int | None = None) -> Point:
         """Return the point with the sequence `which`, or the last point at or before a time, or by default the newest point.
 
-        Raises NotFoundError if there is no such point, CorruptDataError.
+        Raises NotFoundError if there is no such point, PointExpiredError if `backup expire` has removed it, CorruptDataError.
         """
         known = self.points()
         wanted = [one for one in known if (which in (None, one.sequence)) and (time_ms is None or one.time_ms <= time_ms)]
@@ -114,6 +123,9 @@ class Backup:
             what = "no point" if which is None else f"no point {which}"
             what += "" if time_ms is None else f" at or before {format_time(time_ms)}"
             have = _span(known)
+            if which is not None and 0 < which < self.expired_before():
+                text = f"point {which} of this backup was removed by `backup expire`; {have}"
+                raise PointExpiredError(text, path=str(self.target))
             raise NotFoundError(f"{what} in this backup; {have}", path=str(self.target))
         return self.read_point(wanted[-1])
 
@@ -144,8 +156,32 @@ class Backup:
         return self.point(time_ms=parse_time(text, clock))
 
     def read_point(self, name: PointName) -> Point:
-        """Return the point with this name. Raises NotFoundError, CorruptDataError."""
-        return self.checked_point(name, self.target.get(name.key))
+        """Return the point with this name. Raises NotFoundError, PointExpiredError, CorruptDataError."""
+        with self.naming_expiry(name.sequence):
+            return self.checked_point(name, self.target.get(name.key))
+
+    @contextmanager
+    def naming_expiry(self, *sequences: int) -> Iterator[None]:
+        """In the block, raise PointExpiredError in place of the error of a missing object, if `backup expire` has removed one of
+        these points since.
+        """
+        try:
+            yield
+        except (CorruptDataError, NotFoundError, SegmentChangedError) as error:
+            expired = self.expiry_of(min(sequences), error)
+            if expired is None:
+                raise
+            raise expired from error
+
+    def expiry_of(self, sequence: int, error: TidelogError) -> PointExpiredError | None:
+        """Return the error to raise if `backup expire` has removed this point, otherwise None. `error` says what is missing."""
+        if sequence >= self.expired_before():
+            return None
+        return PointExpiredError(
+            f"point {sequence} of this backup was removed by `backup expire` while it was being read: {error.message}; "
+            f"{_span(self.points())}",
+            path=error.path or str(self.target),
+        )
 
     def checked_point(self, name: PointName, data: bytes) -> Point:
         """Decode a point from its bytes. Raises CorruptDataError."""

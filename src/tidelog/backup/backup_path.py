@@ -7,7 +7,8 @@
 | ``….snapshot``, ``leader-epoch-checkpoint``, ``partition.metadata`` | the partition's manifest |
 | ``replication-offset-checkpoint`` and other checkpoints, ``meta.properties`` | the point and its catalog |
 
-No objects are listed: the point, its catalog, and the manifests of topics and partitions are read once, on first use.
+No objects are listed: the point, its catalog, and the manifests of topics and partitions are read once, on first use. If
+`backup expire` removes the point meanwhile, reading raises PointExpiredError as soon as an object is missing.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from typing import Any, NamedTuple
 from tidelog.backup.backup import Backup
 from tidelog.backup.joined_file import JoinedFile, Part
 from tidelog.backup.layout import SCHEME, data_key, known_topic_id
-from tidelog.backup.manifest import PartitionManifest, Point, Segment, TopicEntry
+from tidelog.backup.manifest import PartitionManifest, Point, Segment, Snapshot, TopicEntry
 from tidelog.backup.target import Target, open_target
-from tidelog.errors import InvalidArgumentError
+from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import encode_lines
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
@@ -74,11 +75,14 @@ class PointFolder:
         return self.backup.point(self._sequence)
 
     @cached_property
+    def _catalog(self) -> dict[str, TopicEntry]:
+        with self.backup.naming_expiry(self.point.sequence):
+            return self.backup.catalog(self.point)
+
+    @cached_property
     def _entries(self) -> dict[str, TopicEntry]:
         return {
-            names.log_dir_name(topic.name, one.partition): topic
-            for topic in self.backup.catalog(self.point).values()
-            for one in topic.partitions
+            names.log_dir_name(topic.name, one.partition): topic for topic in self._catalog.values() for one in topic.partitions
         }
 
     @cached_property
@@ -88,7 +92,7 @@ class PointFolder:
     def refresh(self) -> None:
         """Move to the newest point, unless the folder was opened at a given point."""
         if not self._is_pinned and "point" in self.__dict__ and self.backup.points(self.point.name):
-            for name in ("point", "_entries", "_partitions", "_checkpoints"):
+            for name in ("point", "_catalog", "_entries", "_partitions", "_checkpoints"):
                 self.__dict__.pop(name, None)
 
     @property
@@ -121,7 +125,7 @@ class PointFolder:
             for suffix in (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
                 if suffix != names.TXN_INDEX_SUFFIX or any(suffix in piece.files for piece in segment.pieces):
                     yield names.file_name(segment.base_offset, suffix)
-        for snapshot in self.backup.snapshots(manifest):
+        for snapshot in self._snapshots(manifest):
             yield names.file_name(snapshot.offset, names.SNAPSHOT_SUFFIX)
 
     def segment_facts(self, parts: tuple[str, ...]) -> dict[int, SegmentFacts]:
@@ -163,7 +167,7 @@ class PointFolder:
             return None
         suffix = name[name.index(".") :]
         if suffix == names.SNAPSHOT_SUFFIX:
-            for snapshot in self.backup.snapshots(manifest):
+            for snapshot in self._snapshots(manifest):
                 if snapshot.offset == offset:
                     part = self._object(manifest, snapshot.stem, suffix, snapshot.file.size_bytes)
                     return Content((part,), self.point.taken_ms)
@@ -201,10 +205,19 @@ class PointFolder:
         known = self._partitions.get(name)
         if known is None:
             key = names.parse_topic_partition_name(name)
-            manifest = self.backup.partition(self.backup.topic(self._entries[name]), key.partition)
-            known = manifest, {one.base_offset: one for one in self.backup.segments(manifest)}
+            with self.backup.naming_expiry(self.point.sequence):
+                manifest = self.backup.partition(self.backup.topic(self._entries[name]), key.partition)
+                known = manifest, {one.base_offset: one for one in self.backup.segments(manifest)}
             self._partitions[name] = known
         return known
+
+    def _snapshots(self, manifest: PartitionManifest) -> list[Snapshot]:
+        with self.backup.naming_expiry(self.point.sequence):
+            return list(self.backup.snapshots(manifest))
+
+    def cause_of(self, error: TidelogError) -> TidelogError:
+        """Return the error that explains why an object is missing: PointExpiredError, or `error` itself."""
+        return self.backup.expiry_of(self.sequence, error) or error
 
     @cached_property
     def _checkpoints(self) -> Mapping[str, bytes]:
@@ -214,7 +227,7 @@ class PointFolder:
             names.RECOVERY_POINT_CHECKPOINT: [],
             names.CLEANER_CHECKPOINT: [],
         }
-        for topic in self.backup.catalog(self.point).values():
+        for topic in self._catalog.values():
             for one in topic.partitions:
                 place = f"{topic.name} {one.partition}"
                 found[names.HIGH_WATERMARK_CHECKPOINT].append(f"{place} {one.end_offset}")
@@ -320,7 +333,7 @@ class BackupPath(NamedPath):
         content = self._known()
         if content is None:
             raise self._missing(errno.EISDIR if self.is_dir() else errno.ENOENT)
-        return JoinedFile(content.parts, self._stat(content))
+        return JoinedFile(content.parts, self._stat(content), self.folder.cause_of)
 
     def _known(self) -> Content | None:
         if self._content is None:

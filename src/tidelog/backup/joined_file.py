@@ -1,14 +1,17 @@
-"""Presents several objects, or bytes, as one open file."""
+"""Presents several objects, or bytes, as one open file.
+
+An object that is missing, or is removed while it is read, is an error, and never the end of the file.
+"""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from tidelog.errors import CorruptDataError
+from tidelog.errors import CorruptDataError, SegmentChangedError, TidelogError
 from tidelog.formats.paths.file_path import FilePath, Handle
 from tidelog.formats.paths.local_handle import open_handle
 
@@ -23,14 +26,17 @@ class Part(NamedTuple):
 
 class JoinedFile:
     """A handle on the joined file (`formats/paths/file_path.py`). Each part is opened when it is first read. Raises
-    CorruptDataError for a part of the wrong size.
+    CorruptDataError for a part that is missing or has the wrong size, or what `cause_of` makes of that error.
     """
 
     fd = -1
     is_constant = True
 
-    def __init__(self, parts: Sequence[Part], stat: os.stat_result) -> None:
+    def __init__(
+        self, parts: Sequence[Part], stat: os.stat_result, cause_of: Callable[[TidelogError], TidelogError] = lambda error: error
+    ) -> None:
         self._parts = parts
+        self._cause_of = cause_of
         self._stat = stat
         self._starts = [0, *accumulate(part.size_bytes for part in parts)]
         self._opened: dict[int, Handle] = {}
@@ -72,7 +78,11 @@ class JoinedFile:
         if part.path is None:
             buffer[:] = part.data[position : position + len(buffer)]
             return
-        count = self._handle(slot).read_into(position, buffer)
+        try:
+            count = self._handle(slot).read_into(position, buffer)
+        except SegmentChangedError as error:  # A reader would take it for the work of retention, and go on without the records.
+            text = f"an object of the backup is missing: {error.message}"
+            raise self._cause_of(CorruptDataError(text, path=part.path)) from error
         if count != len(buffer):
             raise CorruptDataError(
                 "an object of the backup is truncated", path=part.path, position=position, found=count, expected=len(buffer)
@@ -86,7 +96,7 @@ class JoinedFile:
             try:
                 handle = open_handle(part.path)
             except FileNotFoundError:
-                raise CorruptDataError("an object of the backup is missing", path=part.path) from None
+                raise self._cause_of(CorruptDataError("an object of the backup is missing", path=part.path)) from None
             size_bytes = handle.stat().st_size
             if size_bytes != part.size_bytes:
                 handle.close()

@@ -7,6 +7,9 @@
 | offsets missing or repeated | segments and pieces must be contiguous, except at noted gaps |
 
 If the newest point is deleted together with its seal, nothing in the backup can show it.
+
+If `backup expire` removes points meanwhile, what only they lack is no damage. `expire` writes its mark first, so the mark is
+there before anything is missing.
 """
 
 from __future__ import annotations
@@ -140,11 +143,17 @@ def check_file(backup: Backup, file: tuple[str, Place]) -> list[Finding]:
     return []
 
 
-def refuse_damaged(backup: Backup, entries: Iterable[TopicEntry], threads: int = THREADS) -> None:
-    """Check every object of some topics of a catalog. Raises CorruptDataError with the first finding, StorageError."""
+def refuse_damaged(backup: Backup, entries: Iterable[TopicEntry], sequence: int, threads: int = THREADS) -> None:
+    """Check every object of some topics. `sequence` is the oldest point from whose catalog they are.
+
+    Raises CorruptDataError with the first finding, PointExpiredError if `backup expire` has removed the point, StorageError.
+    """
     verification = _Verification(backup, lambda _: None, threads)
     found = [one for entry in entries for one in verification.of_topic(entry)]
     if found:
+        expired = backup.expiry_of(sequence, CorruptDataError(str(found[0])))
+        if expired is not None:
+            raise expired
         more = f"; {len(found) - 1:,} more: to list them, run `tidelog backup verify`" if len(found) > 1 else ""
         raise CorruptDataError(f"the backup is damaged: {found[0]}{more}")
 
@@ -174,7 +183,9 @@ class _Verification:
             for point in reversed(self._points())
             for one in self._of_point(point)
         ]
+        start = self._backup.expired_before()
         self._report.findings += _joined(found)
+        self._report.findings = [one for one in self._report.findings if one.last_point is None or one.last_point >= start]
         return self._report
 
     # --- points

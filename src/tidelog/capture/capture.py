@@ -343,7 +343,8 @@ class Capture:
                 one.forget_ended()
         known = {(topic.topic_id, number) for topic in topics for number in topic.partitions}
         self._partitions = {place: one for place, one in self._partitions.items() if place in known}
-        self._topics = {topic_id: one for topic_id, one in self._topics.items() if any(topic_id == place[0] for place in known)}
+        ids = {topic_id for topic_id, _ in known}
+        self._topics = {topic_id: one for topic_id, one in self._topics.items() if topic_id in ids}
         return point
 
     def _entry(self, topic: SourceTopic, partitions: Sequence[PartitionCapture]) -> TopicEntry:

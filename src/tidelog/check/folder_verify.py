@@ -35,6 +35,7 @@ from tidelog.errors import (
     CorruptCheckpointError,
     CorruptSnapshotError,
     NotFoundError,
+    PointExpiredError,
     SegmentChangedError,
     StorageError,
     TidelogError,
@@ -314,6 +315,8 @@ class _Look:
                 report.findings.append(note(self._log_dir.path, "was removed by its owner during the check", *key))
             except SegmentChangedError as error:
                 report.findings.append(note(self._log_dir.path, f"changed while it was being checked: {error}", *key))
+            except PointExpiredError:
+                raise  # It concerns all partitions, and is no damage.
             except TidelogError as error:
                 if not any(finding.is_fault for finding in report.findings):
                     report.findings.append(Finding.of_error(error, self._log_dir.path, *key))

@@ -12,13 +12,12 @@ partition per group of rebuilt batches, and to the next partition with the next 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from tidelog.ingest.arrow_columns import rows_by_place
 from tidelog.records.kernel import BinaryColumn, crc32_partitions, murmur2_partitions
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # Only a copy that spreads records needs Arrow: the import takes a tenth of a second.
 
 Partitioner = Literal["murmur2", "crc32"]
 
@@ -36,6 +35,9 @@ class Spread(NamedTuple):
 
     def places(self, keys: BinaryColumn, rows: int) -> pa.Array:
         """Return each row's partition (int32), null for a row without a key."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         chosen = PARTITIONERS[self.partitioner](keys, self.partitions)
         places = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(chosen)], 0)
         return pc.replace_with_mask(places, pc.less(places, 0), pa.scalar(None, pa.int32()))
@@ -44,4 +46,8 @@ class Spread(NamedTuple):
         """Yield each partition that gets rows, with the numbers of those rows. `turn` selects the partition for rows
         without a key.
         """
+        import pyarrow.compute as pc
+
+        from tidelog.ingest.arrow_columns import rows_by_place
+
         return rows_by_place(pc.fill_null(self.places(keys, rows), turn % self.partitions))

@@ -34,7 +34,7 @@ from tidelog.restore.points import Points
 from tidelog.restore.read_back import Written
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
-from tidelog.restore.runner import Runner
+from tidelog.restore.runner import WRITTEN_AT_ONCE, Runner
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -148,7 +148,7 @@ def copy(
             )
             tasks.append((topic, cut, task))
     tasks.sort(key=lambda one: -one[2].size_bytes)
-    for (topic, cut, task), done in zip(tasks, run(copy_partition, [task for _, _, task in tasks]), strict=True):
+    for (topic, cut, task), done in zip(tasks, run(copy_partition, [task for _, _, task in tasks], WRITTEN_AT_ONCE), strict=True):
         progress(task.size_bytes)
         maps = [OffsetMap.open(part).partition(task.source) for part in _map_folders(topic, folder)]
         counts = [one.record_count for part in maps for one in part.runs]

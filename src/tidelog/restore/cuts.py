@@ -140,6 +140,11 @@ class RestorePlan:
             **({"partitions": dict(request.partitions), "partitioner": request.partitioner} if request.partitions else {}),
         }
 
+    @property
+    def sequences(self) -> set[int]:
+        """The points from which topics are restored."""
+        return {self.point.sequence, *(topic.sequence for topic in self.topics)}
+
     def splits_of(self, source: Source, topic: TopicCut, cut: PartitionCut) -> list[Split]:
         """Return splits that read the restored part of a partition as a consumer would. `source` is the topic's point."""
         if not cut.size:
@@ -165,8 +170,9 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
     backup = open_backup(request.backup)
     before, point = _points(backup, request)
     notes = [f"point {point.sequence}: {text}" for text in point.incomplete]
-    catalog = backup.catalog(point)
-    older = {} if before is None else backup.catalog(before)
+    with backup.naming_expiry(point.sequence if before is None else before.sequence):
+        catalog = backup.catalog(point)
+        older = {} if before is None else backup.catalog(before)
     _check_named(request, {**older, **catalog})
     topics: list[TopicCut] = []
     with Points() as points:
@@ -279,7 +285,7 @@ class _Cuts:
         try:
             return self._of(point, entry, name)
         except (CorruptDataError, NotFoundError):
-            refuse_damaged(self._backup, [entry])
+            refuse_damaged(self._backup, [entry], point.sequence)
             raise
 
     def _of(self, point: Point, entry: TopicEntry, name: str) -> TopicCut:

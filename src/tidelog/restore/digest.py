@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from tidelog.sources.split import Split
 
 if TYPE_CHECKING:
     from hashlib import _Hash
+
+    import pyarrow as pa  # Its import takes a tenth of a second: a restore imports it while something else is waited for.
 
 _COLUMNS = ("timestamp", "key", "value", "headers")
 
@@ -55,6 +54,9 @@ def digest_of(task: DigestTask) -> Digest:
 
 def _add(streams: dict[str, _Hash], name: str, column: pa.Array) -> None:
     """Add a column's values to the column's streams. A nested column has a stream for each part."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         _add(streams, f"{name}.count", pc.fill_null(pc.list_value_length(column), -1))

@@ -10,8 +10,7 @@ from tidelog.model import READ_COMMITTED, TopicPartition
 from tidelog.restore.cuts import SPLIT_BYTES, RestorePlan, TopicCut
 from tidelog.restore.digest import Digest, DigestTask, digest_of
 from tidelog.restore.points import Points
-from tidelog.restore.runner import Runner
-from tidelog.restore.unordered_digest import UnorderedDigest, unordered_digest_of
+from tidelog.restore.runner import COMPARED_AT_ONCE, Runner
 from tidelog.sources.scan_plan import ALL_TIMES
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split
@@ -61,7 +60,7 @@ def read_back(
             wanted = plan.splits_of(points.at(topic.address), topic, cut)
             keys.append(key)
             tasks += [DigestTask(tuple(wanted), written is None), DigestTask(tuple(_splits(target, key, span)), written is None)]
-    digests = iter(run(digest_of, tasks))
+    digests = iter(run(digest_of, tasks, COMPARED_AT_ONCE))
     for key, wanted_one, found in zip(keys, digests, digests, strict=True):
         if found == wanted_one:
             result.digests[key] = found
@@ -81,6 +80,8 @@ def _compare_spread(
     """Compare a topic whose number of partitions has changed: all records together, and that each is in the partition of its
     key.
     """
+    from tidelog.restore.unordered_digest import UnorderedDigest, unordered_digest_of
+
     wanted = {
         TopicPartition(topic.name, cut.partition): unordered_digest_of(plan.splits_of(points.at(topic.address), topic, cut))
         for cut in topic.partitions

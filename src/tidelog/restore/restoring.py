@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,24 +13,24 @@ from tidelog.backup.verify import refuse_damaged
 from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock
 from tidelog.config import INT64_MAX
-from tidelog.copying.copier import CLIENT_ID
-from tidelog.errors import InvalidArgumentError, TopicExistsError
+from tidelog.errors import InvalidArgumentError, PointExpiredError, TopicExistsError
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
-from tidelog.restore import cluster_target
 from tidelog.restore.cuts import RestorePlan
 from tidelog.restore.digest import Digest
 from tidelog.restore.folder_groups import write_groups
-from tidelog.restore.folder_target import restore_topic
+from tidelog.restore.folder_target import groups_of, restore_topics
 from tidelog.restore.moment import Positions, positions_at
 from tidelog.restore.points import Points
-from tidelog.restore.read_back import read_back
+from tidelog.restore.read_back import ReadBack, Written, read_back
 from tidelog.restore.request import check_same
 from tidelog.restore.result import RestoredPartition
 from tidelog.restore.runner import Runner, on_threads
 from tidelog.sources.opening import kind_of, open_source
-from tidelog.storage.folder.data_folder import check_is_data_folder
+from tidelog.sources.source import Source
+from tidelog.storage.folder.closed_folder import claim_closed
+from tidelog.storage.folder.data_folder import check_is_data_folder, is_claimed
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 
@@ -40,6 +41,8 @@ DONE_FILE = "restored.json"
 VERSION = 1
 
 _WHAT = "a restore's file"
+_CLIENT_ID = "tidelog-copy"
+_WAS_EMPTY = "folder_was_empty"
 
 Progress = Callable[[int], object]
 
@@ -85,9 +88,10 @@ def restore(
     Raises:
         TopicExistsError: a topic already exists.
         InvalidArgumentError: the target holds a different restore.
+        PointExpiredError: `backup expire` has removed the point.
         StorageError, BrokerError, BrokerUnreachableError, CorruptDataError
     """
-    with Points() as points:
+    with Points() as points, open_backup(plan.request.backup).naming_expiry(*plan.sequences):
         if kind_of(plan.request.target).is_cluster:
             return _into_cluster(plan, points, work, progress, verify, run)
         return _into_folder(plan, points, plan.request.folder, clock, progress, verify)
@@ -97,7 +101,8 @@ def _refuse_damaged(plan: RestorePlan) -> None:
     """Check every object of the backup that the plan needs, including indexes, before anything is written. Raises
     CorruptDataError.
     """
-    refuse_damaged(open_backup(plan.request.backup), [topic.entry for topic in (*plan.topics, *plan.internal)])
+    entries = [topic.entry for topic in (*plan.topics, *plan.internal)]
+    refuse_damaged(open_backup(plan.request.backup), entries, min(plan.sequences))
 
 
 def _refuse_place(folder: Path) -> None:
@@ -120,12 +125,13 @@ def _into_folder(
     there = _begun(plan, folder)
     for topic in plan.topics:
         known = there.get(topic.name)
-        if known is None:
-            report.partitions += restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
-        elif known != topic.manifest.topic_id:
+        if known is not None and known != topic.manifest.topic_id:
             raise TopicExistsError(f"topic {topic.name!r} already exists: use --rename, or a different folder", path=folder)
-        else:
+        if known is not None:
             report.partitions += [topic.result(cut, cut.end_offset, None, 0) for cut in topic.partitions]
+    for group in groups_of(topic for topic in plan.topics if topic.name not in there):
+        report.partitions += restore_topics(plan, group, points, folder, clock, progress)
+    report.partitions.sort(key=lambda one: one.source)
     positions = _positions(plan, points)
     is_whole = not plan.request.renames and plan.request.groups is None
     if OFFSETS_TOPIC in there:
@@ -134,18 +140,20 @@ def _into_folder(
             report.left_alone = dict.fromkeys(positions, f"the folder already has {OFFSETS_TOPIC}")
             positions = {}
     elif is_whole:
-        for topic in plan.internal:
-            if topic.name not in there:
-                restore_topic(plan, topic, points.at(topic.address), folder, clock, progress)
+        for group in groups_of(topic for topic in plan.internal if topic.name not in there):
+            restore_topics(plan, group, points, folder, clock, progress)
     elif positions:
         write_groups(folder, positions, clock)
     # Brokers identify a folder by its meta.properties, and skip recovery after a clean shutdown.
-    with LogManager(folder, clock, properties={"producer.id.expiration.ms": INT64_MAX}) as manager:
-        manager.producer_ids.keep_clear()  # A new producer must not get the id of a producer in the backup.
+    if _is_own(folder):
+        claim_closed(folder, clock)
+    else:
+        with LogManager(folder, clock, properties={"producer.id.expiration.ms": INT64_MAX}) as manager:
+            manager.producer_ids.keep_clear()  # A new producer must not get the id of a producer in the backup.
     report.groups = {name: {key: one.offset for key, one in offsets.items()} for name, offsets in positions.items()}
     if verify:
         with open_source(str(folder)) as target:
-            report.digests, report.differences = read_back(plan, points, target, on_threads)
+            report.digests, report.differences = _compared(plan, points, target, on_threads)
     return report
 
 
@@ -155,8 +163,10 @@ def refuse_target(plan: RestorePlan, work: Path) -> None:
     Raises TopicExistsError, InvalidArgumentError, StorageError, BrokerError, BrokerUnreachableError.
     """
     if kind_of(plan.request.target).is_cluster:
+        from tidelog.restore import cluster_target
+
         if not (work / cluster_target.FILE_NAME).exists():
-            with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
+            with Cluster.at(plan.request.target, _CLIENT_ID) as cluster:
                 cluster.reach().refresh(None)
                 cluster_target.refuse_full(plan, cluster)
         return
@@ -187,15 +197,26 @@ def _begun(plan: RestorePlan, folder: Path) -> dict[str, object]:
     make_folder(folder)
     there, is_begun = _there(plan, folder)
     if not is_begun:
-        write_new_json(folder / FILE_NAME, VERSION, {"restore": plan.identity}, indent=1)
+        was_empty = not any(folder.iterdir())
+        write_new_json(folder / FILE_NAME, VERSION, {"restore": plan.identity, _WAS_EMPTY: was_empty}, indent=1)
     return there
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether this restore has written everything in the folder: it was empty, and no broker has started on it since."""
+    known = read_json(folder / FILE_NAME, VERSION, _WHAT) or {}
+    return known.get(_WAS_EMPTY) is True and not is_claimed(folder)
 
 
 def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progress, verify: bool, run: Runner) -> RestoreReport:
     report = RestoreReport(plan)
-    _refuse_damaged(plan)
-    with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
+    with Cluster.at(plan.request.target, _CLIENT_ID) as cluster:
         cluster.reach().refresh(None)
+        with ThreadPoolExecutor(1, "tidelog-check") as pool:
+            checked = pool.submit(_refuse_damaged, plan)
+            from tidelog.restore import cluster_target  # The import takes long, and checksums leave a processor free.
+
+            checked.result()
         begun = cluster_target.begin(plan, cluster, work)
         done = cluster_target.copy(plan, points, begun, work, progress, run)
         report.partitions += sorted(done, key=lambda one: one.target)
@@ -211,11 +232,21 @@ def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progr
         if verify:
             written = cluster_target.written_ranges(plan, cluster, begun, work)
             with open_source(plan.request.target) as target:
-                report.digests, report.differences = read_back(plan, points, target, run, written)
+                report.digests, report.differences = _compared(plan, points, target, run, written)
         if not is_again:
             report.notes += cluster_target.settle_topics(plan, cluster, begun)
             write_new_json(work / DONE_FILE, VERSION, {}, indent=1)
     return report
+
+
+def _compared(
+    plan: RestorePlan, points: Points, target: Source, run: Runner, written: Mapping[TopicPartition, Written] | None = None
+) -> ReadBack:
+    try:
+        return read_back(plan, points, target, run, written)
+    except PointExpiredError as error:
+        text = f"everything was restored, but could not be compared with the backup: {error.message}"
+        raise PointExpiredError(text, path=error.path) from error
 
 
 def _positions(plan: RestorePlan, points: Points, *, renamed: bool = True) -> Positions:

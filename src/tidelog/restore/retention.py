@@ -16,7 +16,8 @@ def soon_removed(plan: RestorePlan, now_ms: int) -> Iterator[str]:
         config = LogConfig.from_properties(dict(topic.settings))
         if not config.is_deleted or config.retention_ms < 0:
             continue
-        oldest = _oldest(plan, topic)
+        with open_backup(plan.request.backup).naming_expiry(topic.sequence):
+            oldest = _oldest(plan, topic)
         if oldest is not None and oldest < now_ms - config.retention_ms:
             whose = "its" if "retention.ms" in topic.settings else "Kafka's default of"
             yield (

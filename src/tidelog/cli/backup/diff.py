@@ -27,7 +27,9 @@ def command(backup: Backup, old: str, new: str | None, as_json: bool) -> None:
     `appended` counts offsets added at the end. `removed` counts offsets that the source no longer had.
     """
     clock = SystemClock()
-    found = list(compare(backup, backup.point_named(old, clock), backup.point_named(new, clock)))
+    points = backup.point_named(old, clock), backup.point_named(new, clock)
+    with backup.naming_expiry(*(one.sequence for one in points)):
+        found = list(compare(backup, *points))
     if as_json:
         print_lines(json_line(one._asdict()) for one in found)
         return

@@ -14,7 +14,7 @@ from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_bytes_size, show_count, show_time, table
 from tidelog.cli.printing.output import print_lines
-from tidelog.errors import CorruptDataError
+from tidelog.errors import CorruptDataError, PointExpiredError
 
 _SHOWN = 20
 _HEADER = ("point", "time", "topics", "partitions", "size", "written", "newest record", "cut", "not backed up", "gaps")
@@ -37,6 +37,8 @@ def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
     for name in shown:
         try:
             points.append(backup.read_point(name))
+        except PointExpiredError:
+            continue  # It was removed since the points were listed.
         except CorruptDataError as error:
             damaged.append(error)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tidelog.backup.backup import Backup
-from tidelog.backup.manifest import PartitionManifest
+from tidelog.backup.manifest import PartitionManifest, Point
 from tidelog.cli.backup.rights import rights_fields, rights_lines
 from tidelog.cli.backup.take import point_fields
 from tidelog.cli.backup.target import backup_argument
@@ -32,6 +32,11 @@ def command(backup: Backup, point: str | None, as_json: bool) -> None:
     their partitions.
     """
     found = backup.point_named(point, SystemClock())
+    with backup.naming_expiry(found.sequence):
+        _print(backup, found, as_json)
+
+
+def _print(backup: Backup, found: Point, as_json: bool) -> None:
     catalog = backup.catalog(found)
     rights = backup.rights(found) or {}
     if as_json:

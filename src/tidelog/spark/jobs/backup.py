@@ -91,7 +91,7 @@ def restore_backup(
     """
     _check_brokers(plan.request.target, "a job cannot restore into a data folder: use `tidelog restore`")
 
-    def run(function: Callable[[Task], Result], tasks: Sequence[Task], /) -> Iterable[Result]:
+    def run(function: Callable[[Task], Result], tasks: Sequence[Task], _: int, /) -> Iterable[Result]:
         return [row[0] for row in run_tasks(spark, "restore partitions", tasks, lambda task: [(function(task),)], progress)]
 
     return restore(plan, SystemClock(), work=work, verify=verify, run=run)

@@ -55,7 +55,7 @@ from tidelog.storage.folder.write_journal import (
 from tidelog.storage.loading.loader import load
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.topics.new_topic import finish_interrupted
+from tidelog.storage.topics.new_topics import finish_interrupted
 from tidelog.storage.topics.topic import Topic
 
 TURN_FILE = "tidelog-write.lock"

@@ -50,7 +50,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import DELETION_MARK, Partitions, Removal
 from tidelog.storage.steps import Steps
 from tidelog.storage.topics.new_folders import PARTITIONS_A_STEP, NewFolders
-from tidelog.storage.topics.new_topic import check_topic_name
+from tidelog.storage.topics.new_topics import check_topic_name
 from tidelog.storage.topics.topic import Topic
 from tidelog.storage.topics.topic_configs import KEEP_EVERYTHING
 from tidelog.storage.topics.topic_table import TopicTable
