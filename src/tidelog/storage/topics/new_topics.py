@@ -78,8 +78,8 @@ class StagedTopic:
     """A topic that is being written: append partition p's batches to `logs[p]`.
 
     `properties` are the topic's, as text under Kafka's names. With `topic_id` the topic is a copy: its logs accept the batches of
-    a different log as a follower does, and later leader epochs continue from their last one. Otherwise the batches have the leader
-    epoch `LEADER_EPOCH`. Raises InvalidArgumentError for an illegal name, number or property.
+    a different log as a follower does, and later leader epochs continue from their last one. Without it, the batches have the
+    leader epoch `LEADER_EPOCH`. Raises InvalidArgumentError for an illegal name, number or property.
     """
 
     def __init__(self, name: str, partitions: int, properties: Mapping[str, str], *, topic_id: uuid.UUID | None = None) -> None:
