@@ -96,6 +96,17 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _root_of_nested_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A pytest that a test starts has its temporary folders among this run's.
+
+    In the user's, it would remove those of earlier runs before it ends, which takes minutes on a slow disk.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.mktemp("nested")))
+        yield
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"os.fsync: {config.getoption('fsync')} (--fsync)"
 

@@ -55,7 +55,7 @@ def test_others_pass(plugin: str, counts: str, tmp_path: Path) -> None:
     """Without the plugin the others do fail: it is needed."""
     (tmp_path / "test_a.py").write_text(TESTS)
     (tmp_path / "test_b.py").write_text(OTHER_MODULE)
-    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "its")]
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [*command, *(("-p", plugin) if plugin else ())],
         cwd=tmp_path,

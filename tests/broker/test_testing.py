@@ -165,8 +165,7 @@ def test_it_is_ours():
 
 def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tidelog.testing.plugin", "-p", "no:cacheprovider", "-W", "error"]
-    # Where it keeps its folders by default, pytest first removes what earlier runs have left: that may take a minute.
-    command += ["--basetemp", str(folder / "its"), *options]
+    command += options
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(folder)}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, env=env)
 
