@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests import shares
+from tests import in_memory, shares
 from tests.confinement import pytest_runtest_protocol as pytest_runtest_protocol  # a hook
 from tests.examples import DEFAULT, IS_SOAK, drawn
+from tests.in_memory import disk_path as disk_path  # fixtures
+from tests.in_memory import root_of_nested_runs as root_of_nested_runs
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -86,6 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.fsync = FSYNC[config.getoption("fsync")]
+    in_memory.place_folders(config)
     if hasattr(config, "workerinput") and shares.is_shared(config):
         shares.report_less(config)
 
@@ -94,17 +97,6 @@ def pytest_unconfigure() -> None:
     os.fsync = FSYNC["real"]
     # What is frozen survives the interpreter's end, of which DuckDB's binding complains as "nanobind: leaked ...".
     gc.unfreeze()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _root_of_nested_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A pytest that a test starts has its temporary folders among this run's.
-
-    In the user's, it would remove those of earlier runs before it ends, which takes minutes on a slow disk.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.mktemp("nested")))
-        yield
 
 
 def pytest_report_header(config: pytest.Config) -> str:
