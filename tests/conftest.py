@@ -70,6 +70,9 @@ FSYNC = {"real": os.fsync, "skipped": lambda fd: os.fstat(fd) and None}
 thousands, and no test loses power. Tests check the calls to verify what is synced, and when.
 """
 
+GC_THRESHOLDS = (10_000, 20, 50)
+"""Python's are made for small programs. What tests build at once, as a package's syntax trees, it walks through ten times."""
+
 # Times without a zone are in UTC here, whatever the machine's owner prefers.
 os.environ.pop("TIDELOG_TZ", None)
 
@@ -119,6 +122,7 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
