@@ -46,7 +46,7 @@ docs: $(STAMP) ## the documents as a site: site/index.html
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
 
-test: $(STAMP) ## the test suite (five to six minutes on two cores)
+test: $(STAMP) ## the test suite (four to five minutes on two cores)
 	@$(BIN)/python -m pytest -n 5 -q -m "not interop"
 
 check: $(STAMP) ## format, lint, strict types, import layers

@@ -32,7 +32,7 @@ def work_dir() -> Iterator[Path]:
     """Create an empty folder, and remove it with its contents at the end of the block. `TMPDIR`, if set, gives the place."""
     remove_abandoned()
     # Rename it once it is locked; otherwise it would look abandoned.
-    made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=_parent()))
+    made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=memory_with_room()))
     lock = os.open(made, os.O_RDONLY)
     folder = made.with_name(made.name[1:])
     try:
@@ -61,7 +61,7 @@ def remove_abandoned(at_least_s: float = 0, at_most_s: float = 0) -> None:
 def _remove_unlocked() -> bool:
     """Return whether locked folders are left."""
     is_locked = False
-    for folder in (_parent() or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
+    for folder in (memory_with_room() or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
@@ -76,7 +76,8 @@ def _remove_unlocked() -> bool:
     return is_locked
 
 
-def _parent() -> Path | None:
+def memory_with_room() -> Path | None:
+    """Return the file system in memory if it has room for many logs; None if not, or if `TMPDIR` names another place."""
     if "TMPDIR" in os.environ:
         return None
     try:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests import shares
-from tests.confinement import folders_of_started_pytests as folders_of_started_pytests
+from tests import in_memory, shares
 from tests.confinement import pytest_runtest_protocol as pytest_runtest_protocol  # a hook
 from tests.examples import DEFAULT, IS_SOAK, drawn
+from tests.in_memory import disk_path as disk_path  # fixtures
+from tests.in_memory import root_of_nested_runs as root_of_nested_runs
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -69,6 +70,9 @@ FSYNC = {"real": os.fsync, "skipped": lambda fd: os.fstat(fd) and None}
 thousands, and no test loses power. Tests check the calls to verify what is synced, and when.
 """
 
+GC_THRESHOLDS = (10_000, 20, 50)
+"""Python's are made for small programs. What tests build at once, as a package's syntax trees, it walks through ten times."""
+
 # Times without a zone are in UTC here, whatever the machine's owner prefers.
 os.environ.pop("TIDELOG_TZ", None)
 
@@ -87,6 +91,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.fsync = FSYNC[config.getoption("fsync")]
+    in_memory.place_folders(config)
     if hasattr(config, "workerinput") and shares.is_shared(config):
         shares.report_less(config)
 
@@ -117,6 +122,7 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,6 +26,12 @@ from tidelog.clock import Clock, SystemClock
 T = TypeVar("T")
 
 
+@pytest.fixture
+def tmp_path(disk_path: Path) -> Path:
+    """On a disk: brokers read in other ways from a folder in memory."""
+    return disk_path
+
+
 class RunningBroker:
     """A broker on a thread. `stop` ends it cleanly; the folder stays, and `start` serves it again on another port."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import patience
 from tidelog.broker.loop.metrics import Metrics
 from tidelog.broker.server.scraped import metrics_server
 from tidelog.broker.server.scraped.health import STARTING, STOPPING, Health
@@ -31,7 +32,7 @@ def server() -> Iterator[MetricsServer]:
 
 
 def scraped(server: MetricsServer) -> bytes:
-    connection = HTTPConnection(*server.address, timeout=20)
+    connection = HTTPConnection(*server.address, timeout=patience.PATIENCE_S)
     try:
         connection.request("GET", "/metrics")
         answer = connection.getresponse()
@@ -53,7 +54,7 @@ def test_peers_that_say_nothing_or_do_not_read(server: MetricsServer, monkeypatc
         for number in range(peers):
             peer = stack.enter_context(socket.socket())
             peer.connect(server.address)
-            peer.settimeout(20)
+            peer.settimeout(patience.PATIENCE_S)
             if number % 2:
                 peer.sendall(b"GET /metrics HTTP/1.0\r\n")
             if number >= MAX_REQUESTS:
@@ -83,7 +84,7 @@ def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None
 
 
 def asked(server: MetricsServer, path: str) -> tuple[int, str]:
-    connection = HTTPConnection(*server.address, timeout=PATIENCE_S)
+    connection = HTTPConnection(*server.address, timeout=patience.PATIENCE_S)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import NOW_MS
+from tests.patience import PATIENCE_S
 from tidelog.broker.server import answer_writer, broker_server, connection
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
@@ -61,7 +62,7 @@ def test_their_answers_have_a_budget(broker: RunningBroker, version: int) -> Non
             reader.sendall(frame)
             readers.append(reader)
             # Each has an answer before the next one asks, and takes none of it: at once they would leave one batch to each.
-            reader.settimeout(60)
+            reader.settimeout(PATIENCE_S)
             assert reader.recv(1, socket.MSG_PEEK)
         used = broker.on_loop(lambda: node.unsent.used_bytes)
         assert 0 < used < BUDGET_BYTES + (READERS + 1) * 2 * len(BATCH)

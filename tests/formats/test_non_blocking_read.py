@@ -16,9 +16,9 @@ DATA = bytes(range(256)) * 1024
 
 
 @pytest.fixture
-def fd(tmp_path: Path) -> Iterator[int]:
-    (tmp_path / "file").write_bytes(DATA)
-    fd = os.open(tmp_path / "file", os.O_RDWR)
+def fd(disk_path: Path) -> Iterator[int]:
+    (disk_path / "file").write_bytes(DATA)
+    fd = os.open(disk_path / "file", os.O_RDWR)
     yield fd
     os.close(fd)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from studies.work_dir import MEMORY
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.formats.names import file_name
@@ -84,7 +85,9 @@ def open_descriptors() -> int:
     """Return how many files this process has open: no sockets, and nothing that waits for the collector of garbage only."""
     gc.collect()
     links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    return sum(link.startswith("/") and not link.startswith(("/dev/", "/proc/")) for link in links)
+    return sum(
+        (link.startswith("/") and not link.startswith(("/dev/", "/proc/"))) or link.startswith(f"{MEMORY}/") for link in links
+    )
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, *, room: int, only: str = "", cannot_cut: bool = False) -> Callable[[], None]:

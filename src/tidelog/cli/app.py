@@ -276,10 +276,12 @@ def _raise_when_terminated() -> dict[signal.Signals, Any]:
 
     def terminate(number: int, frame: FrameType | None) -> None:
         _received.add(signal.SIGTERM)
-        if not _is_importing(frame):
+        # A module that is being loaded may swallow the exception, and the run would continue: raise it a little later. Again and
+        # again, as the alarm may come just before a system call, which would wait and never see it.
+        again_s = ASK_AGAIN_SECONDS if _is_importing(frame) else 0.0
+        signal.setitimer(signal.ITIMER_REAL, again_s, again_s)
+        if not again_s:
             raise Terminated
-        # A module that is being loaded may swallow the exception, and the run would continue: raise it again a little later.
-        signal.setitimer(signal.ITIMER_REAL, ASK_AGAIN_SECONDS)
 
     handlers = {signal.SIGTERM: terminate, signal.SIGALRM: terminate}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -336,7 +336,7 @@ def test_who_cannot_write_what_it_leads_knows_it(tmp_path: Path) -> None:
     """Where others could lead it, and until they do."""
 
     async def work() -> None:
-        async with SmallCluster(tmp_path, 3, replica_lag_time_max_ms=300) as cluster:
+        async with SmallCluster(tmp_path, 3, replica_lag_time_max_ms=600_000) as cluster:
             await cluster.create_topic("orders", [1, 2, 3])
             await cluster.produce(KEY, b"a")
             replicas = {node_id: member.node.replicas for node_id, member in cluster.members.items()}
