@@ -288,7 +288,7 @@ def test_unknown_codec(codec_id: int) -> None:
     batch = build_batch_v2(simple_records())
     batch[22] = codec_id
     batch = with_right_crc(batch)
-    with pytest.raises(CorruptBatchError, match=rf"unknown codec .* found {codec_id}.*\(a\.log at byte 0\)"):
+    with pytest.raises(CorruptBatchError, match=rf"unknown codec: found {codec_id}.*\(a\.log at byte 0\)"):
         list(iter_records(header_of(batch), batch, path="a.log"))
 
 
