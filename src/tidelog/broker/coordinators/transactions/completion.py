@@ -47,8 +47,6 @@ AT_ONCE: Final = 200
 """The most partitions per slice. A slice also ends after `SLICE_S`, because a marker that is the first record of its log creates
 files, which takes ten times as long as other markers.
 """
-FEW: Final = 8
-"""Up to this many partitions are handled at once, without slices."""
 RETRY_MS: Final = 500
 
 _DONE: Final = frozenset(
@@ -97,7 +95,7 @@ class Completion:
         elsewhere: dict[int, list[TopicPartition]] = {}
         until = perf_counter() + SLICE_S
         for count in range(min(AT_ONCE, len(self._left))):
-            if count >= FEW and perf_counter() >= until:
+            if count and perf_counter() >= until:
                 break
             key = self._left.pop()
             leader = self._leader_elsewhere(key)
