@@ -98,6 +98,8 @@ def instant(local: datetime, zone: tzinfo, text: str, *, is_start_of_day: bool) 
     except OverflowError:
         raise InvalidArgumentError(f"the rules of {zone_name(zone)} end with the year 9999: give a time in UTC") from None
     if not occurs:
-        raise InvalidArgumentError(f"not a time: {text!r} does not exist in {zone_name(zone)}, where clocks go forward then")
+        raise InvalidArgumentError(
+            f"not a time: {text!r} does not exist in {zone_name(zone)}, because clocks are set forward past it"
+        )
     choices = " or ".join(one.isoformat(timespec="minutes") for one in (first, second))
     raise InvalidArgumentError(f"{text!r} occurs twice in {zone_name(zone)}, where clocks go back then: write {choices}")

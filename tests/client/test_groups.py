@@ -596,7 +596,7 @@ def test_counting_ends_somewhere(client: Client, topic: str, monkeypatch: pytest
         (["reset", "{address}", "g", "--to", "now", "--by", "1h"], 2, "give exactly one of --to, --to-offset and --by"),
         (["reset", "{address}", "g", "--by", "soon"], 1, "the text is not a duration"),
         (["reset", "{address}", "g", "--by", "9999w"], 1, "before 1970"),
-        (["reset", "{address}", "g", "--to", "now", "--topic", "t:x"], 2, "is not a topic with optional partitions"),
+        (["reset", "{address}", "g", "--to", "now", "--topic", "t:x"], 2, "is neither a topic nor a topic with partitions"),
         (["reset", "{address}", "g", "--to", "now", "--topic", "t:9999999999"], 2, "is not a partition number"),
         (["describe", "{address}", "g", "--window", "0"], 2, "--window must be positive"),
         (["describe", "127.0.0.1:1", "g"], 1, "Connection refused"),

@@ -68,7 +68,9 @@ def test_a_partition_s_file_with_too_few_digits_is_still_seen(tmp_path: Path) ->
     assert LogDir(tmp_path).topics() == {"orders": [0]}
 
 
-@pytest.mark.parametrize(("target", "said"), [("orders-1", "symbolic links"), ("/not/mounted", "no such folder|no longer exists")])
+@pytest.mark.parametrize(
+    ("target", "said"), [("orders-1", "symbolic links"), ("/not/mounted", "no such folder|no longer exists")]
+)
 def test_a_partition_that_cannot_be_listed_does_not_vanish(tmp_path: Path, target: str, said: str) -> None:
     """As one on a disk that is not mounted, or of another user."""
     shutil.copytree(GOLDEN / "kafka-3.9.1" / "log" / "v2-none-ct-0", tmp_path / "orders-0")

@@ -165,4 +165,6 @@ def test_commands_take_several_folders(tmp_path: Path) -> None:
     assert run_ok("verify", address, "orders").stdout.count("orders") == 2
     assert run("verify", address, "ordres").stderr == f"tidelog: no topic 'ordres' (did you mean orders?) ({address})\n"
     assert "orders-0: " in run_ok("retention", address).stdout
-    assert run("serve", "--data", address).stderr.startswith(f"tidelog: a broker has one data folder, not several: {address}.")
+    assert run("serve", "--data", address).stderr.startswith(
+        f"tidelog: {address} names several data folders, but a broker has only one."
+    )

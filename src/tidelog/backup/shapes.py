@@ -70,7 +70,7 @@ def _named(shape: Any) -> Callable[[Any], Any]:
         fields = _is(dict, value)
         if fields.keys() != hints.keys():
             odd = ", ".join(sorted(fields.keys() ^ hints.keys()))
-            raise ValueError(f"missing or unknown fields of a {shape.__name__}: {odd}")
+            raise ValueError(f"a {shape.__name__} has missing or unknown fields: {odd}")
         values = []
         for name, field in reads:
             try:

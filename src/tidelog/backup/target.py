@@ -35,7 +35,7 @@ _SYNCED = 8
 
 
 class Target(ABC):
-    """The objects of one backup. `address` is the text by which a different process can open the backup."""
+    """The place of one backup's objects. `address` is the text with which another process can open the same backup."""
 
     address: str
 

@@ -375,7 +375,7 @@ def checked_out_dir(out_dir: str | os.PathLike[str] | None, data_dir: FilePath) 
     out = None if out_dir is None else Path(out_dir)
     if out is not None and isinstance(data_dir, Path) and out.resolve().is_relative_to(data_dir.resolve()):
         raise InvalidArgumentError(
-            "--out is inside the data folder: choose a folder outside it, or leave --out out to rebuild the indexes in place",
+            "--out is inside the data folder: choose a folder outside it, or omit --out to rebuild the indexes in place",
             path=out,
         )
     return out

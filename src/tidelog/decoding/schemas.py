@@ -79,7 +79,7 @@ def make_decoder(schema: Schema, indexes: tuple[int, ...] = (), reader: Schema |
         if reader is not None:
             descriptor = _protobuf(reader).by_name(reader.message or descriptor.full_name)
         return ProtobufDecoder(descriptor), descriptor.full_name
-    raise InvalidArgumentError("unknown type of schema", found=schema.kind, expected=", ".join(KINDS.values()))
+    raise InvalidArgumentError("unknown schema type", found=schema.kind, expected=", ".join(KINDS.values()))
 
 
 @lru_cache(maxsize=256)

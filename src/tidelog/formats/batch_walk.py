@@ -74,7 +74,7 @@ def walk(
         first_offset = header.base_offset if header.magic == 2 else header.last_offset
         if first_offset < min_offset:
             raise CorruptBatchError(
-                "a batch's offset is too low for its place",
+                "a batch's offset is too low at this position",
                 path=file.path,
                 position=position,
                 found=first_offset,

@@ -242,7 +242,7 @@ def _got(result: Any) -> tuple[Any, memoryview]:
 
 
 def _is_broken_body(error: Exception) -> bool:
-    """Return whether a response's body was incomplete. Requests that failed earlier have already been retried by the library."""
+    """Return whether a response's body was cut short. The library retries failures before the body, but not these."""
     return "error decoding response body" in repr(error) or "Wrapped" in repr(error) or "body" in str(error)
 
 

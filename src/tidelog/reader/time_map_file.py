@@ -285,7 +285,7 @@ def rebuild_time_map(
 
 
 def unchanged(stamp: FileStamp, file: ReadOnlyFile) -> FileStamp:
-    """Return the stamp of a file that has been read, or UNKNOWN if the file has changed since `stamp`."""
+    """Return `stamp` if the file, which has been read, still has it. Otherwise return UNKNOWN."""
     return stamp if file.stamp() == stamp else UNKNOWN
 
 

@@ -224,7 +224,7 @@ def filter_to(
         size = len(result.data) - before
         if size > header.size and size > max_batch_bytes:
             logger.warning(
-                "%s: the batch up to offset %d is larger than max.message.bytes after compaction: %d bytes",
+                "%s: after compaction, the batch that ends at offset %d is larger than max.message.bytes: %d bytes",
                 "a log" if path is None else path,
                 header.last_offset,
                 size,

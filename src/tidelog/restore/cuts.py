@@ -128,7 +128,7 @@ class RestorePlan:
 
     @property
     def identity(self) -> dict[str, object]:
-        """The facts that identify the restore, as JSON. A later run continues an interrupted restore only if all are equal."""
+        """The values that identify the restore. A later run continues an interrupted restore only if all its values are equal."""
         request = self.request
         return {
             "backup": self.backup_id,
@@ -231,7 +231,7 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
             return None, backup.point()  # Raises.
         newest = backup.read_point(names[-1])
         raise InvalidArgumentError(
-            "the backup ends before this time: to restore everything, leave --until out",
+            "the backup ends before this time: to restore everything, omit --until",
             path=request.backup,
             found=format_time(until_ms),
             expected=f"at most {format_time(newest.taken_ms)}, the time of point {newest.sequence}",

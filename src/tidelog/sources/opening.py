@@ -156,9 +156,7 @@ def tiered(address: Address, tier: str | None, key_files: Sequence[str] = ()) ->
     if not isinstance(address, str | os.PathLike | Sequence) or kind_of(address) not in (FOLDER, FOLDERS, OBJECTS):
         raise InvalidArgumentError("only a data folder can have a tier", found=f"{kind_of(address).name}: {address}")
     if kind_of(tier) not in (FOLDER, OBJECTS):
-        raise InvalidArgumentError(
-            "a tier must be a folder or an address of object storage", found=f"{kind_of(tier).name}: {tier}"
-        )
+        raise InvalidArgumentError("a tier must be a folder or an object storage address", found=f"{kind_of(tier).name}: {tier}")
     if isinstance(address, str | os.PathLike):
         folders = os.fspath(address)
     else:

@@ -24,7 +24,7 @@ _log = logging.getLogger("tidelog.spark")
 def spark_rows(
     rows: Iterator[pa.RecordBatch], columns: TypedColumns, report: ScanReport, where: object
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a scan's batches, which have the columns `columns.names_to_read`, with exactly the schema that Spark expects. Then
+    """Convert a scan's batches, with the columns `columns.names_to_read`, to the schema that Spark expects, and yield them. Then
     log the notices of `report`; `where` names what was read.
     """
     schema = arrow_schema(columns.columns, columns.types)

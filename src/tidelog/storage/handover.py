@@ -135,7 +135,9 @@ def topics_to_hand(
     """
     log_dir = LogDir(source)
     if not (source / names.CLEAN_SHUTDOWN_FILE).exists():
-        raise InvalidArgumentError("the folder was not shut down cleanly, and could not be recovered", path=source)
+        raise InvalidArgumentError(
+            "the folder's last broker did not shut down cleanly, and the folder could not be recovered", path=source
+        )
     found = []
     names_wanted = [*wanted] or [name for name in log_dir.topics() if not is_hidden(name)]
     if with_groups:

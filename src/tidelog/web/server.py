@@ -123,7 +123,7 @@ def _bound(host: str, port: int) -> socket.socket:
             raise InvalidArgumentError(f"--host cannot be resolved: {error.strerror}", found=repr(host)) from None
         if error.errno == errno.EADDRINUSE:
             raise StorageError(
-                f"port {port} of {host} is in use: choose another --port, or leave --port out to use any free port"
+                f"port {port} of {host} is in use: choose another --port, or omit --port to use any free port"
             ) from None
         raise StorageError(f"cannot listen on {host}:{port}: {error.strerror}") from None
     bound.set_inheritable(False)

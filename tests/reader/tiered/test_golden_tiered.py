@@ -249,7 +249,7 @@ def test_a_wrong_address_is_one_error(golden: Golden, tmp_path: Path) -> None:
         tidelog.scan(golden.data, "orders", tier=str(tmp_path), tier_keys=golden.keys)
     with pytest.raises(NotFoundError, match="lacks __remote_log_metadata"):
         tidelog.scan(GOLDEN / "kafka-3.9.1" / "log", "v2-none-ct", tier=str(golden.remote))
-    with pytest.raises(InvalidArgumentError, match=r"a tier must be a folder or an address of object storage.*localhost:9092"):
+    with pytest.raises(InvalidArgumentError, match=r"a tier must be a folder or an object storage address.*localhost:9092"):
         tidelog.scan(golden.data, "orders", tier="localhost:9092")
     with pytest.raises(InvalidArgumentError, match="only a data folder can have a tier"):
         tidelog.scan("localhost:9092", "orders", tier=str(golden.remote))

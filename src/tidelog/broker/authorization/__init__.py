@@ -1,4 +1,4 @@
-"""Decides which operations a principal may do. `handling` has the checks that run before the handlers.
+"""Decides which operations a principal may do. `broker.handling` has the checks that run before the handlers.
 
 | file | |
 |---|---|
@@ -7,5 +7,5 @@
 | `faults` | requests that fail on demand, for tests of clients |
 | `token_refusal` | the answer to requests for delegation tokens |
 
-Without an authorizer there are no `permissions`, and handlers run without checks.
+Without an authorizer every request is allowed, and `permissions` is not used.
 """

@@ -369,7 +369,7 @@ class Fetch:
             self._broker.slices.soon(self._forget)
 
     def _forget(self) -> None:
-        """Free the objects of the last read, in turns if a thousand clients leave together."""
+        """Release the objects of the last read. If many clients leave together, `slices` calls this for a few at a time."""
         self._partitions, self._reads, self._available = [], [], {}
 
     # --- answering

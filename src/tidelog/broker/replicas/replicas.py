@@ -384,7 +384,7 @@ class Replicas:
             self._advanced(partition)
 
     def _went_offline(self, key: TopicPartition) -> None:
-        """Stop following a partition whose disk has failed: its fetches would make the leader count it as in sync."""
+        """Stop fetching for a replica whose disk has failed. Otherwise the leader would still count this replica as in sync."""
         log = self._manager.logs.get(key)
         if log is not None and log.is_offline:
             self._fetchers.leave([key])

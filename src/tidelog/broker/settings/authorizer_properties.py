@@ -37,4 +37,6 @@ def check_authorizer(name: str, *, has_zookeeper: bool) -> None:
             expected=f"{STANDARD_AUTHORIZER}, on a standalone broker or in a KRaft cluster",
         )
     if name != STANDARD_AUTHORIZER:
-        raise InvalidArgumentError("authorizer.class.name is not supported", found=name, expected=STANDARD_AUTHORIZER)
+        raise InvalidArgumentError(
+            "this value of authorizer.class.name is not supported", found=name, expected=STANDARD_AUTHORIZER
+        )

@@ -7,10 +7,10 @@ property                                 default     meaning
 process.roles                            none        broker: a cluster member; broker,controller or none: standalone
 node.id, broker.id                       none        this broker's id, unique in the cluster
 controller.quorum.voters                 none        id@host:port of each controller, separated by commas
-controller.quorum.bootstrap.servers      none        host:port of controllers, without voters (KIP-853)
+controller.quorum.bootstrap.servers      none        host:port of controllers, used if no voters are set (KIP-853)
 controller.listener.names                none        the controllers' listeners; the first one's protocol is used
 sasl.mechanism.controller.protocol       none        this broker's SASL mechanism at the controllers' listener
-inter.broker.listener.name               PLAINTEXT   the listener for the other brokers
+inter.broker.listener.name               PLAINTEXT   the inter-broker listener
 security.inter.broker.protocol           PLAINTEXT   the same listener, by its protocol; set only one of the two
 sasl.mechanism.inter.broker.protocol     none        this broker's SASL mechanism at the other brokers' listener
 controller.quorum.request.timeout.ms     2000        a request to the quorum fails after this
@@ -25,9 +25,9 @@ num.replica.fetchers                     1           connections to each leader
 replica.lag.time.max.ms                  30000       a follower that lags for this time leaves the in-sync replicas
 replica.fetch.min.bytes                  1           a response to a follower waits for this many bytes
 replica.fetch.max.bytes                  1048576     the most bytes of a partition in such a response
-replica.fetch.response.max.bytes         10485760    the most bytes of such a response
+replica.fetch.response.max.bytes         10485760    the largest size of such a response
 replica.fetch.wait.max.ms                500         how long the leader waits for replica.fetch.min.bytes
-replica.fetch.backoff.ms                 1000        a follower's pause after an error of a partition
+replica.fetch.backoff.ms                 1000        how long a follower waits after a partition's error
 replica.socket.timeout.ms                30000       a request to a leader fails after this
 replica.socket.receive.buffer.bytes      65536       the kernel's buffer of a connection to a leader
 replication.quota.window.num             11          how many windows the rate of throttled bytes covers
@@ -312,7 +312,7 @@ def _inter_broker_listener(properties: Mapping[str, PropertyValue], listeners: t
     protocol = str(properties.get("security.inter.broker.protocol") or "").strip().upper()
     if name and protocol:
         raise InvalidArgumentError(
-            "two properties name the listener for the other brokers",
+            "two properties set the inter-broker listener",
             found=f"inter.broker.listener.name={name}, security.inter.broker.protocol={protocol}",
             expected="one of them",
         )
@@ -324,7 +324,7 @@ def _inter_broker_listener(properties: Mapping[str, PropertyValue], listeners: t
     own = next((one for one in listeners if one.name == name), None)
     if own is None:
         raise InvalidArgumentError(
-            "the listener for the other brokers is not in listeners", found=name, expected="inter.broker.listener.name"
+            "the inter-broker listener is not in listeners", found=name, expected="inter.broker.listener.name"
         )
     return own
 

@@ -79,8 +79,8 @@ class TopicChanges:
         return look_alike(name) in self._next
 
     def side_by_side(self, jobs: Iterable[Job]) -> Generator[Elsewhere | Until | None, Any, list[Any]]:
-        """Run all changes and return their results, in the order of the jobs. If a change fails, raise the first error after all
-        changes are over.
+        """Run jobs concurrently, and return their results in the order of the jobs. If any fail, wait until all have ended, then
+        raise the first error.
         """
         run = _Run(self, self._core)
         self._runs.add(run)

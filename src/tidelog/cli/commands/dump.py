@@ -132,7 +132,7 @@ def base_offset_of(path: FilePath) -> int:
     try:
         return names.offset_from_file_name(path.name)
     except InvalidArgumentError:
-        notices.note(f"{path}: the name has no base offset; offsets are shown relative to it")
+        notices.note(f"{path}: the file name has no base offset, so the offsets shown are relative to the segment's")
         return 0
 
 

@@ -135,7 +135,7 @@ def _reports(
         if here and (mine or not topics):
             yield folder.path, verify_folder(folder.path, mine, options)
         elif not here:
-            notices.note(f"{folder.path}: the folder has no partition")
+            notices.note(f"{folder.path}: the folder has no partitions")
 
 
 def _finding_lines(findings: Iterable[Finding], as_json: bool) -> Iterator[str]:

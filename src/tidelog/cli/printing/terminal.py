@@ -25,7 +25,7 @@ def stderr_is_terminal() -> bool:
 
 
 def stdout_width() -> int | None:
-    """Return the number of columns of the terminal that is standard output, None if it is not a terminal."""
+    """Return the terminal's width in columns, or None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if stdout_is_terminal() else None
 
 

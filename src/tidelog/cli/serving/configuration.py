@@ -111,7 +111,7 @@ def one_folder(folder: str | Path, config: BrokerConfig, *, read_only: bool) -> 
     if are_several(folder):
         if Path(folder).is_dir():
             raise click.UsageError(f"{folder} is divided between several brokers: serve it with --processes.")
-        raise click.UsageError(f"a broker has one data folder, not several: {folder}.")
+        raise click.UsageError(f"{folder} names several data folders, but a broker has only one.")
     whole = None if config.cluster is not None or read_only else divided_folder(Path(folder))
     if whole is not None:
         raise click.UsageError(f"{folder} is one broker's part of {whole}: serve {whole} with --processes.")

@@ -271,7 +271,9 @@ class RecordCounter:
         self._left_bytes = limit_bytes
 
     def count(self, key: TopicPartition, start: int, end: int) -> tuple[int, bool]:
-        """Return the count, and True if records were counted, False if offsets were counted instead."""
+        """Return the number of records in [start, end) and True; or the number of offsets, and False, once the byte limit is
+        reached.
+        """
         if start >= end:
             return 0, True
         place = f"{self._cluster} {key.topic}-{key.partition}"

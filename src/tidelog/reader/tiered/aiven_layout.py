@@ -176,7 +176,7 @@ class AivenLayout:
         try:
             return unwrapped(b64decode(encrypted, validate=True), key)
         except ValueError:
-            raise CorruptDataError(f"the private key does not decrypt the data key of {key_id!r}", path=path) from None
+            raise CorruptDataError(f"private key {key_id!r} does not decrypt the segment's data key", path=path) from None
 
     def _private_key(self, key_id: str, path: FilePath) -> PrivateKey:
         if key_id not in self._private_keys:

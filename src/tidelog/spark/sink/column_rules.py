@@ -32,7 +32,7 @@ def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> N
             raise InvalidArgumentError(f"column {name} appears more than once")
         types[name] = kind
     if options.topic is None and "topic" not in types:
-        raise InvalidArgumentError("the rows have no target topic: set the option topic, or add a column topic")
+        raise InvalidArgumentError("the rows have no target topic: set the option 'topic', or add a column 'topic'")
     if "value" not in types:
         raise InvalidArgumentError("the required column value is missing", found=", ".join(types) or "no columns")
     for name, expected in _TYPES.items():

@@ -7,9 +7,9 @@
 | gone | nothing | its unread offsets |
 | restarted (deleted and recreated) | its log start | the old partition's unread offsets |
 
-With `failOnDataLoss` every loss is an error; without it, losses are logged and the stream continues. A restarted partition then
-has a batch whose end is *before* its start. The checkpoint records this, so a batch that is planned again after a crash reads the
-same records.
+With `failOnDataLoss` every loss is an error; without it, losses are logged and the stream continues. The first batch
+after a partition's restart may have an end offset *below* its start offset. The checkpoint records this, so a batch that is
+planned again after a crash reads the same records.
 """
 
 from __future__ import annotations

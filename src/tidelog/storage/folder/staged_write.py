@@ -234,7 +234,7 @@ def log_end(folder: Path) -> int:
 
 
 def stage(partition: Path, staging: str, end_offset: int, config: LogConfig, clock: Clock, scheduler: Scheduler) -> PartitionLog:
-    """Return an empty log in the partition's staging folder that continues at an offset. Raises StorageError."""
+    """Replace the partition's staging folder, and return an empty log in it that starts at an offset. Raises StorageError."""
     folder = staged_folder(partition, staging)
     try:
         if folder.parent.exists():

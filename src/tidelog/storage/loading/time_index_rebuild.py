@@ -21,8 +21,8 @@ logger = logging.getLogger("tidelog.storage")
 
 
 def rebuild_time_index(segment: LogSegment) -> None:
-    """Write the missing time index of a segment that has not opened a time index. A damaged batch ends the index. Raises
-    StorageError.
+    """Rebuild a segment's missing time index, up to the first damaged batch. The segment must not have opened its time index yet.
+    Raises StorageError.
     """
     scanned = scan_segment(segment)
     segment.log.release()

@@ -1,8 +1,8 @@
 """Flushes and deferred writes of a log: its segments, leader epochs and topic id (spec §5.2).
 
-| method | thread that waits for the disk | used |
+| method | thread that waits for the disk | when it is used |
 |---|---|---|
-| `flush` | the log's | complete when it returns |
+| `flush` | the log's | if the caller needs everything on disk before it continues |
 | `flush_aside` | another, if the scheduler's owner has one | after a roll; by flush.ms |
 | `flush_soon` | the same | for appends that are answered when they are on disk (`when_flushed`) |
 | `write_soon` | the same | for the small files beside the segments, without a sync |

@@ -47,8 +47,8 @@ class TimesBudget:
         if not self._is_noted:
             self._is_noted = True
             logger.warning(
-                "%s: the log is too large to check every batch's time: after this segment, time index entries that agree with "
-                "their batches and with each other are trusted; to check all, run `tidelog index verify`",
+                "%s: the log is too large to check all of its time indexes. From this segment on, entries are only compared with "
+                "their own batches and with each other. To check everything, run `tidelog index verify`",
                 segment.log.path,
             )
         return False

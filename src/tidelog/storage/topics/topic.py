@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that has a configuration. `properties` are the settings of the topic itself, as text, by Kafka's names."""
+    """A topic and its own settings: `properties` has their values, as text, by Kafka's names."""
 
     name: str
     topic_id: uuid.UUID

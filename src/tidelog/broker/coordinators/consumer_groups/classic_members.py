@@ -70,7 +70,7 @@ class ClassicJoin(NamedTuple):
 
 
 def check_protocols(group: ConsumerGroup, protocol_type: str, protocols: Iterable[str]) -> None:
-    """Raise RefusedError (INCONSISTENT_GROUP_PROTOCOL) unless all classic members support one of the protocols."""
+    """Raise RefusedError (INCONSISTENT_GROUP_PROTOCOL) unless one of the protocols is supported by all classic members."""
     others = [{one.name for one in member.classic.supported_protocols} for member in group.members.values() if member.classic]
     if protocol_type != PROTOCOL_TYPE or not any(all(name in other for other in others) for name in protocols):
         raise RefusedError(

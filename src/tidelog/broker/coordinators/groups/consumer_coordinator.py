@@ -2,8 +2,8 @@
 them, and keeps the members' sessions.
 
 A large group's assignment is computed on another thread. Until it is complete, members keep the previous assignment, as in
-Kafka 4.3. Members that join in the meantime are in the following assignment. The other thread shares the interpreter with the
-event loop. So before the group's next assignment, it pauses for `REST` times as long as it has worked, at most
+Kafka 4.3. Members that join in the meantime are in the following assignment. The other thread competes with the event loop for
+the GIL. So the group's next assignment begins only after a pause of `REST` times the computation's duration, at most
 `LONGEST_REST_MS`.
 """
 

@@ -42,7 +42,7 @@ def messages_bytes(
 ) -> int:
     """Return the size in bytes that rows `first` to `last` (exclusive) have as messages of format `magic`, 0 or 1."""
     if not 0 <= first <= last <= len(key_lengths) or len(key_lengths) != len(value_lengths):
-        raise ValueError(f"the rows {first}:{last} are outside of {len(key_lengths)} keys and {len(value_lengths)} values")
+        raise ValueError(f"the rows {first}:{last} do not fit {len(key_lengths)} keys and {len(value_lengths)} values")
     total: cython.longlong = (last - first) * (26 + 8 * magic)
     row: cython.Py_ssize_t
     for row in range(first, last):
@@ -102,9 +102,9 @@ def encode_messages(
     row: cython.Py_ssize_t
     for row in range(first, last):
         if not (0 <= key_positions[row] <= size - max(key_lengths[row], 0)):
-            raise ValueError(f"the key of row {row} is outside of {size} bytes")
+            raise ValueError(f"the key of row {row} is not within the buffer of {size} bytes")
         if not (0 <= value_positions[row] <= size - max(value_lengths[row], 0)):
-            raise ValueError(f"the value of row {row} is outside of {size} bytes")
+            raise ValueError(f"the value of row {row} is not within the buffer of {size} bytes")
     source: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
     target: cython.p_uchar = buffers.output(out)
     at: cython.Py_ssize_t = 0
