@@ -51,7 +51,7 @@ def test_rows_and_positions_are_checked(chosen: str) -> None:
     encode, size = KERNELS[chosen].encode_messages, KERNELS[chosen].messages_bytes
     with pytest.raises(ValueError, match="rows 0:2 do not fit 1 keys"):
         size(ints, ints, 0, 2, 1)
-    with pytest.raises(ValueError, match="the key of row 0 is outside of 4 bytes"):
+    with pytest.raises(ValueError, match="the key of row 0 is not within the buffer of 4 bytes"):
         encode(bytearray(34), b"data", longs, longs, far, ints, ints, ints, 0, 1, 0, 1, 0)
     with pytest.raises(ValueError, match="33 bytes are the wrong size for rows 0:1"):
         encode(bytearray(33), b"data", longs, longs, ints, ints, ints, ints, 0, 1, 0, 1, 0)
