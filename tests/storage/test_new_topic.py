@@ -12,6 +12,7 @@ import pytest
 
 from tests.storage.known_topics import forget, register
 from tests.storage.partition_logs import batch
+from tests.storage.segment_files import open_descriptors
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, TopicExistsError
@@ -28,6 +29,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.topics import new_topics
 from tidelog.storage.topics.new_topic import LEADER_EPOCH, NewTopic
+from tidelog.storage.topics.new_topics import NewTopics, StagedTopic
 from tidelog.storage.topics.topic import Topic
 
 
@@ -400,3 +402,18 @@ def test_everything_is_on_the_disk_before_it_is_published(tmp_path: Path, monkey
                 append(log)
         new.commit()
     assert checked > 2 * 20
+
+
+def test_partitions_that_are_not_written_hold_no_files_open(tmp_path: Path) -> None:
+    """A topic may have more partitions than a process may have files open: a restore writes a few of them at a time."""
+    before = open_descriptors()
+    many = StagedTopic("many", 100, {}, topic_id=uuid.uuid4())
+    with NewTopics(tmp_path, ManualClock(0)) as new:
+        new.add(many)
+        assert open_descriptors() < before + 10
+        for partition, log in enumerate(many.logs):
+            log.append_as_follower(batch(0, 1000), LEADER_EPOCH)
+            many.finish(partition)
+            assert open_descriptors() < before + 10
+        new.commit()
+    assert checkpoint(tmp_path, names.HIGH_WATERMARK_CHECKPOINT) == {TopicPartition("many", one): 1 for one in range(100)}

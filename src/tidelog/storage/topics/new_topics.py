@@ -110,6 +110,7 @@ class StagedTopic:
             self.logs.append(log)
             if not self.is_copy:
                 log.maybe_assign_epoch_start_offset(LEADER_EPOCH, 0)
+            log.segments.give_descriptors_back()  # A topic may have more partitions than a process may have files open.
 
     def finish(self, partition: int) -> None:
         """Close a partition's log cleanly, and sync its files and folder. Nothing may be appended to it afterwards.
