@@ -54,7 +54,10 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"security.inter.broker.protocol": "SSL"}, "the inter-broker listener is not in listeners: found SSL"),
     ({"security.inter.broker.protocol": "TLS"}, "PLAINTEXT or SSL"),
     ({"inter.broker.listener.name": "OTHER"}, "the inter-broker listener is not in listeners"),
-    ({"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}, "two properties name"),
+    (
+        {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+        "two properties set the inter-broker listener",
+    ),
     ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot connect to 0.0.0.0"),
     ({"replica.fetch.wait.max.ms": "501", "replica.lag.time.max.ms": "500"}, "at most replica.lag.time.max.ms"),
     ({"replica.fetch.wait.max.ms": "501", "replica.socket.timeout.ms": "500"}, "at most replica.socket.timeout.ms"),
