@@ -206,7 +206,7 @@ def test_what_is_refused(brokers: tuple[RunningBroker, RunningBroker], tmp_path:
         assert orders.position == 0
         apply_failover(client.cluster, "half", [alone, orders])
         assert list(committed_offsets(client.cluster, "half")) == [TopicPartition("west.orders", 0)]
-    with pytest.raises(InvalidArgumentError, match="no position of group 'lonely'"):
+    with pytest.raises(InvalidArgumentError, match="cannot find where group 'lonely'"):
         plan(target, group="lonely", source=source.bootstrap_servers)
 
 

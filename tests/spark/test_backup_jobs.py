@@ -84,6 +84,6 @@ def test_taken_continued_verified_and_restored(
     path = backup / open_backup(backup).key(partition, piece, ".log")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     (found,) = {one.text.partition(":")[0] for one in verify_whole(spark, str(backup)).findings}
-    assert found == "an object has a wrong checksum or size"
+    assert found == "an object has the wrong checksum or size"
     with pytest.raises(InvalidArgumentError, match="cannot be backed up by a job"):
         take_backup(spark, str(tmp_path / "source"), str(backup), Selection())

@@ -267,7 +267,7 @@ class Backup:
             text = f"{found.size_bytes} bytes, SHA-256 {found.sha256}"
             expected = f"{facts.size_bytes} bytes, SHA-256 {facts.sha256}"
             raise CorruptDataError(
-                "an object has a wrong checksum or size", path=f"{self.target}/{key}", found=text, expected=expected
+                "an object has the wrong checksum or size", path=f"{self.target}/{key}", found=text, expected=expected
             )
 
     def _manifest(self, kind: str, sha256: str) -> Any:

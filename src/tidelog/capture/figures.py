@@ -3,11 +3,11 @@
 | metric | value |
 |---|---|
 | `tidelog_backup_last_success_timestamp_seconds` | the time of the last point's cut |
-| `tidelog_backup_lag_seconds` | the age of that cut when the file was written |
-| `tidelog_backup_point` | the last point's sequence |
+| `tidelog_backup_lag_seconds` | the age of the last point's cut when the file was written |
+| `tidelog_backup_point` | the last point's sequence number |
 | `tidelog_backup_bytes`, `…_written_bytes_total` | the last point's size; bytes written by this process |
 | `tidelog_backup_points_total`, `…_failures_total` | points taken, and failed attempts, by this process |
-| `tidelog_backup_incomplete`, `…_gaps_total` | items that the last point could not read; gaps found by this process |
+| `tidelog_backup_incomplete`, `…_gaps_total` | topics and partitions missing from the last point; gaps found by this process |
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Figures:
         self._values: dict[str, float] = {name: 0 for name, (kind, _) in _HELP.items() if kind == "counter"}
 
     def known(self, point: Point) -> None:
-        """Begin with the last point of an earlier process, so that its age is reported even if this process takes no point."""
+        """Set the metrics of the last point. At the start it is an earlier process's, so that its age is reported before this
+        process takes a point.
+        """
         self._values |= {
             "last_success_timestamp_seconds": point.taken_ms / 1000,
             "point": point.sequence,

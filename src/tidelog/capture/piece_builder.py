@@ -33,8 +33,8 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class PieceBuilder:
-    """Builds the next piece of the segment with base offset `segment_base`. Without this piece the segment has `position` bytes
-    and the largest timestamp `largest`.
+    """Builds the next piece of the segment with base offset `segment_base`. Before this piece the segment has
+    `position` bytes, and its largest timestamp is `largest`.
     """
 
     def __init__(self, segment_base: int, position: int, largest: int) -> None:

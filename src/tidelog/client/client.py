@@ -244,7 +244,7 @@ class Client:
     # --- Groups ---
 
     def groups(self) -> list[GroupListing]:
-        """Return the consumer groups that the brokers know, by name."""
+        """Return the consumer groups that the brokers know, sorted by name."""
         from tidelog.client.consumer_groups.groups import list_groups
 
         return list_groups(self.cluster)

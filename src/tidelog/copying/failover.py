@@ -172,7 +172,7 @@ class _Planner:
         planned = [self._plan(source, target, committed[source], ends[target]) for source, target in sorted(known.items())]
         if all(one.position is None for one in planned):
             raise InvalidArgumentError(
-                f"no position of group {options.group!r} can be found by {options.by or 'map or time'}",
+                f"cannot find where group {options.group!r} continues in the target, by {options.by or 'map or time'}",
                 path=str(self._target),
                 expected="a map of its topics, or a MaxLatency and the time of the last record read",
             )

@@ -31,7 +31,7 @@ def silent(what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
 
 
 class Position:
-    """Converts positions in a file to numbers of bytes read since the last position, and reports these."""
+    """Reports progress from positions in a file: each position adds the bytes since the one before."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -21,7 +21,7 @@ from tidelog.objects.object_path import ObjectPath, object_folder
 def folder_at(address: str | os.PathLike[str] | FilePath) -> FilePath:
     """Return the path of the folder that an address names, local or in object storage. The folder need not exist.
 
-    Raises InvalidArgumentError for a malformed address, an unknown scheme, and several folders.
+    Raises InvalidArgumentError if the address is malformed, has an unknown scheme, or names several folders.
     """
     if hasattr(address, "iterdir") and not isinstance(address, Path):
         return cast("FilePath", address)

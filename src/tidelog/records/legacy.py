@@ -120,7 +120,7 @@ def build_message_set(
             for record in records
         )
     if not records:
-        raise InvalidArgumentError("a compressed message has no records")
+        raise InvalidArgumentError("a compressed message needs at least one record")
     first = records[0].offset if magic == 1 else 0
     inside = b"".join(
         encode_message(magic, record.offset - first, record.timestamp, record.key, record.value, timestamp_type=timestamp_type)

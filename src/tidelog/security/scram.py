@@ -137,7 +137,9 @@ class ScramClient:
         if match is None or match["error"] is not None:
             raise AuthenticationError(f"{self.mechanism}: the server refused", found=_error_of(text))
         if not hmac.compare_digest(_decoded(match["signature"]), signature):
-            raise AuthenticationError(f"{self.mechanism}: the server did not prove that it knows the password's keys")
+            raise AuthenticationError(
+                f"{self.mechanism}: the server's signature is wrong, so it may not be the broker that has the user's credentials"
+            )
 
 
 class ScramServer:

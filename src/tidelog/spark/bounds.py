@@ -220,7 +220,7 @@ def _check_order(options: ReadOptions, partition: TopicPartition, first: int, be
     )
     if options.fail_on_data_loss:
         raise InvalidArgumentError(message)
-    _log.warning("%s; nothing is read from it", message)
+    _log.warning("%s; nothing is read from this partition", message)
 
 
 def _inside(options: ReadOptions, bound: Bound, held: Ends, partition: TopicPartition, offset: int) -> int:

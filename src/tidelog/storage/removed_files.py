@@ -30,7 +30,7 @@ class RemovedFiles:
         self._ends: dict[TopicPartition, int] = {}
 
     def look(self) -> None:
-        """Check the logs that have grown since the last time, in slices if they are many."""
+        """Check that the files of logs that have grown since the last call still exist. Many logs are checked in slices."""
         before, self._ends = self._ends, {}
         self._look_at(iter(list(self._partitions.logs.items())), before)
 

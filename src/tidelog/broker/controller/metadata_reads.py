@@ -82,7 +82,7 @@ class MetadataReads:
         return position if known == path and offset >= last else 0
 
     def wait(self, done: Callable[[object], None]) -> Callable[[], None]:
-        """Call `done` once when the log has grown. The returned function ends the wait; it calls `done` unless `done` has
+        """Call `done` once, the next time the log grows. The returned function ends the wait; it calls `done` unless `done` has
         already been called.
         """
         self._waiting.add(done)

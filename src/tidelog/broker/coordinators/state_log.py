@@ -214,8 +214,8 @@ class StateLog:
     # --- writing
 
     def check_there(self) -> None:
-        """Raise TopicMissingError if the topic must be created first. The creation is tried once per request
-        (`coordinator_handlers`).
+        """Raise TopicMissingError, so that `coordinator_handlers` creates the topic and handles the request again. Do nothing
+        inside `refusing`: for this request, creating the topic has already failed.
         """
         if self._refused is None:
             raise TopicMissingError

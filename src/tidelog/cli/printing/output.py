@@ -56,7 +56,9 @@ def open_output(target: str | None, *, format_name: str, binary: bool, data_dir:
         return
     path = Path(os.path.realpath(target))
     if data_dir is not None and path.is_relative_to(os.path.realpath(data_dir)):
-        raise InvalidArgumentError("the output would be written inside the data folder, which is only read", path=target)
+        raise InvalidArgumentError(
+            "the output cannot be inside the data folder, because this command must not change that folder", path=target
+        )
     yield from _new_file(path, target, mode)
 
 

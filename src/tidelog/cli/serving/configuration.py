@@ -100,7 +100,7 @@ def process_count(processes: str) -> int:
     if processes == "auto":
         return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_PROCESSES)
     if not (processes.isascii() and processes.isdecimal() and 1 <= int(processes) <= MOST_PROCESSES):
-        raise click.UsageError(f"--processes {processes!r} is not a number from 1 to {MOST_PROCESSES}, or auto.")
+        raise click.UsageError(f"--processes must be auto or a number from 1 to {MOST_PROCESSES}, not {processes!r}.")
     return int(processes)
 
 

@@ -154,7 +154,7 @@ def new_topic_id() -> uuid.UUID:
 
 
 def raise_open_files_limit() -> None:
-    """Raise this process's limit of open files to the maximum, because each active segment holds a file open."""
+    """Raise this process's limit on open files to the hard limit, because each active segment keeps a file open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):

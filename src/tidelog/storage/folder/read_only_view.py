@@ -119,7 +119,7 @@ def _copy_partition(source: Path, target: Path) -> None:
 
 
 def _copy(source: str | Path, target: str | Path) -> None:
-    """Copy a file's bytes and time. The copy is writable even if the original is not."""
+    """Copy a file's bytes and timestamps. The copy is writable even if the original is not."""
     shutil.copyfile(source, target)
     status = os.stat(source)  # noqa: PTH116
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -138,7 +138,7 @@ class LogSegments:
     def active(self) -> LogSegment:
         """The last segment, to which records are appended. Raises NotFoundError if there are no segments."""
         if not self._bases:
-            raise NotFoundError("a log has no segments", path=self.directory)
+            raise NotFoundError("the log has no segments", path=self.directory)
         return self._segments[self._bases[-1]]
 
     @property

@@ -1,4 +1,4 @@
-"""Creates the folders of new partitions before the partitions are published: in steps, many at a time, with one sync.
+"""Creates the folders of new partitions before the partitions are published. Each step makes many folders; one sync follows.
 
 The checkpoint lines of a deleted partition are removed before a new partition of the same name begins: a recovery point that is
 too high would make recovery skip records. `TopicLifecycle` and `ReplicaFolders` each own a `NewFolders`.
