@@ -7,12 +7,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import tidelog
 from tests.sources.logs import TOPIC, LogBuilder, Row
 from tidelog.backup.target import open_target
 from tidelog.capture.capture import Capture, Selection
 from tidelog.capture.folder_capture import FolderCapture
 from tidelog.clock import ManualClock
 from tidelog.records.compression import Codec
+from tidelog.restore.cuts import plan_restore
+from tidelog.restore.request import RestoreRequest
+from tidelog.restore.restoring import restore
 
 NOON = 1_373_457_600_000
 STEP_MS = 1000
@@ -103,6 +107,31 @@ def history(folder: Path, seed: int, batches: int = 60) -> History:
     return made
 
 
+class Backed:
+    """A data folder, and a backup of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.data, self.backup = root / "data", root / "backup"
+        self.clock = ManualClock(NOON)
+        self._capture: Capture | None = None
+
+    def log(self, topic: str, partition: int = 0) -> LogBuilder:
+        return LogBuilder(self.data, partition, topic=topic, segment_bytes=1 << 30)
+
+    def take(self) -> None:
+        self._capture = self._capture or Capture(
+            FolderCapture(str(self.data)), open_target(str(self.backup)), self.clock, Selection()
+        )
+        self._capture.take()
+        self.clock.advance(1000)
+
+    def rows(self, place: str | Path, topic: str, until_ms: int | None = None, **options: Any) -> list[tuple[Any, ...]]:
+        request = RestoreRequest(backup=str(self.backup), target=str(place), until_ms=until_ms, **options)
+        report = restore(plan_restore(request), self.clock, work=self.backup.parent / f"work-{topic}-{until_ms}")
+        assert report.differences == []
+        return plain(tidelog.scan(place, topic).read_all().to_pylist())
+
+
 def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(row["offset"], round(row["timestamp"].timestamp() * 1000), row["key"], row["value"]) for row in rows]
 
@@ -111,4 +140,4 @@ def of_model(rows: list[Row]) -> list[tuple[Any, ...]]:
     return [(row.offset, row.timestamp, row.key, row.value) for row in rows]
 
 
-__all__ = ["NOON", "STEP_MS", "TOPIC", "History", "history", "of_model", "plain"]
+__all__ = ["NOON", "STEP_MS", "TOPIC", "Backed", "History", "history", "of_model", "plain"]

@@ -16,13 +16,9 @@ import pytest
 import tidelog
 from tests.cli.conftest import run, run_ok
 from tests.copying.conftest import target as broker  # noqa: F401
-from tests.restore.logs import NOON, TOPIC, History, history, of_model, plain
-from tests.sources.logs import LogBuilder
+from tests.restore.logs import NOON, TOPIC, Backed, History, history, of_model, plain
 from tidelog import NewRecord
-from tidelog.backup.target import open_target
 from tidelog.capture.broker_capture import BrokerCapture
-from tidelog.capture.capture import Capture, Selection
-from tidelog.capture.folder_capture import FolderCapture
 from tidelog.clock import ManualClock
 from tidelog.errors import TidelogError
 from tidelog.restore.cuts import plan_restore
@@ -182,31 +178,6 @@ def test_a_folder_that_a_broker_holds(made: History, tmp_path: Path) -> None:
     assert ran.exit_code == 1
     assert "a running broker or another import is using this folder" in ran.stderr
     assert not (tmp_path / "held" / "tidelog-restore.json").exists()
-
-
-class Backed:
-    """A data folder, and a backup of it."""
-
-    def __init__(self, root: Path) -> None:
-        self.data, self.backup = root / "data", root / "backup"
-        self.clock = ManualClock(NOON)
-        self._capture: Capture | None = None
-
-    def log(self, topic: str, partition: int = 0) -> LogBuilder:
-        return LogBuilder(self.data, partition, topic=topic, segment_bytes=1 << 30)
-
-    def take(self) -> None:
-        self._capture = self._capture or Capture(
-            FolderCapture(str(self.data)), open_target(str(self.backup)), self.clock, Selection()
-        )
-        self._capture.take()
-        self.clock.advance(1000)
-
-    def rows(self, place: str | Path, topic: str, until_ms: int | None = None, **options: Any) -> list[tuple[Any, ...]]:
-        request = RestoreRequest(backup=str(self.backup), target=str(place), until_ms=until_ms, **options)
-        report = restore(plan_restore(request), self.clock, work=self.backup.parent / f"work-{topic}-{until_ms}")
-        assert report.differences == []
-        return plain(tidelog.scan(place, topic).read_all().to_pylist())
 
 
 @pytest.fixture

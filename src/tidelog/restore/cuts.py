@@ -221,7 +221,10 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
     """
     until_ms = request.until_ms
     if request.point is not None or until_ms is None:
-        return None, backup.point(request.point)
+        chosen = backup.point(request.point)
+        if until_ms is not None and chosen.taken_ms < until_ms:
+            raise _ends_before(request, until_ms, chosen, f"point {chosen.sequence} ends", "omit --until or --point")
+        return None, chosen
     names = backup.points()
     earlier = [name for name in names if name.time_ms < until_ms]
     points = (backup.read_point(name) for name in backup.points_since(until_ms))
@@ -230,16 +233,20 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
         if not names:
             return None, backup.point()  # Raises.
         newest = backup.read_point(names[-1])
-        raise InvalidArgumentError(
-            "the backup ends before this time: to restore everything, omit --until",
-            path=request.backup,
-            found=format_time(until_ms),
-            expected=f"at most {format_time(newest.taken_ms)}, the time of point {newest.sequence}",
-        )
+        raise _ends_before(request, until_ms, newest, "the backup ends", "to restore everything, omit --until")
     before = backup.read_point(earlier[-1]) if earlier and request.order == APPEND else None
     if before is not None and before.sequence >= fitting.sequence:
         before = None
     return before, fitting if request.order == APPEND else backup.read_point(names[-1])
+
+
+def _ends_before(request: RestoreRequest, until_ms: int, last: Point, what: str, advice: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{what} before this time: {advice}",
+        path=request.backup,
+        found=format_time(until_ms),
+        expected=f"at most {format_time(last.taken_ms)}, the time of point {last.sequence}",
+    )
 
 
 def _check_not_empty(request: RestoreRequest, topics: Iterable[TopicCut]) -> None:
