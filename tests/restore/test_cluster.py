@@ -156,6 +156,11 @@ def test_groups_are_where_they_were(broker: tidelog.Broker, tmp_path: Path) -> N
     moment = NOON + 10 * STEP_MS + STEP_MS // 2
     backup = tmp_path / "backup"
     run_ok("backup", tmp_path / "source", backup)
+    for group, place in (("reader", tmp_path / "f"), ("nope", broker.bootstrap_servers)):
+        ran = run("restore", backup, "--until", moment, "--groups", "others", "--groups", group, "--to", place)
+        assert ran.exit_code == 1
+        assert f"no group {group!r} in the backup before 2013-07-10T12:00:10.500Z" in ran.error
+        assert ("(did you mean readers?)" in ran.error) == (group == "reader")
     with_map = ["restore", backup, "--until", moment, "--groups", "readers", "--rename", "letters=old"]
     run_ok(*with_map, "--to", broker.bootstrap_servers, "--work", tmp_path / "work")
     with Cluster.at(broker.bootstrap_servers, "test") as cluster:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import tidelog
 from tests.cli.conftest import run, run_ok
+from tests.copying.conftest import target as broker  # noqa: F401
 from tests.restore.logs import NOON, Backed
 
 
@@ -34,3 +36,60 @@ def test_a_chosen_point_that_ends_before_the_time(backed: Backed, tmp_path: Path
     assert "expected at most 2013-07-10T12:00:00.000Z, the time of point 1" in ran.error
     assert not (tmp_path / "f").exists()
     run_ok(*arguments, NOON + 1, "--point", 2)
+
+
+def test_a_cluster_gets_a_backup_topic_by_topic(
+    backed: Backed,
+    broker: tidelog.Broker,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As restore.md says for `_schemas`: each restore has its own work folder, and the same command finds it again."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    write(backed, "_schemas", "a", "b")
+    backed.take()
+    command = ["restore", backed.backup, "--to", broker.bootstrap_servers]
+    for topics, restored in ((["--topics", "_schemas"], {"_schemas"}), (["--except", "_schemas"], {"a", "b"})):
+        lines = run_ok(*command, *topics, "--json").json_lines
+        assert {line["topic"] for line in lines} == restored
+        again = run_ok(*command, *topics)
+        assert "this restore has already been completed" in again.stderr
+    assert len(list((tmp_path / "state").glob("tidelog/restore/*"))) == 2
+
+
+def test_a_work_folder_of_a_different_restore(backed: Backed, broker: tidelog.Broker, tmp_path: Path) -> None:  # noqa: F811
+    write(backed, "c", "d")
+    backed.take()
+    command = ["restore", backed.backup, "--to", broker.bootstrap_servers, "--work", tmp_path / "work"]
+    run_ok(*command, "--topics", "c")
+    for only in ([], ["--dry-run"]):
+        ran = run(*command, "--topics", "d", *only)
+        assert ran.exit_code == 1
+        assert "the work folder belongs to a different restore: continue that restore with the same options, or " in ran.error
+        assert "choose a different folder with --work: found topics {'c': 'c'}, expected topics {'d': 'd'}" in ran.error
+        assert "Error(" not in ran.error
+
+
+def test_topics_that_are_excepted(backed: Backed, tmp_path: Path) -> None:
+    write(backed, "a", "b", "bc")
+    backed.take()
+    command = ["restore", backed.backup, "--to", tmp_path / "f", "--dry-run", "--json"]
+    assert [line["topic"] for line in run_ok(*command, "--except", "b*").json_lines] == ["a"]
+    assert [line["topic"] for line in run_ok(*command, "--topics", "b*", "--except", "bc").json_lines] == ["b"]
+    for arguments, text in (
+        (["--except", "bd"], "no topic 'bd' in the backup (did you mean b"),
+        (["--topics", "b*", "--except", "a"], "topic 'a' cannot be excepted, because it is not among the topics to restore"),
+        (["--except", "a", "--rename", "a=x"], "topic 'a' has a new name, but is not restored"),
+        (["--except", "*"], "no topic in the backup matches the requested names"),
+    ):
+        ran = run(*command, *arguments)
+        assert (ran.exit_code, text in ran.error) == (1, True), ran.error
+
+
+def test_groups_of_a_backup_without_groups(backed: Backed, tmp_path: Path) -> None:
+    write(backed, "a")
+    backed.take()
+    ran = run("restore", backed.backup, "--to", tmp_path / "f", "--groups", "readers")
+    assert ran.exit_code == 1
+    assert "no group 'readers' in the backup, which has no __consumer_offsets" in ran.error
+    run_ok("restore", backed.backup, "--to", tmp_path / "f", "--no-groups")

@@ -89,23 +89,37 @@ def begin(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore:
     Raises TopicExistsError for topics with records, InvalidArgumentError if the folder belongs to a different restore,
     BrokerError.
     """
-    wanted = {**plan.identity, "target": cluster.cluster_id}
-    known = read_json(folder / FILE_NAME, VERSION, _WHAT)
-    if known is None:
+    begun = begun_in(plan, cluster, folder)
+    if begun is None:
         ends = refuse_full(plan, cluster)
         make_folder(folder)
         before = [[*key, end] for key, end in sorted(ends.items())]
-        content = {"job_id": f"tidelog-restore-{secrets.token_hex(6)}", "restore": wanted, "ends": before}
+        content = {"job_id": f"tidelog-restore-{secrets.token_hex(6)}", "restore": _identity(plan, cluster), "ends": before}
         write_new_json(folder / FILE_NAME, VERSION, content, indent=1)
-        known = read_json(folder / FILE_NAME, VERSION, _WHAT)
-        assert known is not None
+        begun = begun_in(plan, cluster, folder)
+        assert begun is not None
+    _make_topics(plan, cluster)
+    return begun
+
+
+def begun_in(plan: RestorePlan, cluster: Cluster, folder: Path) -> ClusterRestore | None:
+    """Return the restore in a work folder, None if there is none. Raises InvalidArgumentError if it is a different restore,
+    CorruptCheckpointError.
+    """
+    known = read_json(folder / FILE_NAME, VERSION, _WHAT)
+    if known is None:
+        return None
     with understanding(folder / FILE_NAME, _WHAT):
-        check_same(known["restore"], wanted, folder / FILE_NAME)
+        identity = dict(known["restore"])
         begun = ClusterRestore(
             str(known["job_id"]), {TopicPartition(topic, partition): int(end) for topic, partition, end in known["ends"]}
         )
-    _make_topics(plan, cluster)
+    check_same(identity, _identity(plan, cluster), folder / FILE_NAME, "the work folder", "choose a different folder with --work")
     return begun
+
+
+def _identity(plan: RestorePlan, cluster: Cluster) -> dict[str, object]:
+    return {**plan.identity, "target": cluster.cluster_id}
 
 
 def refuse_full(plan: RestorePlan, cluster: Cluster) -> dict[TopicPartition, int]:

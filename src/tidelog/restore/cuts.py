@@ -29,8 +29,8 @@ from tidelog.backup.verify import refuse_damaged
 from tidelog.copying.spreading import Spread
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from tidelog.model import INTERNAL_TOPICS, OFFSETS_TOPIC, READ_COMMITTED, READ_UNCOMMITTED, TRANSACTIONS_TOPIC, TopicPartition
-from tidelog.near_names import near_topics
-from tidelog.restore.moment import decided_commits
+from tidelog.near_names import did_you_mean, near_topics
+from tidelog.restore.moment import Positions, decided_commits, positions_at
 from tidelog.restore.points import Points
 from tidelog.restore.request import APPEND, BY_TIME, RestoreRequest
 from tidelog.restore.result import RestoredPartition
@@ -200,6 +200,7 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
             notes += [f"{name}-{number}: not in the backup, {what}" for number in lacking]
         here = {one.source for one in topics}
         internal = tuple(cuts.of(point, catalog[name], name) for name in INTERNAL if name in catalog and name not in here)
+        _check_groups(request, points, (*topics, *internal))
     if not topics:
         raise NotFoundError(
             "no topic in the backup matches the requested names", path=request.backup, found=", ".join(request.topics) or None
@@ -269,13 +270,37 @@ def _check_named(request: RestoreRequest, chosen: Iterable[str]) -> None:
         if other != name:
             text = f"topics {other!r} and {name!r} would get the same name"
             raise InvalidArgumentError(text, path=request.backup, found=request.name_of(name))
-    for name in (*request.topics, *request.renames, *request.partitions):
+    for name in (*request.topics, *request.excepted, *request.renames, *request.partitions):
         if not has_magic(name) and name not in known:
             raise NotFoundError(f"no topic {name!r} in the backup{near_topics(name, known)}", path=request.backup)
     for name in (*request.renames, *request.partitions):
         if not request.wants(name):
             what = "has a new name" if name in request.renames else "has a new number of partitions"
-            raise InvalidArgumentError(f"topic {name!r} {what}, but is not restored", found=", ".join(request.topics))
+            raise InvalidArgumentError(f"topic {name!r} {what}, but is not restored", found=", ".join(request.topics) or None)
+    for name in request.excepted:
+        if not has_magic(name) and not request.names(name):
+            text = f"topic {name!r} cannot be excepted, because it is not among the topics to restore"
+            raise InvalidArgumentError(text, found=", ".join(request.topics) or None)
+
+
+def _check_groups(request: RestoreRequest, points: Points, topics: Iterable[TopicCut]) -> None:
+    """Raise NotFoundError for a named group that has no committed offsets in the backup at the requested time."""
+    if not request.groups:
+        return
+    topic = next((topic for topic in topics if topic.source == OFFSETS_TOPIC), None)
+    known = {} if topic is None else positions_of(topic, points)
+    when = "" if request.until_ms is None else f" before {format_time(request.until_ms)}"
+    for group in request.groups:
+        if group not in known:
+            why = f", which has no {OFFSETS_TOPIC}" if topic is None else f"{when}{did_you_mean(group, known)}"
+            raise NotFoundError(f"no group {group!r} in the backup{why}", path=request.backup)
+
+
+def positions_of(offsets: TopicCut, points: Points) -> Positions:
+    """Return the groups' positions at the cut of `__consumer_offsets`. Raises CorruptDataError, ProtocolError."""
+    log_dir = points.at(offsets.address).log_dir
+    assert log_dir is not None
+    return positions_at(log_dir, {cut.partition: cut.end_offset for cut in offsets.partitions})
 
 
 class _Cuts:

@@ -44,6 +44,8 @@ class RestoreRequest:
     """The sequence of the point to restore from; None to choose it by `until_ms`."""
     topics: tuple[str, ...] = ()
     """Topic names, or patterns with `*` and `?`; empty for all topics that are not internal."""
+    excepted: tuple[str, ...] = ()
+    """Topics of these that are not restored: names or patterns."""
     renames: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that replace those in the backup, for all restored topics."""
@@ -81,6 +83,10 @@ class RestoreRequest:
 
     def wants(self, topic: str) -> bool:
         """Whether the request selects the topic with this name in the backup."""
+        return self.names(topic) and not any(fnmatchcase(topic, one) for one in self.excepted)
+
+    def names(self, topic: str) -> bool:
+        """Whether `topics` selects the topic, which `excepted` may leave out."""
         if not self.topics:
             return not is_hidden(topic)
         return any(fnmatchcase(topic, one) for one in self.topics)
@@ -95,12 +101,12 @@ class RestoreRequest:
         return self.renames.get(topic, topic)
 
 
-def check_same(begun: Mapping[str, object], wanted: Mapping[str, object], path: Path) -> None:
-    """Raise InvalidArgumentError, naming the difference, if a folder belongs to a different restore."""
+def check_same(begun: Mapping[str, object], wanted: Mapping[str, object], path: Path, what: str, advice: str) -> None:
+    """Raise InvalidArgumentError, naming the difference, if a folder belongs to a different restore. `what` names the folder."""
     names = [name for name in {**begun, **wanted} if begun.get(name) != wanted.get(name)]
     if names:
         raise InvalidArgumentError(
-            "the folder belongs to a different restore: continue that restore with the same options, or use a different folder",
+            f"{what} belongs to a different restore: continue that restore with the same options, or {advice}",
             path=path,
             found=", ".join(f"{name} {begun.get(name)}" for name in names),
             expected=", ".join(f"{name} {wanted.get(name)}" for name in names),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from tidelog.backup.backup import open_backup
@@ -17,11 +19,11 @@ from tidelog.errors import InvalidArgumentError, PointExpiredError, TopicExistsE
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
-from tidelog.restore.cuts import RestorePlan
+from tidelog.restore.cuts import RestorePlan, positions_of
 from tidelog.restore.digest import Digest
 from tidelog.restore.folder_groups import write_groups
 from tidelog.restore.folder_target import groups_of, restore_topics
-from tidelog.restore.moment import Positions, positions_at
+from tidelog.restore.moment import Positions
 from tidelog.restore.points import Points
 from tidelog.restore.read_back import ReadBack, Written, read_back
 from tidelog.restore.request import check_same
@@ -66,9 +68,12 @@ class RestoreReport:
 
 
 def work_folder(plan: RestorePlan, state: Path) -> Path:
-    """Return the folder below `state` for the offset maps of a restore into a cluster. Equal commands get the same folder."""
-    request = plan.request
-    name = f"{plan.backup_id[:8]}-{plan.point.sequence}-{request.until_ms}-{request.from_ms}-{request.order}-{request.target}"
+    """Return the folder below `state` for the offset maps of a restore into a cluster.
+
+    Restores with the same identity and target get the same folder, others get different ones.
+    """
+    identity = sha256(json.dumps(plan.identity, sort_keys=True).encode()).hexdigest()
+    name = f"{plan.backup_id[:8]}-{plan.point.sequence}-{plan.request.target}-{identity[:12]}"
     return state / "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
 
 
@@ -165,9 +170,9 @@ def refuse_target(plan: RestorePlan, work: Path) -> None:
     if kind_of(plan.request.target).is_cluster:
         from tidelog.restore import cluster_target
 
-        if not (work / cluster_target.FILE_NAME).exists():
-            with Cluster.at(plan.request.target, _CLIENT_ID) as cluster:
-                cluster.reach().refresh(None)
+        with Cluster.at(plan.request.target, _CLIENT_ID) as cluster:
+            cluster.reach().refresh(None)
+            if cluster_target.begun_in(plan, cluster, work) is None:
                 cluster_target.refuse_full(plan, cluster)
         return
     folder = plan.request.folder
@@ -184,7 +189,7 @@ def _there(plan: RestorePlan, folder: Path) -> tuple[dict[str, object], bool]:
     there: dict[str, object] = {name: topic.topic_id for name, topic in read_topics(folder).items()}
     known = read_json(folder / FILE_NAME, VERSION, _WHAT)
     if known is not None:
-        check_same(known.get("restore") or {}, plan.identity, folder / FILE_NAME)
+        check_same(known.get("restore") or {}, plan.identity, folder / FILE_NAME, "the folder", "use a different folder")
         return there, True
     existing = sorted(set(there) & {topic.name for topic in plan.topics})
     if existing:
@@ -254,9 +259,7 @@ def _positions(plan: RestorePlan, points: Points, *, renamed: bool = True) -> Po
     offsets = next((topic for topic in plan.internal if topic.source == OFFSETS_TOPIC), None)
     if offsets is None:
         return {}
-    log_dir = points.at(offsets.address).log_dir
-    assert log_dir is not None
-    found = positions_at(log_dir, {cut.partition: cut.end_offset for cut in offsets.partitions})
+    found = positions_of(offsets, points)
     groups = plan.request.groups
     name_of = plan.request.name_of if renamed else (lambda name: name)
     return {

@@ -77,6 +77,13 @@ _REQUEST = (
         "--topics", multiple=True, metavar="TOPIC", help="Names, or patterns such as order*; may be repeated. [default: all]"
     ),
     click.option(
+        "--except",
+        "excepted",
+        multiple=True,
+        metavar="TOPIC",
+        help="Topics not to restore: names or patterns; may be repeated.",
+    ),
+    click.option(
         "--rename",
         "renames",
         multiple=True,
@@ -146,6 +153,7 @@ def planned(
     order: str,
     point: int | None,
     topics: tuple[str, ...],
+    excepted: tuple[str, ...],
     renames: dict[str, str],
     settings: dict[str, str],
     partitions: dict[str, int],
@@ -176,6 +184,7 @@ def planned(
         order="time" if order == "time" else "append",
         point=point,
         topics=topics,
+        excepted=excepted,
         renames=renames,
         settings=settings,
         partitions=partitions,
