@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,39 @@ def test_groups_of_a_backup_without_groups(backed: Backed, tmp_path: Path) -> No
     assert ran.exit_code == 1
     assert "no group 'readers' in the backup, which has no __consumer_offsets" in ran.error
     run_ok("restore", backed.backup, "--to", tmp_path / "f", "--no-groups")
+
+
+def test_topics_that_were_deleted_and_are_not_restored(backed: Backed, tmp_path: Path) -> None:
+    """A note says so, unless they are restored, or no such topic can have been requested."""
+    write(backed, "a", "gone")
+    backed.take()
+    shutil.rmtree(backed.data / "gone-0")
+    backed.take()
+    command = ["restore", backed.backup, "--to", tmp_path / "f", "--dry-run", "--json", "--until"]
+    between, before = NOON + 500, NOON - 5
+    note = "note: topics that were deleted between 2013-07-10T{} and point {} are not restored, because {}"
+    for arguments, time, point, why in (
+        ([between, "--by", "time"], "12:00:00.500Z", 2, "--by time reads only that point"),
+        ([between, "--by", "time", "--topics", "*"], "12:00:00.500Z", 2, "--by time reads only that point"),
+        ([between, "--point", 2], "12:00:00.500Z", 2, "--point reads only that point"),
+        ([before], "11:59:59.995Z", 1, "the backup has no earlier point"),
+        ([before, "--point", 1], "11:59:59.995Z", 1, "the backup has no earlier point"),
+    ):
+        ran = run_ok(*command, *arguments)
+        assert note.format(time, point, why) in ran.stderr.splitlines()
+        assert [line["topic"] for line in ran.json_lines] == ["a", "gone"][: 3 - point]
+    for arguments in ([between], [between, "--by", "time", "--topics", "a"], [NOON + 1000, "--point", 2]):
+        assert "topics that were deleted" not in run_ok(*command, *arguments).stderr
+
+
+def test_options_that_would_be_ignored(backed: Backed, tmp_path: Path) -> None:
+    write(backed, "a")
+    backed.take()
+    command = ["restore", backed.backup, "--to", tmp_path / "f"]
+    existing = run(*command, "--into-existing")
+    assert existing.exit_code == 1
+    assert "records can be appended to existing topics only in a cluster, because a folder keeps offsets" in existing.error
+    partitioner = run(*command, "--partitioner", "murmur2")
+    assert partitioner.exit_code == 2
+    assert "--partitioner needs --partitions" in partitioner.error
+    assert not (tmp_path / "f").exists()

@@ -17,7 +17,7 @@ decision to commit it. Its records are then restored in all partitions, otherwis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from glob import has_magic
 from typing import NamedTuple
@@ -170,6 +170,8 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
     backup = open_backup(request.backup)
     before, point = _points(backup, request)
     notes = [f"point {point.sequence}: {text}" for text in point.incomplete]
+    if before is None:
+        notes += _deleted_before(request, point, backup)
     with backup.naming_expiry(point.sequence if before is None else before.sequence):
         catalog = backup.catalog(point)
         older = {} if before is None else backup.catalog(before)
@@ -239,6 +241,20 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
     if before is not None and before.sequence >= fitting.sequence:
         before = None
     return before, fitting if request.order == APPEND else backup.read_point(names[-1])
+
+
+def _deleted_before(request: RestoreRequest, point: Point, backup: Backup) -> Iterator[str]:
+    """Return a note if topics that existed at the requested time may be missing in the only point that is read.
+
+    Topics that are all requested by name are no such topics: the point has them, or they are errors.
+    """
+    until_ms = request.until_ms
+    if until_ms is None or until_ms >= point.taken_ms or (request.topics and not any(map(has_magic, request.topics))):
+        return
+    why = "the backup has no earlier point"
+    if backup.points()[0].sequence != point.sequence and (request.point is not None or request.order == BY_TIME):
+        why = f"{'--by time' if request.point is None else '--point'} reads only that point"
+    yield f"topics that were deleted between {format_time(until_ms)} and point {point.sequence} are not restored, because {why}"
 
 
 def _ends_before(request: RestoreRequest, until_ms: int, last: Point, what: str, advice: str) -> InvalidArgumentError:

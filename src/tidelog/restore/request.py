@@ -67,6 +67,9 @@ class RestoreRequest:
         if self.partitions and not kind_of(self.target).is_cluster:
             text = "the number of partitions can be changed only in a cluster, because a folder keeps offsets"
             raise InvalidArgumentError(text, found=self.target, expected="a cluster, host:port")
+        if self.into_existing and not kind_of(self.target).is_cluster:
+            text = "records can be appended to existing topics only in a cluster, because a folder keeps offsets"
+            raise InvalidArgumentError(text, found=self.target, expected="a cluster, host:port")
         if len(set(self.renames.values())) < len(self.renames):
             raise InvalidArgumentError("two topics would be renamed to the same name", found=dict(self.renames))
         if self.from_ms is not None and self.until_ms is not None and self.from_ms >= self.until_ms:

@@ -109,9 +109,7 @@ _REQUEST = (
     click.option(
         "--partitioner",
         type=click.Choice(["murmur2", "crc32"]),
-        default="murmur2",
-        show_default=True,
-        help="With --partitions: murmur2, as in Kafka's Java producers, or crc32, as in librdkafka.",
+        help="With --partitions: murmur2, as in Kafka's Java producers, or crc32, as in librdkafka. [default: murmur2]",
     ),
     click.option(
         "--groups", multiple=True, metavar="GROUP", help="Restore the committed offsets of these groups only. [default: all]"
@@ -157,7 +155,7 @@ def planned(
     renames: dict[str, str],
     settings: dict[str, str],
     partitions: dict[str, int],
-    partitioner: Partitioner,
+    partitioner: Partitioner | None,
     groups: tuple[str, ...],
     no_groups: bool,
     into_existing: bool,
@@ -169,6 +167,8 @@ def planned(
     """
     if no_groups and groups:
         raise click.UsageError("--groups and --no-groups cannot be combined.")
+    if partitioner is not None and not partitions:
+        raise click.UsageError("--partitioner needs --partitions.")
     echo_moment(start)
     echo_moment(until)
     from tidelog.restore.cuts import plan_restore
@@ -188,7 +188,7 @@ def planned(
         renames=renames,
         settings=settings,
         partitions=partitions,
-        partitioner=partitioner,
+        partitioner=partitioner or "murmur2",
         groups=() if no_groups else groups or None,
         into_existing=into_existing,
     )
