@@ -60,11 +60,13 @@ def costs(root: Path, points: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int
     source.create("t")
     topic = source.known["t"]
     topic.settings["segment.bytes"] = "50000"
-    capture = Capture(source, FolderTarget(root / "b"), ManualClock(source.now))
+    clock = ManualClock(source.now)
+    capture = Capture(source, FolderTarget(root / "b"), clock)
     found: Costs = {}
     for _ in range(points):
         for partition in topic.partitions:
             source.now += 1000
+            clock.advance(1000)
             records = [Record(partition.end + i, source.now, 0, b"k", os.urandom(1000)) for i in range(20)]
             partition.append(build_batch_v2(records))
         with counted(monkeypatch) as found["point"]:

@@ -120,8 +120,9 @@ def test_each_key_is_where_its_partitioner_sends_it(
     assert ran.stdout.count("as in the backup") == SOURCES
     assert "not in the backup" not in ran.stderr
     check(broker.bootstrap_servers, name, rows, count, partitioner)
-    other = run("restore", backup, "--to", broker.bootstrap_servers, *arguments[2:])
-    assert other.exit_code == 1  # The same work folder is another restore's.
+    other = run("restore", backup, "--to", broker.bootstrap_servers, *arguments[4:])
+    assert other.exit_code == 1
+    assert "the work folder belongs to a different restore" in other.error
 
 
 def test_killed_between_any_two_chunks(
