@@ -49,5 +49,5 @@ def command(backup: Backup, keep: str, grace: str, dry_run: bool, as_json: bool)
     what = f"{show_number(len(done.points), 'point')}, {objects}, {show_bytes_size(done.size_bytes)}"
     print_lines([f"{verb} {what}; kept {show_number(done.kept_points, 'point')}"])
     if done.waiting_objects:
-        waiting = f"{show_number(done.waiting_objects, 'object')}, {show_bytes_size(done.waiting_bytes)}"
-        notices.note(f"no point needs {waiting} more, which are not older than --grace {grace}: a later run removes them")
+        waiting = f"{show_number(done.waiting_objects, 'object')} ({show_bytes_size(done.waiting_bytes)})"
+        notices.note(f"kept {waiting} that no point needs, but that are not older than --grace {grace}: a later run removes them")
