@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 import tidelog
 from tests.backup.model_source import NOON, ModelSource
 from tests.examples import examples
+from tidelog.backup import backup_path
+from tidelog.backup.backup import open_backup
 from tidelog.backup.opening import folder_at
 from tidelog.backup.target import FolderTarget
 from tidelog.capture import joining, piece_builder
@@ -46,6 +49,7 @@ def _small_pieces() -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(piece_builder, "INDEXED_BYTES", 400)
         patch.setattr(piece_builder, "INDEX_INTERVAL_BYTES", 200)
+        patch.setattr(backup_path, "INDEX_INTERVAL_BYTES", 200)
         patch.setattr(joining, "_RULES", ((300, 3), (1200, 4)))
         yield
 
@@ -65,8 +69,8 @@ def test_a_point_answers_as_a_folder(tmp_path_factory: pytest.TempPathFactory, s
         capture.take()
     point = folder_at(f"backup:{root / 'b'}")
     folder = written(point, root / "folder")
-    report = verify_folder(point, (), VerifyOptions(200, None, 1, lambda _: None))
-    assert [str(one) for one in report.all_findings() if one.is_fault] == []
+    report = verify_folder(point, (), VerifyOptions(threads=1))
+    assert [str(one) for one in report.all_findings() if one.is_fault or "index" in one.path.name] == []
     with open_source(str(root / "b")) as backup, open_source(folder) as plain:
         keys = [TopicPartition(topic, number) for topic, numbers in plain.topics().items() for number in numbers]
         assert backup.topics() == plain.topics()
@@ -110,3 +114,48 @@ def test_a_path_goes_to_another_process(tmp_path: Path) -> None:
         again: FilePath = pickle.loads(sent)
         assert (read_whole(again), again.name, str(again)) == (before, path.name, str(path))
         hidden.rename(tmp_path / "b" / "points")
+
+
+def test_damaged_indexes_of_a_backup_are_found(tmp_path: Path) -> None:
+    """Each bit and each missing entry of the stored indexes, although the indexes of pieces have their own rule."""
+    source = ModelSource(1)
+    source.is_busy = False
+    topic = source.known["a"]
+    topic.settings["segment.bytes"] = "100000"
+    clock = ManualClock(source.now)
+    capture = Capture(source, FolderTarget(tmp_path / "b"), clock)
+    for count in (2, 40, 3, 2, 40, 1):
+        for _ in range(count):
+            source.now += 400
+            source._produce("a", topic, 0, topic.partitions[0])
+        clock.advance(source.now - clock.now_ms())
+        capture.take()
+    point = f"backup:{tmp_path / 'b'}"
+
+    def found() -> list[str]:
+        report = verify_folder(folder_at(point), ("a",), VerifyOptions(threads=1))
+        return [str(one) for one in report.all_findings() if "index" in str(one)]
+
+    assert found() == []
+    backup = open_backup(tmp_path / "b")
+    partition = backup.partition(backup.topics(backup.point())["a"], 0)
+    pieces = [piece for segment in backup.segments(partition) for piece in segment.pieces]
+    assert {".index" in piece.files for piece in pieces} == {True, False}
+    kinds = (".index", ".timeindex")
+    victims = [tmp_path / "b" / backup.key(partition, one, kind) for one in pieces for kind in kinds if kind in one.files]
+    random = Random(3)
+    for victim in victims:
+        before = victim.read_bytes()
+        if not before:  # The largest timestamp did not rise.
+            continue
+        for _ in range(20):
+            after = bytearray(before)
+            after[random.randrange(len(after))] ^= 1 << random.randrange(8)
+            victim.write_bytes(after)
+            assert found(), victim.name
+        entry = 8 if victim.suffix == ".index" else 12
+        repeated = before[:entry] + before[:-entry]  # The last entry is missing.
+        victim.write_bytes(repeated)
+        assert found() or repeated == before, victim.name
+        victim.write_bytes(before)
+    assert found() == []

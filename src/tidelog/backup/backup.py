@@ -112,6 +112,13 @@ class Backup:
         """Return the sequence before which all points have expired, or 1 if no point has expired."""
         return max((before for key, _ in self.target.list(EXPIRED) if (before := parse_expired(key)) is not None), default=1)
 
+    def missing_points(self) -> list[int]:
+        """Return the sequences of points that are missing, as seals and later points show, without expired points."""
+        sealed = self.seals()  # First, because a running backup writes a point before its seal.
+        known = {one.sequence for one in self.points()}
+        start = self.expired_before()  # Last, because `expire` writes its mark before it removes points.
+        return [number for number in range(start, max((*known, *sealed), default=0) + 1) if number not in known]
+
     def point(self, which: int | None = None, *, time_ms: int | None = None) -> Point:
         """Return the point with the sequence `which`, or the last point at or before a time, or by default the newest point.
 

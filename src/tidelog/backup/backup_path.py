@@ -3,7 +3,7 @@
 | name | made of |
 |---|---|
 | ``<topic>-<partition>/<base offset>.log``, ``.txnindex`` | the objects of the segment's pieces, concatenated |
-| ``….index``, ``….timeindex`` | the same; a small piece has no index, and gets one entry |
+| ``….index``, ``….timeindex`` | the same; a small piece has no index, and gets entries: its first batch, its largest timestamp |
 | ``….snapshot``, ``leader-epoch-checkpoint``, ``partition.metadata`` | the partition's manifest |
 | ``replication-offset-checkpoint`` and other checkpoints, ``meta.properties`` | the point and its catalog |
 
@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from tidelog.backup.backup import Backup
 from tidelog.backup.joined_file import JoinedFile, Part
-from tidelog.backup.layout import SCHEME, data_key, known_topic_id
-from tidelog.backup.manifest import PartitionManifest, Point, Segment, Snapshot, TopicEntry
+from tidelog.backup.layout import INDEX_INTERVAL_BYTES, SCHEME, data_key, known_topic_id
+from tidelog.backup.manifest import PartitionManifest, Piece, Point, Segment, Snapshot, TopicEntry
 from tidelog.backup.target import Target, open_target
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.formats import names
@@ -139,6 +139,18 @@ class PointFolder:
         _, segments = self._partition(parts[0])
         return {base_offset: _facts_of(segment) for base_offset, segment in segments.items() if segment.pieces}
 
+    def index_pieces(self, parts: tuple[str, ...]) -> list[tuple[int, int | None]] | None:
+        """Return for each piece of a segment's `.log` its size in bytes, and its index interval in bytes, None without index.
+        Return None for other files.
+        """
+        if len(parts) != 2 or parts[0] not in self._entries or not parts[1].endswith(names.LOG_SUFFIX):
+            return None
+        _, segments = self._partition(parts[0])
+        segment = segments.get(names.offset_from_file_name(parts[1]))
+        if segment is None:
+            return None
+        return [(one.size_bytes, INDEX_INTERVAL_BYTES if names.INDEX_SUFFIX in one.files else None) for one in segment.pieces]
+
     def topic_settings(self, topic: str) -> Mapping[str, str] | None:
         """Return the properties set for a topic; None if the point does not have them."""
         entry = self.backup.catalog(self.point).get(topic)
@@ -185,9 +197,9 @@ class PointFolder:
             elif suffix == names.INDEX_SUFFIX and position:
                 entry = _OFFSET_ENTRY.pack(piece.first_end - 1 - segment.base_offset, position)
                 parts.append(Part(len(entry), None, entry))
-            elif suffix == names.TIME_INDEX_SUFFIX and piece.max_time > largest:
-                entry = _TIME_ENTRY.pack(piece.max_time, piece.max_time_offset - segment.base_offset)
-                parts.append(Part(len(entry), None, entry))
+            elif suffix == names.TIME_INDEX_SUFFIX:
+                data = _time_entries(piece, segment.base_offset, largest, with_first=position > 0)
+                parts += [Part(len(data), None, data)] if data else []
             position += piece.size_bytes
             largest = max(largest, piece.max_time)
         if not parts and suffix not in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.LOG_SUFFIX):
@@ -240,6 +252,18 @@ class PointFolder:
         if self.point.cluster_id is not None:
             made[META_PROPERTIES] = f"version=1\ncluster.id={self.point.cluster_id}\nnode.id=0\n".encode()
         return made
+
+
+def _time_entries(piece: Piece, base_offset: int, largest: int, *, with_first: bool) -> bytes:
+    """Return the time index entries of a piece without index: that of its first batch, if the offset index has an entry for the
+    batch, and that of its largest timestamp. `largest` is the largest timestamp before the piece.
+    """
+    entries = b""
+    if with_first and largest < piece.first_time < piece.max_time:
+        entries = _TIME_ENTRY.pack(piece.first_time, piece.first_end - 1 - base_offset)
+    if piece.max_time > largest:
+        entries += _TIME_ENTRY.pack(piece.max_time, piece.max_time_offset - base_offset)
+    return entries
 
 
 def _facts_of(segment: Segment) -> SegmentFacts:
@@ -318,6 +342,10 @@ class BackupPath(NamedPath):
         (`formats/summary/known_segments.py`).
         """
         return self.folder.segment_facts(self.parts)
+
+    def index_pieces(self) -> list[tuple[int, int | None]] | None:
+        """Return the pieces of a segment's `.log`, which are indexed separately (`check/piece_indexes.py`)."""
+        return self.folder.index_pieces(self.parts)
 
     def topic_settings(self, topic: str) -> Mapping[str, str] | None:
         """Return the properties set for a topic; None if the backup does not have them (`storage/topics/topic_settings.py`)."""

@@ -8,6 +8,9 @@ from typing import NamedTuple
 from tidelog.backup.backup import Backup
 from tidelog.backup.manifest import PartitionEnds, Point, TopicEntry
 
+RECREATED = "topic deleted and created again"
+"""The `what` of a topic that has a different id: `before` and `after` are the ids."""
+
 
 class Difference(NamedTuple):
     """A difference between two points, in one partition or elsewhere. `appended` and `removed` are numbers of offsets."""
@@ -40,7 +43,7 @@ def compare(backup: Backup, old: Point, new: Point) -> Iterator[Difference]:
             yield from _partitions({}, after_topic)
         elif before_topic.topic_id != after_topic.topic_id:
             ids = str(before_topic.topic_id), str(after_topic.topic_id)
-            yield Difference(name, None, "topic deleted and created again", before=ids[0], after=ids[1])
+            yield Difference(name, None, RECREATED, before=ids[0], after=ids[1])
             yield from _partitions({}, after_topic)
         elif before_topic != after_topic:
             yield from _settings(backup, before_topic, after_topic)

@@ -42,6 +42,9 @@ class Expired:
     size_bytes: int
     """The size of the removed objects."""
     kept_points: int
+    waiting_objects: int
+    """The number of objects that no point needs, but that are not older than the grace period. A later call removes them."""
+    waiting_bytes: int
 
 
 def expire(backup: Backup, before_ms: int, now_ms: int, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Expired:
@@ -64,15 +67,20 @@ def expire(backup: Backup, before_ms: int, now_ms: int, *, grace_ms: int = GRACE
         seals = [key for key, _ in target.list(SEALS) if (seal := parse_seal(key)) is not None and seal.sequence < first]
         marks = [key for key, _ in target.list(EXPIRED) if (mark := parse_expired(key)) is not None and mark < first]
         target.delete([*seals, *marks])
-    orphans = [
-        (key, facts.size_bytes)
-        for folder in (DATA, MANIFESTS)
-        for key, facts in target.list(folder, unfinished=True)
-        if key not in needed and facts.modified_ns // 1_000_000 < now_ms - grace_ms
-    ]
+    orphans: list[tuple[str, int]] = []
+    waiting: list[int] = []
+    for folder in (DATA, MANIFESTS):
+        for key, facts in target.list(folder, unfinished=True):
+            if key in needed:
+                continue
+            if facts.modified_ns // 1_000_000 < now_ms - grace_ms:
+                orphans.append((key, facts.size_bytes))
+            else:
+                waiting.append(facts.size_bytes)
     if not dry_run:
         target.delete(key for key, _ in orphans)
-    return Expired(tuple(removed), len(orphans), sum(size for _, size in orphans), len(kept))
+    size_bytes = sum(size for _, size in orphans)
+    return Expired(tuple(removed), len(orphans), size_bytes, len(kept), len(waiting), sum(waiting))
 
 
 def _needed(backup: Backup, points: list[PointName]) -> set[str]:

@@ -39,6 +39,9 @@ DATA = "data"
 FILE_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 """The suffixes of the files that a piece may have. Every piece has a ``.log``."""
 
+INDEX_INTERVAL_BYTES = 4096
+"""A piece with indexes has an entry for its first batch, and for the first batch after every interval."""
+
 # Compiled on use: readers of any folder load this module.
 _POINT = rf"{POINTS}/(\d{{8,}})-(\d{{8}}T\d{{6}}Z)\.json"
 _SEAL = rf"{SEALS}/(\d{{8,}})-([0-9a-f]{{64}})"

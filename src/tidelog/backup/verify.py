@@ -73,8 +73,8 @@ class Finding:
         if self.first_time is not None and self.first_time >= 0:
             parts.append(f"times {format_time(self.first_time)} to {format_time(self.last_time or self.first_time)}")
         if self.first_point is not None:
-            span = "" if self.first_point == self.last_point else f" to {self.last_point}"
-            parts.append(f"point {self.first_point}{span}")
+            is_one = self.first_point == self.last_point
+            parts.append(f"point {self.first_point}" if is_one else f"points {self.first_point} to {self.last_point}")
         return f"{', '.join(parts)} ({self.object})"
 
 

@@ -10,6 +10,7 @@ import mmap
 import struct
 from collections.abc import Mapping
 
+from tidelog.backup.layout import INDEX_INTERVAL_BYTES
 from tidelog.backup.manifest import Piece, StoredFile
 from tidelog.formats import names
 from tidelog.formats.txn_index import AbortedTxn
@@ -18,7 +19,6 @@ from tidelog.records.batch import BatchHeader
 
 INDEXED_BYTES = 64 * 1024
 """Smaller pieces have no indexes, because one entry would cover them."""
-INDEX_INTERVAL_BYTES = 4096
 
 PIECE_BYTES = 32 * 1024 * 1024
 """A piece is written once it has at least this many bytes."""

@@ -19,10 +19,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tidelog.check.batch_opening import BatchOpening
+from tidelog.check.batch_table import EVERY_BATCH, BatchTable
 from tidelog.check.finding import Finding
 from tidelog.check.index_files import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
+    IndexContent,
     RebuiltFile,
     index_path,
     put,
@@ -31,6 +33,7 @@ from tidelog.check.index_files import (
 )
 from tidelog.check.offset_index import Form
 from tidelog.check.partition_rules import BatchFacts
+from tidelog.check.piece_indexes import piece_indexes, pieces_of
 from tidelog.check.segment_facts import check_facts, facts_of
 from tidelog.check.segment_indexes import Prepared, Survey, check, prepare
 from tidelog.check.time_index import TimeForm
@@ -141,7 +144,9 @@ class ExaminedSegment(NamedTuple):
     offset_entries: int = 0
     time_entries: int = 0
     is_as_expected: bool = True
-    """Whether the offset index and time index are what Kafka 3.9.1 writes for the log."""
+    """Whether the offset index and time index are what Kafka 3.9.1 writes for the log, or in a backup what the rules for pieces
+    make.
+    """
     time_maps: int = 0
     findings: Sequence[Finding] = ()
     transactions: Sequence[ProducerBatch] = ()
@@ -184,6 +189,8 @@ def _look_at(one: SegmentToVerify, progress: Progress | None) -> ExaminedSegment
         and not (offsets.ragged_bytes or times.ragged_bytes)
         and (one.is_live or not (offsets.padding_bytes or times.padding_bytes))
     )
+    if not is_as_expected and offsets is not None and times is not None and scanned.is_whole:
+        is_as_expected = _is_indexed_in_pieces(segment, one.size_bytes, offsets, times)
     transactions = transaction_batches(segment.file, scanned)
     segment.close()
     return ExaminedSegment(
@@ -196,6 +203,15 @@ def _look_at(one: SegmentToVerify, progress: Progress | None) -> ExaminedSegment
         transactions,
         None if scanned.fault or scanned.epoch_spans is None else BatchFacts(scanned.epoch_spans, scanned.first_gap),
     )
+
+
+def _is_indexed_in_pieces(segment: Segment, size_bytes: int, offsets: IndexContent, times: IndexContent) -> bool:
+    """Whether the segment is in a backup, and its indexes are exactly those of its pieces."""
+    pieces = pieces_of(segment.log_path)
+    if pieces is None or any(one.padding_bytes or one.ragged_bytes for one in (offsets, times)):
+        return False
+    table = BatchTable(scan_log(segment.file, size_bytes, segment.base_offset, EVERY_BATCH))
+    return piece_indexes(table, pieces) == (offsets.data, times.data)
 
 
 def _time_entries_of(scanned: ScannedLog, *, is_unfinished: bool) -> list[bytes]:

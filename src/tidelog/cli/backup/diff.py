@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
+
 import click
 
 from tidelog.backup.backup import Backup
-from tidelog.backup.compare import compare
+from tidelog.backup.compare import RECREATED, Difference, compare
+from tidelog.backup.layout import known_topic_id
 from tidelog.cli.backup.target import backup_argument
 from tidelog.cli.options import json_option
 from tidelog.cli.printing.layout import json_line, table
 from tidelog.cli.printing.output import print_lines
 from tidelog.clock import SystemClock
+from tidelog.formats.partition_metadata import format_topic_id
 
 _HEADER = ("topic", "partition", "what", "appended", "removed", "before", "after")
 
@@ -37,6 +41,14 @@ def command(backup: Backup, old: str, new: str | None, as_json: bool) -> None:
         print_lines(["no difference"])
         return
     rows = [
-        [one.topic, one.partition, one.what, one.appended or None, one.removed or None, one.before, one.after] for one in found
+        [one.topic, one.partition, one.what, one.appended or None, one.removed or None, *_before_and_after(one)] for one in found
     ]
     print_lines(table(_HEADER, rows, spare=("before", "after")))
+
+
+def _before_and_after(one: Difference) -> tuple[str | None, ...]:
+    """Return the values as people read them: topic ids as Kafka's tools print them."""
+    if one.what != RECREATED:
+        return one.before, one.after
+    ids = [known_topic_id(uuid.UUID(text)) for text in (one.before, one.after) if text is not None]
+    return tuple(None if known is None else format_topic_id(known) for known in ids)

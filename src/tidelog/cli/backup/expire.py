@@ -9,7 +9,8 @@ from tidelog.backup.expire import expire
 from tidelog.cli.backup.spans import parse_span
 from tidelog.cli.backup.target import backup_argument
 from tidelog.cli.options import json_option
-from tidelog.cli.printing.layout import json_line, show_bytes_size
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, show_bytes_size, show_number
 from tidelog.cli.printing.output import print_lines
 from tidelog.clock import SystemClock
 
@@ -35,13 +36,18 @@ def command(backup: Backup, keep: str, grace: str, dry_run: bool, as_json: bool)
     keep_ms, grace_ms = parse_span("--keep", keep), parse_span("--grace", grace)
     done = expire(backup, now_ms - keep_ms, now_ms, grace_ms=grace_ms, dry_run=dry_run)
     if as_json:
-        fields = {"points": [one.sequence for one in done.points], "objects": done.objects, "bytes": done.size_bytes}
+        fields: dict[str, object] = {
+            "points": [one.sequence for one in done.points],
+            "objects": done.objects,
+            "bytes": done.size_bytes,
+        }
+        fields |= {"waiting_objects": done.waiting_objects, "waiting_bytes": done.waiting_bytes}
         print_lines([json_line({**fields, "kept_points": done.kept_points, "dry_run": dry_run})])
         return
     verb = "would remove" if dry_run else "removed"
-    what = f"{_count(len(done.points), 'point')}, {_count(done.objects, 'object')}, {show_bytes_size(done.size_bytes)}"
-    print_lines([f"{verb} {what}; kept {_count(done.kept_points, 'point')}"])
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    objects = show_number(done.objects, "object")
+    what = f"{show_number(len(done.points), 'point')}, {objects}, {show_bytes_size(done.size_bytes)}"
+    print_lines([f"{verb} {what}; kept {show_number(done.kept_points, 'point')}"])
+    if done.waiting_objects:
+        waiting = f"{show_number(done.waiting_objects, 'object')} ({show_bytes_size(done.waiting_bytes)})"
+        notices.note(f"kept {waiting} that no point needs, but that are not older than --grace {grace}: a later run removes them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 import click
 
@@ -28,8 +29,9 @@ def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
     """List the points of a backup, the newest last.
 
     Each point holds the cluster as it was at that time, and can be read and restored. `written` is the size of what the point
-    added to the backup. Exit code 3: a point cannot be read; the other points are listed.
+    added to the backup. Exit code 3: a point is missing or cannot be read; the other points are listed.
     """
+    missing = backup.missing_points()
     known = backup.points()
     shown = known if shows_all or as_json else known[-_SHOWN:]
     points: list[Point] = []
@@ -44,20 +46,23 @@ def command(backup: Backup, shows_all: bool, as_json: bool) -> None:
     if as_json:
         print_lines(json_line(point_fields(one)) for one in points)
     else:
-        print_lines(_table(points))
+        print_lines(_table(points, missing if len(shown) == len(known) else [one for one in missing if one > shown[0].sequence]))
         if len(shown) < len(known):
             notices.note(
                 f"{len(known) - len(shown):,} older points, from {show_time(known[0].time_ms)} on, are not shown: to list them, "
                 "add --all"
             )
+    if missing:
+        points_are = "point" if len(missing) == 1 else "points"
+        notices.complain(f"missing from the backup: {points_are} {', '.join(map(str, missing))}; run `tidelog backup verify`")
     for one in damaged:
         notices.complain(f"a point cannot be read: {one}")
-    if damaged:
+    if damaged or missing:
         raise click.exceptions.Exit(notices.INCOMPLETE)
 
 
-def _table(points: list[Point]) -> Iterable[str]:
-    rows = [
+def _table(points: list[Point], missing: list[int]) -> Iterable[str]:
+    rows: list[list[object]] = [
         [
             one.sequence,
             show_time(one.taken_ms),
@@ -68,4 +73,6 @@ def _table(points: list[Point]) -> Iterable[str]:
         ]
         for one in points
     ]
+    rows += [[sequence, "missing", *[None] * (len(_HEADER) - 2)] for sequence in missing]
+    rows.sort(key=itemgetter(0))
     return table(_HEADER, rows, spare=("written", "partitions"))

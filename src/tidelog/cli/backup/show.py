@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tidelog.backup.backup import Backup
+from tidelog.backup.layout import known_topic_id
 from tidelog.backup.manifest import PartitionManifest, Point
 from tidelog.cli.backup.rights import rights_fields, rights_lines
 from tidelog.cli.backup.take import point_fields
@@ -15,6 +16,7 @@ from tidelog.cli.printing.layout import json_line, show_bytes_size, show_time, t
 from tidelog.cli.printing.output import print_lines
 from tidelog.clock import SystemClock
 from tidelog.formats import names
+from tidelog.formats.partition_metadata import format_topic_id
 
 _HEADER = ("topic", "partition", "topic id", "log start", "cut", "end", "size", "newest record")
 _RIGHTS = {"acls": "ACLs", "scram_users": "SCRAM users"}
@@ -51,10 +53,18 @@ def _print(backup: Backup, found: Point, as_json: bool) -> None:
         return
     rows = [
         [
-            *(entry.name, one.partition, entry.topic_id, one.log_start_offset, one.stable_offset, one.end_offset),
+            *(
+                entry.name,
+                one.partition,
+                None if topic_id is None else format_topic_id(topic_id),
+                one.log_start_offset,
+                one.stable_offset,
+                one.end_offset,
+            ),
             *(show_bytes_size(one.size_bytes), show_time(one.max_time)),
         ]
         for entry in catalog.values()
+        for topic_id in [known_topic_id(entry.topic_id)]
         for one in entry.partitions
     ]
     notices.print_line(f"point {found.sequence} of {show_time(found.taken_ms)}, from {found.source}")

@@ -30,6 +30,7 @@ from tidelog.objects.address import is_object_address
 from tidelog.sources.opening import kind_of, open_source
 
 TIMEOUT_MS = 30_000
+EVERY = "60s"
 
 
 _SELECTION = (
@@ -65,7 +66,7 @@ def selection_of(
 @click.argument("target", metavar="TARGET")
 @selection_options
 @click.option("--follow", "follows", is_flag=True, help="Keep taking points until interrupted.")
-@click.option("--every", metavar="TIME", default="60s", show_default=True, help="With --follow: the time between points.")
+@click.option("--every", metavar="TIME", help="With --follow: the time between points.  [default: 60s]")
 @click.option("--metrics-file", metavar="FILE", type=LocalPath(), help="Write Prometheus metrics to FILE after each point.")
 @json_option
 def command(
@@ -75,7 +76,7 @@ def command(
     internal: bool,
     no_groups: bool,
     follows: bool,
-    every: str,
+    every: str | None,
     metrics_file: str | None,
     target_config: str | None,
     as_json: bool,
@@ -86,7 +87,9 @@ def command(
     Exit code 3: a point was taken, but some partitions are missing or could not be read, or records had been removed before they
     could be read. Notes name them.
     """
-    every_ms = parse_span("--every", every)
+    if every is not None and not follows:
+        raise click.UsageError("--every needs --follow: without it, one point is taken.")
+    every_ms = parse_span("--every", every or EVERY)
     if every_ms < 1:
         raise click.UsageError(f"--every {every} is not positive: expected a time such as 30s or 5m.")
     if metrics_file is not None and not Path(metrics_file).absolute().parent.is_dir():

@@ -15,7 +15,7 @@ from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import bucket_options, reached
 from tidelog.cli.options import json_option
 from tidelog.cli.printing import notices
-from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_time
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_number, show_time
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress_bar import ProgressBar
 from tidelog.cli.printing.terminal import stderr_is_terminal
@@ -52,7 +52,8 @@ def command(address: str, report_file: str | None, sign_key: str | None, as_json
     if report.findings:
         raise click.exceptions.Exit(notices.INCOMPLETE)
     if not as_json:
-        print_lines([f"whole: {report.points:,} points, {report.files:,} files, {show_bytes_size(report.size_bytes)}"])
+        counts = f"{show_number(report.points, 'point')}, {show_number(report.files, 'data file')}"
+        print_lines([f"whole: {counts}, {show_bytes_size(report.size_bytes)}"])
 
 
 def print_findings(report: BackupReport, as_json: bool) -> None:

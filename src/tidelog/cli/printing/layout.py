@@ -105,6 +105,11 @@ def show_bytes_size(size_bytes: int) -> Amount:
     return Amount(show_size(size_bytes))
 
 
+def show_number(number: int, what: str) -> str:
+    """Return a number of things: `1 point`, `2,000 points`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def show_span(milliseconds: int) -> str:
     """Return a time span in its two largest units: 3d 4h, 250ms; with a sign if it is negative."""
     parts = []
