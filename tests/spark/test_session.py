@@ -122,7 +122,10 @@ def test_a_python_that_is_run_by_its_path(made_by: str, tmp_path: Path) -> None:
         client.produce_many("large", [tidelog.NewRecord(bytes(100_000))] * 600)
     environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path)} | spark_classes.variables()
     command = [sys.executable, "-c", REGISTERED, log_dir(), made_by, str(tmp_path / "data")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+    for _ in range(3):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+        if "Python worker failed to connect back" not in done.stderr:
+            break  # Spark waits ten seconds for a stream's Python, which cannot be changed: a busy machine may take longer.
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout.splitlines()[-1]).values()) == {len(rows("v2-zstd-ct"))}
     assert "BrokenPipeError" not in done.stderr  # The worker had many more rows than one.

@@ -78,7 +78,7 @@ export function count(value) {
 /** `1 record`, `2 records`. */
 export const counted = (value, noun) => `${count(value)} ${noun}${Number(value) === 1 ? "" : "s"}`;
 
-/** Which point of a backup is shown; empty for another source. */
+/** The point of a backup that is shown, or "". */
 export const pointOf = (point) => (point ? `point ${count(point.sequence)} of a backup, taken ${time(point.taken_ms, "minute")}` : "");
 
 /** A size: `999 B`, `1.5 KiB`. */

@@ -18,7 +18,7 @@ const timeless = (segments) => (segments.every((one) => one.base_offset === one.
 export function described(segment) {
   const joined = segment.count > 1 ? `${count(segment.count)} segments from ${count(segment.base_offset)}` : `Segment ${count(segment.base_offset)}`;
   const records = `offsets to ${count(segment.end_offset)}, ${bytes(segment.bytes)}`;
-  const times = segment.min_ms === null || segment.min_ms === undefined ? timeless([segment]) : `${time(segment.min_ms, "second")} to ${time(segment.max_ms, "second")}`;
+  const times = segment.min_ms == null ? timeless([segment]) : `${time(segment.min_ms, "second")} to ${time(segment.max_ms, "second")}`;
   const late = isLate(segment) ? ", has records of times before the end of an earlier segment" : "";
   return `${joined}: ${records}, ${times}${late}${segment.active ? ", active" : ""}`;
 }

@@ -20,7 +20,7 @@ export function tailPart(root, topic) {
     draw();
   } }, "Pause");
   const { node, body } = recordTable(`New records of ${topic.wanted.topic}`);
-  const empty = el("p", { class: "empty" }, topic.point ? "Nothing new. If this is the backup's newest point, the records of the next point appear here." : "Nothing new yet. Records appear here as they are written, the newest first.");
+  const empty = el("p", { class: "empty" }, topic.point ? "Nothing new. If this is the newest point, the next point's records appear here." : "Nothing new yet. Records appear here as they are written, the newest first.");
   put(root, filters.root, el("div", { class: "bar" }, pause, state), empty, node);
   node.hidden = true;
 
