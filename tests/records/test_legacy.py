@@ -260,6 +260,6 @@ def test_what_legacy_formats_do_not_have() -> None:
         encode_message(1, 0, -2, None, None)
     with pytest.raises(InvalidArgumentError, match="magic"):
         encode_message(2, 0, 0, None, None)
-    with pytest.raises(InvalidArgumentError, match="has no records"):
+    with pytest.raises(InvalidArgumentError, match="needs at least one record"):
         build_message_set([], 1, codec=Codec.GZIP)
     assert build_message_set([], 1) == b""
