@@ -153,8 +153,11 @@ class PointFolder:
 
     def topic_settings(self, topic: str) -> Mapping[str, str] | None:
         """Return the properties set for a topic; None if the point does not have them."""
-        entry = self.backup.catalog(self.point).get(topic)
-        return None if entry is None else self.backup.topic(entry).settings
+        entry = self._catalog.get(topic)
+        if entry is None:
+            return None
+        with self.backup.naming_expiry(self.point.sequence):
+            return self.backup.topic(entry).settings
 
     def content(self, parts: tuple[str, ...]) -> Content | None:
         """Return a file's content, or None if there is no such file."""
