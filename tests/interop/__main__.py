@@ -19,15 +19,19 @@ A test that passes in the rerun has still failed once: find out why. This has un
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests import spark_classes
+from tests.interop import worker_crashes
 
 AT_MOST = 3
 WORKERS = "10"
@@ -76,7 +80,12 @@ def main(arguments: Sequence[str]) -> int:
     which = EVERYTHING if ALL in arguments else GATE
     asked = [argument for argument in arguments if argument != ALL]
     settings = (*SETTINGS, "-m", which, "-n", WORKERS, "-p", "tests.interop.answers")
-    status = pytest.main([*settings, *(asked or FOLDERS)], plugins=[failures, SparkClasses()])
+    with TemporaryDirectory() as stacks:
+        os.environ[worker_crashes.FOLDER] = stacks
+        status = pytest.main([*settings, *(asked or FOLDERS)], plugins=[failures, SparkClasses()])
+        del os.environ[worker_crashes.FOLDER]
+        for worker, stack in worker_crashes.crashes(Path(stacks)).items():
+            print(f"\n== worker {worker} died: {stack}", flush=True)
     # A failing shared fixture fails all tests of its file.
     files = [list(tests) for _, tests in groupby(sorted(failures.tests), key=lambda test: test.split("::")[0])]
     if status != pytest.ExitCode.TESTS_FAILED or failures.are_answers or not 0 < len(files) <= AT_MOST:

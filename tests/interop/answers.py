@@ -9,6 +9,8 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.interop.worker_crashes import keep_stack
+
 WRONG_ANSWERS = (AssertionError, pytest.fail.Exception)
 
 
@@ -18,3 +20,8 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
     report = yield
     report.is_answer = call.excinfo is not None and call.excinfo.errisinstance(WRONG_ANSWERS)
     return report
+
+
+def pytest_sessionstart() -> None:
+    """Keep what a fatal signal would write. pytest has enabled its own way before."""
+    keep_stack()

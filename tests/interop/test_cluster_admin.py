@@ -230,7 +230,11 @@ def test_replicas_move_and_leaders_are_elected(members: Members) -> None:
 
     wait_until(is_over, "the replicas to be moved")
     assert "No partition reassignments found." in members.tool(REASSIGN, "--list")
-    assert "throttled" not in members.tool(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", "moves")
+
+    def are_unthrottled() -> bool:  # Each broker learns of the removed settings some time after the controllers.
+        return "throttled" not in members.tool(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", "moves")
+
+    wait_until(are_unthrottled, "the throttles to be removed")
     members.tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
     assert members.partitions("moves") == {0: (5, [5, 1]), 1: (1, [1, 2])}
 
