@@ -10,6 +10,7 @@ import pytest
 import tidelog
 from tests.cli.conftest import run_ok
 from tests.client.scripted import CLOSE, ScriptedBroker, metadata
+from tests.patience import PATIENCE_S
 from tidelog.client.client import Client
 from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets, describe_group
 from tidelog.client.consumer_groups.next_records import next_records
@@ -76,7 +77,7 @@ def script() -> Iterator[Script]:
 
 @pytest.fixture
 def client(script: Script) -> Iterator[Client]:
-    with tidelog.connect(script.broker.address, timeout_ms=10_000) as connected:
+    with tidelog.connect(script.broker.address, timeout_ms=PATIENCE_S * 1000) as connected:
         yield connected
 
 

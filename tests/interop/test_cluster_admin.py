@@ -28,7 +28,7 @@ from tests.kafka.clusters import KafkaCluster
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.java_tools import run_tool
 from tests.patience import PATIENCE_S
-from tidelog.broker.coordinators.transactions.transaction import TransactionState
+from tidelog.broker.coordinators.transactions.transaction import Transaction, TransactionState
 from tidelog.broker.coordinators.transactions.transaction_records import read_transaction
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.records.batch import BatchHeader, iter_headers
@@ -110,6 +110,13 @@ class Members:
                 found[int(match[1])] = int(match[2]), replicas
         return found
 
+    def replicas_in_sync(self, topic: str, at: int) -> dict[int, list[int]]:
+        """The replicas of each partition that has all of them in sync; none while that broker does not know the topic."""
+        shown = self.tool(TOPICS, "--describe", "--topic", topic, at=at, check=False)
+        found = re.findall(r"Partition: (\d+)\tLeader: \d+\tReplicas: ([\d,]+)\tIsr: ([\d,]+)", shown)
+        lists = {int(number): [sorted(map(int, each.split(","))) for each in both] for number, *both in found}
+        return {number: replicas for number, (replicas, isr) in lists.items() if replicas == isr}
+
     def written(self, name: str, content: object) -> str:
         path = self.folder / name
         path.write_text(json.dumps(content))
@@ -168,14 +175,18 @@ def test_topics(members: Members) -> None:
     refused = members.tool(TOPICS, "--create", "--topic", "ma.de", "--replication-factor", "4", check=False)
     assert "InvalidReplicationFactorException" in refused
     members.tool(TOPICS, "--alter", "--topic", "made", "--partitions", "4", at=1)
+    wanted = {number: [1, 2, 5] for number in range(4)}
     for at in (0, 1):
-        replicas = {number: sorted(replicas) for number, (_, replicas) in members.partitions("made", at).items()}
-        assert replicas == {number: [1, 2, 5] for number in range(4)}
+        wait_until(lambda at=at: members.replicas_in_sync("made", at) == wanted, f"four partitions at {members.bootstraps[at]}")  # type: ignore[misc]
     members.tool(TOPICS, "--delete", "--topic", "made")
     produce(members, "used", 3)
-    assert len(members.partitions("used")) == 3
-    listed = members.tool(TOPICS, "--list", at=1).split()
-    assert ("orders" in listed, "used" in listed, "made" in listed) == (True, True, False)
+    wait_until(lambda: len(members.replicas_in_sync("used", 1)) == 3, "the topic that was used first")
+
+    def are_listed() -> bool:
+        listed = members.tool(TOPICS, "--list", at=1).split()
+        return ("orders" in listed, "used" in listed, "made" in listed) == (True, True, False)
+
+    wait_until(are_listed, "the topics that are left")
 
 
 def test_properties(members: Members) -> None:
@@ -188,14 +199,20 @@ def test_properties(members: Members) -> None:
         return members.tool(CONFIGS, "--alter", "--entity-type", *change, at=at, check=check)
 
     alter("topics", "--entity-name", "orders", "--add-config", "retention.bytes=77777777,max.message.bytes=900000")
+
+    def are_shown(*parts: str, of: tuple[str, ...], at: int, is_reset: bool = False) -> bool:
+        shown = describe(*of, at=at)
+        return all(part in shown for part in parts) and ("max.message.bytes" not in shown if is_reset else True)
+
+    orders = ("topics", "--entity-name", "orders")
+    kept = "retention.bytes=77777777 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.bytes=77777777"
+    wait_until(lambda: are_shown(kept, "max.message.bytes=900000", of=orders, at=1), "the topic's settings")
     alter("topics", "--entity-name", "orders", "--delete-config", "max.message.bytes", at=1)
-    shown = describe("topics", "--entity-name", "orders", at=1)
-    assert "retention.bytes=77777777 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.bytes=77777777" in shown
-    assert "max.message.bytes" not in shown
+    wait_until(lambda: are_shown(kept, of=orders, at=1, is_reset=True), "the topic's settings without the deleted one")
     alter("brokers", "--entity-default", "--add-config", "message.max.bytes=1500000")
     alter("brokers", "--entity-name", "2", "--add-config", "message.max.bytes=1600000")
-    own = describe("brokers", "--entity-name", "2", at=0)
-    assert "DYNAMIC_BROKER_CONFIG:message.max.bytes=1600000, DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=1500000" in own
+    own = "DYNAMIC_BROKER_CONFIG:message.max.bytes=1600000, DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=1500000"
+    wait_until(lambda: are_shown(own, of=("brokers", "--entity-name", "2"), at=0), "the broker's settings")
     refused = alter("brokers", "--entity-name", "2", "--add-config", "log.dirs=/x", check=False)
     assert "InvalidRequestException: these settings cannot change while a broker runs: log.dirs" in refused
 
@@ -275,14 +292,20 @@ def test_quotas_and_users(members: Members) -> None:
     alter = ("--alter", "--entity-type", "users", "--entity-name", "ann", "--add-config")
     for setting in ("producer_byte_rate=1000000", "SCRAM-SHA-256=[iterations=4096,password=secret]"):
         members.tool(CONFIGS, *alter, setting)
+    wait_until(lambda: bool(same_answer(members, DescribeClientQuotasRequest(), 1).entries), "the quota at both")
     quotas = same_answer(members, DescribeClientQuotasRequest(), 1)
     assert [(one.entity[0].entity_name, one.values[0].value) for one in quotas.entries] == [("ann", 1_000_000.0)]
     same_answer(members, DescribeClientQuotasRequest([ComponentData("user", 0, "eve")]), 0)
+    wait_until(lambda: bool(same_answer(members, DescribeUserScramCredentialsRequest(), 0).results), "the user at both")
     users = same_answer(members, DescribeUserScramCredentialsRequest(), 0)
     assert [one.user for one in users.results] == ["ann"]
     same_answer(members, DescribeUserScramCredentialsRequest([UserName("eve")]), 0)
-    shown = members.tool(CONFIGS, "--describe", "--entity-type", "users", at=1)
-    assert "producer_byte_rate=1000000" in shown and "SCRAM-SHA-256=iterations=4096" in shown
+
+    def are_shown() -> bool:
+        shown = members.tool(CONFIGS, "--describe", "--entity-type", "users", at=1)
+        return "producer_byte_rate=1000000" in shown and "SCRAM-SHA-256=iterations=4096" in shown
+
+    wait_until(are_shown, "the quota and the user at the second member")
 
 
 def test_a_quota_holds_at_each_broker(members: Members) -> None:
@@ -345,9 +368,12 @@ def test_controllers_of_kafka_4(tmp_path: Path) -> None:
         plan = ("--reassignment-json-file", members.written("moves.json", {"version": 1, "partitions": wanted}))
         members.tool(REASSIGN, *plan, "--execute")
         wait_until(lambda: "still in progress" not in members.tool(REASSIGN, *plan, "--verify", at=0), "the replicas to be moved")
-        described = members.tool(TOPICS, "--describe", "--topic", "moves")
-        assert "retention.ms=7777777" in described
-        assert len(re.findall(r"Replicas: 5,1", described)) == 2
+
+        def has_moved() -> bool:
+            described = members.tool(TOPICS, "--describe", "--topic", "moves")
+            return "retention.ms=7777777" in described and len(re.findall(r"Replicas: 5,1", described)) == 2
+
+        wait_until(has_moved, "the topic's new replicas at the broker that answers")
         assert re.search(r"LeaderId:\s+3000", members.tool(QUORUM, "describe", "--status"))
         check_transactions_with_an_epoch_each(members, tmp_path)
 
@@ -360,15 +386,21 @@ def check_transactions_with_an_epoch_each(members: Members, folder: Path) -> Non
     with Copying(broker, java_copier(folder, jars="4.2.0"), partitions=3, records=300, seed=9) as copying:
         copying.run([])
     assert copying.counts["committed"] > 0
+    # A producer is told of its commit before the coordinator has written that all markers are in.
+    wait_until(lambda: len(ends_written(folder)) >= copying.counts["committed"], "the end of each transaction in the log")
+    ends = ends_written(folder)
+    assert {one.client_version for one in ends} == {2}
+    assert [one.producer_epoch for one in ends] == list(range(ends[0].producer_epoch, ends[0].producer_epoch + len(ends)))
+
+
+def ends_written(folder: Path) -> list[Transaction]:
+    """The states of the copier's transaction with all markers written, in the order of the coordinator's log."""
     found = []
     for path in sorted((folder / "member-1").glob(f"{TRANSACTIONS_TOPIC}-*/*.log")):
         for header, record in records_of(path.read_bytes()):
             if not header.is_control and bytes(record.key or b"").endswith(b"copier-0"):
                 found.append(read_transaction("copier-0", bytes(record.value or b"")))
-    ends = [one for one in found if one.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)]
-    assert len(ends) >= copying.counts["committed"]
-    assert {one.client_version for one in ends} == {2}
-    assert [one.producer_epoch for one in ends] == list(range(ends[0].producer_epoch, ends[0].producer_epoch + len(ends)))
+    return [one for one in found if one.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)]
 
 
 def records_of(data: bytes) -> Iterator[tuple[BatchHeader, Record]]:

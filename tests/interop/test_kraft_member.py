@@ -210,7 +210,7 @@ def test_a_folder_changes_hands(cluster: Cluster) -> None:
 
 
 def test_a_node_id_that_is_taken(cluster: Cluster) -> None:
-    twin = TidelogMember(cluster.kafka, KAFKAS, {"initial.broker.registration.timeout.ms": "1500"})
+    twin = TidelogMember(cluster.kafka, KAFKAS, {"initial.broker.registration.timeout.ms": "5000"})
     twin.begin()
     assert twin.ended() == 1
     assert f"another broker with node.id={KAFKAS} is running" in twin.said()

@@ -292,7 +292,7 @@ def test_names_are_compared(secured: Secured) -> None:
         stderr=subprocess.DEVNULL,
     ) as server:
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while True:
                 try:
                     error = refused(f"127.0.0.1:{port}", secured.tls())
