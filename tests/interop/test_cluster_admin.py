@@ -99,23 +99,15 @@ class Members:
     def tool(self, main: str, *arguments: str, at: int = 0, check: bool = True) -> str:
         return run_tool(RELEASE, main, ("--bootstrap-server", self.bootstraps[at], *arguments), check=check)
 
-    def partitions(self, topic: str, at: int = 1) -> dict[int, tuple[int, list[int]]]:
-        """Leader and replicas of each partition, in sync all of them."""
-        found = {}
-        for line in self.tool(TOPICS, "--describe", "--topic", topic, at=at).splitlines():
-            match = re.search(r"Partition: (\d+)\tLeader: (\d+)\tReplicas: ([\d,]+)\tIsr: ([\d,]+)", line)
-            if match:
-                replicas, isr = ([int(one) for one in match[group].split(",")] for group in (3, 4))
-                assert sorted(replicas) == sorted(isr), line
-                found[int(match[1])] = int(match[2]), replicas
-        return found
-
-    def replicas_in_sync(self, topic: str, at: int) -> dict[int, list[int]]:
-        """The replicas of each partition that has all of them in sync; none while that broker does not know the topic."""
+    def in_sync(self, topic: str, at: int = 1) -> dict[int, tuple[int, list[int]]]:
+        """Leader and replicas of each partition that has all replicas in sync; none while that broker does not know the topic."""
         shown = self.tool(TOPICS, "--describe", "--topic", topic, at=at, check=False)
-        found = re.findall(r"Partition: (\d+)\tLeader: \d+\tReplicas: ([\d,]+)\tIsr: ([\d,]+)", shown)
-        lists = {int(number): [sorted(map(int, each.split(","))) for each in both] for number, *both in found}
-        return {number: replicas for number, (replicas, isr) in lists.items() if replicas == isr}
+        found = {}
+        for number, leader, *both in re.findall(r"Partition: (\d+)\tLeader: (\d+)\tReplicas: ([\d,]+)\tIsr: ([\d,]+)", shown):
+            replicas, isr = ([int(one) for one in each.split(",")] for each in both)
+            if sorted(replicas) == sorted(isr):
+                found[int(number)] = int(leader), replicas
+        return found
 
     def written(self, name: str, content: object) -> str:
         path = self.folder / name
@@ -175,12 +167,15 @@ def test_topics(members: Members) -> None:
     refused = members.tool(TOPICS, "--create", "--topic", "ma.de", "--replication-factor", "4", check=False)
     assert "InvalidReplicationFactorException" in refused
     members.tool(TOPICS, "--alter", "--topic", "made", "--partitions", "4", at=1)
-    wanted = {number: [1, 2, 5] for number in range(4)}
-    for at in (0, 1):
-        wait_until(lambda at=at: members.replicas_in_sync("made", at) == wanted, f"four partitions at {members.bootstraps[at]}")  # type: ignore[misc]
+
+    def are_four(at: int) -> bool:
+        replicas = {number: sorted(replicas) for number, (_, replicas) in members.in_sync("made", at).items()}
+        return replicas == {number: [1, 2, 5] for number in range(4)}
+
+    wait_until(lambda: are_four(0) and are_four(1), "four partitions at both members")
     members.tool(TOPICS, "--delete", "--topic", "made")
     produce(members, "used", 3)
-    wait_until(lambda: len(members.replicas_in_sync("used", 1)) == 3, "the topic that was used first")
+    wait_until(lambda: len(members.in_sync("used")) == 3, "the topic that was used first")
 
     def are_listed() -> bool:
         listed = members.tool(TOPICS, "--list", at=1).split()
@@ -200,19 +195,19 @@ def test_properties(members: Members) -> None:
 
     alter("topics", "--entity-name", "orders", "--add-config", "retention.bytes=77777777,max.message.bytes=900000")
 
-    def are_shown(*parts: str, of: tuple[str, ...], at: int, is_reset: bool = False) -> bool:
-        shown = describe(*of, at=at)
-        return all(part in shown for part in parts) and ("max.message.bytes" not in shown if is_reset else True)
+    def are_set(is_limited: bool) -> bool:
+        shown = describe("topics", "--entity-name", "orders", at=1)
+        kept = "retention.bytes=77777777 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.bytes=77777777"
+        limit = "max.message.bytes=900000" in shown if is_limited else "max.message.bytes" not in shown
+        return kept in shown and limit
 
-    orders = ("topics", "--entity-name", "orders")
-    kept = "retention.bytes=77777777 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.bytes=77777777"
-    wait_until(lambda: are_shown(kept, "max.message.bytes=900000", of=orders, at=1), "the topic's settings")
+    wait_until(lambda: are_set(is_limited=True), "the topic's settings")
     alter("topics", "--entity-name", "orders", "--delete-config", "max.message.bytes", at=1)
-    wait_until(lambda: are_shown(kept, of=orders, at=1, is_reset=True), "the topic's settings without the deleted one")
+    wait_until(lambda: are_set(is_limited=False), "the topic's settings without the deleted one")
     alter("brokers", "--entity-default", "--add-config", "message.max.bytes=1500000")
     alter("brokers", "--entity-name", "2", "--add-config", "message.max.bytes=1600000")
     own = "DYNAMIC_BROKER_CONFIG:message.max.bytes=1600000, DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=1500000"
-    wait_until(lambda: are_shown(own, of=("brokers", "--entity-name", "2"), at=0), "the broker's settings")
+    wait_until(lambda: own in describe("brokers", "--entity-name", "2", at=0), "the broker's settings")
     refused = alter("brokers", "--entity-name", "2", "--add-config", "log.dirs=/x", check=False)
     assert "InvalidRequestException: these settings cannot change while a broker runs: log.dirs" in refused
 
@@ -253,7 +248,7 @@ def test_replicas_move_and_leaders_are_elected(members: Members) -> None:
 
     wait_until(are_unthrottled, "the throttles to be removed")
     members.tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
-    assert members.partitions("moves") == {0: (5, [5, 1]), 1: (1, [1, 2])}
+    wait_until(lambda: members.in_sync("moves") == {0: (5, [5, 1]), 1: (1, [1, 2])}, "the preferred leaders, at a member")
 
 
 def test_the_quorum_and_the_cluster(members: Members) -> None:
@@ -273,18 +268,19 @@ def test_the_quorum_and_the_cluster(members: Members) -> None:
     assert versions.count("DescribeQuorum(55): 0") == 3
 
 
-def same_answer(members: Members, request: Any, version: int) -> Any:
-    """What a member answers: the same as Kafka's broker, once both have the metadata."""
+def same_answer(members: Members, request: Any, version: int, has: str = "") -> Any:
+    """What a member answers: the same as Kafka's broker, once both have the metadata, and the field `has` is not empty."""
+    answers: list[Any] = []
 
-    def answers() -> list[Any]:
-        found = []
+    def is_same() -> bool:
+        answers.clear()
         for port in (int(members.bootstraps[0].rpartition(":")[2]), members.cluster.brokers[THEIRS].port):
             with RawClient(("127.0.0.1", port)) as client:
-                found.append(client.ask(request, version))
-        return found
+                answers.append(client.ask(request, version))
+        return bool(answers[0] == answers[1] and (not has or getattr(answers[0], has)))
 
-    wait_until(lambda: (lambda ours, theirs: ours == theirs)(*answers()), f"the same answer as Kafka's to {request}")
-    return answers()[0]
+    wait_until(is_same, f"the same answer as Kafka's to {request}")
+    return answers[0]
 
 
 def test_quotas_and_users(members: Members) -> None:
@@ -292,12 +288,10 @@ def test_quotas_and_users(members: Members) -> None:
     alter = ("--alter", "--entity-type", "users", "--entity-name", "ann", "--add-config")
     for setting in ("producer_byte_rate=1000000", "SCRAM-SHA-256=[iterations=4096,password=secret]"):
         members.tool(CONFIGS, *alter, setting)
-    wait_until(lambda: bool(same_answer(members, DescribeClientQuotasRequest(), 1).entries), "the quota at both")
-    quotas = same_answer(members, DescribeClientQuotasRequest(), 1)
+    quotas = same_answer(members, DescribeClientQuotasRequest(), 1, has="entries")
     assert [(one.entity[0].entity_name, one.values[0].value) for one in quotas.entries] == [("ann", 1_000_000.0)]
     same_answer(members, DescribeClientQuotasRequest([ComponentData("user", 0, "eve")]), 0)
-    wait_until(lambda: bool(same_answer(members, DescribeUserScramCredentialsRequest(), 0).results), "the user at both")
-    users = same_answer(members, DescribeUserScramCredentialsRequest(), 0)
+    users = same_answer(members, DescribeUserScramCredentialsRequest(), 0, has="results")
     assert [one.user for one in users.results] == ["ann"]
     same_answer(members, DescribeUserScramCredentialsRequest([UserName("eve")]), 0)
 

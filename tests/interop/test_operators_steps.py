@@ -107,9 +107,12 @@ class _Clients:
             "reassign.ReassignPartitionsCommand", *arguments, "--execute", "--throttle", "50000000"
         )
         wait_until(lambda: self.in_sync(*replicas), f"replicas {replicas} in sync", TIMEOUT_S)
-        verified = self._tool("reassign.ReassignPartitionsCommand", *arguments, "--verify")
-        assert verified.count("is completed") == PARTITIONS
-        assert "Clearing broker-level throttles" in verified
+
+        def is_completed() -> bool:  # The controllers end it after the replicas are in sync, and tell the brokers after that.
+            verified = self._tool("reassign.ReassignPartitionsCommand", *arguments, "--verify")
+            return verified.count("is completed") == PARTITIONS and "Clearing broker-level throttles" in verified
+
+        wait_until(is_completed, "the reassignments to be completed", TIMEOUT_S)
 
     def elect_preferred(self) -> None:
         self._tool(

@@ -189,8 +189,10 @@ def test_waits_until_its_former_self_is_fenced(tmp_path: Path, caplog: pytest.Lo
 def test_a_node_id_that_stays_taken_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
         controllers = Controllers()
-        # The time is up once two requests were refused, however long those took.
-        now = lambda: 0.0 if len(registrations(controllers)) < 2 else 2.0 * PATIENCE_S  # noqa: E731
+
+        def now() -> float:  # The time is up once two requests were refused, however long those took.
+            return 0.0 if len(registrations(controllers)) < 2 else 2.0 * PATIENCE_S
+
         monkeypatch.setattr("tidelog.broker.cluster.kraft.broker_lifecycle.monotonic", now)
         controllers.refusals = [ErrorCode.DUPLICATE_BROKER_REGISTRATION] * 100
         async with plane_of(controllers, tmp_path, initial_broker_registration_timeout_ms=PATIENCE_S * 1000) as plane:
