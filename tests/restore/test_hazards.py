@@ -255,6 +255,25 @@ def test_created_again_between_points(backed: Backed, tmp_path: Path) -> None:
     backed.take()
     for until_ms, value in ((NOON + 400, b"old"), (NOON + 600, b"new"), (None, b"new")):
         assert [row[3] for row in backed.rows(tmp_path / f"{until_ms}", "again", until_ms)] == [value]
+    backed.take()  # Of a topic that stays.
+    command = ["restore", backed.backup, "--to", tmp_path / "f", "--dry-run", "--json"]
+    for arguments, points in (
+        (["--until", NOON + 400], (2, 1)),
+        (["--until", NOON + 600], (2, 2)),
+        (["--until", NOON + 600, "--by", "time"], (3, 3)),
+        (["--until", NOON + 600, "--point", 2], (2, 2)),
+        (["--until", NOON + 600, "--point", 3], (3, 3)),
+        (["--until", NOON - 5, "--by", "time"], (3, 3)),  # Before the first point, which has the old topic.
+        (["--until", NOON + 1500], None),
+        (["--until", NOON + 1500, "--by", "time"], None),
+        (["--until", NOON - 5, "--point", 1], None),
+        (["--point", 1], None),
+        (["--point", 3], None),
+        ([], None),
+    ):
+        notes = [line for line in run_ok(*command, *arguments).stderr.splitlines() if "created again" in line]
+        text = "note: again: deleted and created again between points 1 and {}; restored as of {}"
+        assert notes == ([] if points is None else [text.format(*points)]), arguments
 
 
 def test_two_topics_never_get_one_name(backed: Backed, tmp_path: Path) -> None:
