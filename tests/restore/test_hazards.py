@@ -302,3 +302,34 @@ def test_small_segments_and_batches_that_are_larger(tmp_path: Path) -> None:
         logs = [b"".join(one.read_bytes() for one in sorted((at / f"{TOPIC}-0").glob("*.log"))) for at in (source, folder)]
         assert logs[0] == logs[1]
         shutil.rmtree(folder)
+
+
+IMPORTS = """
+import sys, threading
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from tidelog.clock import SystemClock
+from tidelog.restore.cuts import plan_restore
+from tidelog.restore.request import RestoreRequest
+from tidelog.restore.restoring import restore
+
+class Watch(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pyarrow":
+            print(threading.current_thread() is threading.main_thread())
+
+assert "pyarrow" not in sys.modules
+sys.meta_path.insert(0, Watch())
+backup, folder = sys.argv[1:]
+restore(plan_restore(RestoreRequest(backup=backup, target=folder)), SystemClock(), work=Path(folder))
+"""
+
+
+def test_arrow_is_not_imported_on_a_thread_that_ends(backed: Backed, tmp_path: Path) -> None:
+    """Arrow 25.0 then crashes when another thread allocates memory: the next restore of the same process."""
+    log = backed.log("a")
+    log.append([(NOON, b"k", b"v")])
+    log.close()
+    backed.take()
+    command = [sys.executable, "-c", IMPORTS, str(backed.backup), str(tmp_path / "f")]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() == ["True"]
