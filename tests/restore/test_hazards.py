@@ -255,6 +255,25 @@ def test_created_again_between_points(backed: Backed, tmp_path: Path) -> None:
     backed.take()
     for until_ms, value in ((NOON + 400, b"old"), (NOON + 600, b"new"), (None, b"new")):
         assert [row[3] for row in backed.rows(tmp_path / f"{until_ms}", "again", until_ms)] == [value]
+    backed.take()  # Of a topic that stays.
+    command = ["restore", backed.backup, "--to", tmp_path / "f", "--dry-run", "--json"]
+    for arguments, points in (
+        (["--until", NOON + 400], (2, 1)),
+        (["--until", NOON + 600], (2, 2)),
+        (["--until", NOON + 600, "--by", "time"], (3, 3)),
+        (["--until", NOON + 600, "--point", 2], (2, 2)),
+        (["--until", NOON + 600, "--point", 3], (3, 3)),
+        (["--until", NOON - 5, "--by", "time"], (3, 3)),  # Before the first point, which has the old topic.
+        (["--until", NOON + 1500], None),
+        (["--until", NOON + 1500, "--by", "time"], None),
+        (["--until", NOON - 5, "--point", 1], None),
+        (["--point", 1], None),
+        (["--point", 3], None),
+        ([], None),
+    ):
+        notes = [line for line in run_ok(*command, *arguments).stderr.splitlines() if "created again" in line]
+        text = "note: again: deleted and created again between points 1 and {}; restored as of {}"
+        assert notes == ([] if points is None else [text.format(*points)]), arguments
 
 
 def test_two_topics_never_get_one_name(backed: Backed, tmp_path: Path) -> None:
@@ -283,3 +302,34 @@ def test_small_segments_and_batches_that_are_larger(tmp_path: Path) -> None:
         logs = [b"".join(one.read_bytes() for one in sorted((at / f"{TOPIC}-0").glob("*.log"))) for at in (source, folder)]
         assert logs[0] == logs[1]
         shutil.rmtree(folder)
+
+
+IMPORTS = """
+import sys, threading
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from tidelog.clock import SystemClock
+from tidelog.restore.cuts import plan_restore
+from tidelog.restore.request import RestoreRequest
+from tidelog.restore.restoring import restore
+
+class Watch(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pyarrow":
+            print(threading.current_thread() is threading.main_thread())
+
+assert "pyarrow" not in sys.modules
+sys.meta_path.insert(0, Watch())
+backup, folder = sys.argv[1:]
+restore(plan_restore(RestoreRequest(backup=backup, target=folder)), SystemClock(), work=Path(folder))
+"""
+
+
+def test_arrow_is_not_imported_on_a_thread_that_ends(backed: Backed, tmp_path: Path) -> None:
+    """Arrow 25.0 then crashes when another thread allocates memory: the next restore of the same process."""
+    log = backed.log("a")
+    log.append([(NOON, b"k", b"v")])
+    log.close()
+    backed.take()
+    command = [sys.executable, "-c", IMPORTS, str(backed.backup), str(tmp_path / "f")]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() == ["True"]

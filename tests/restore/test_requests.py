@@ -129,4 +129,8 @@ def test_options_that_would_be_ignored(backed: Backed, tmp_path: Path) -> None:
     partitioner = run(*command, "--partitioner", "murmur2")
     assert partitioner.exit_code == 2
     assert "--partitioner needs --partitions" in partitioner.error
+    for dry_run in ([], ["--dry-run"]):
+        work = run(*command, "--work", tmp_path / "w", *dry_run)
+        assert work.exit_code == 2
+        assert "--work needs a cluster: a restore into a folder has no offset maps, because it keeps offsets" in work.error
     assert not (tmp_path / "f").exists()

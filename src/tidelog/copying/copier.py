@@ -35,6 +35,7 @@ from tidelog.client.consumer_groups.committed import committed_offsets
 from tidelog.client.consumer_groups.groups import commit_offsets
 from tidelog.client.produce.batch_appender import Appended, BatchAppender
 from tidelog.client.reading.offsets import list_offsets
+from tidelog.copying.copy_plan import CLIENT_ID
 from tidelog.copying.offset_map import MapRun, OffsetMapWriter
 from tidelog.copying.offset_map_file import UNKNOWN_COUNT
 from tidelog.copying.source_batches import CopiedBatch, CopyCounts, CopyRules, copied_or_skipped
@@ -53,8 +54,6 @@ CHUNK_SECONDS = 5.0
 
 TRANSACTION_TIMEOUT_MS = 120_000
 """The transaction timeout: far longer than a source takes to answer."""
-
-CLIENT_ID = "tidelog-copy"
 
 _ACKNOWLEDGED = bytearray()
 

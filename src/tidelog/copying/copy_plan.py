@@ -19,6 +19,9 @@ from tidelog.sources.scan_plan import ScanRequest
 from tidelog.sources.source import Source
 from tidelog.sources.split import Split
 
+CLIENT_ID = "tidelog-copy"
+"""The client id of copying jobs, and of restores, in the target. It is here because importing `copier` takes long."""
+
 _log = logging.getLogger("tidelog.copying")
 
 

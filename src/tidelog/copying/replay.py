@@ -22,8 +22,8 @@ from pathlib import Path
 
 from tidelog.client.connections.cluster import Cluster
 from tidelog.copying.column_rebuilding import TimeRule
-from tidelog.copying.copier import CLIENT_ID, CopyTask, committed_positions
-from tidelog.copying.copy_plan import PlannedPartition, plan_copy
+from tidelog.copying.copier import CopyTask, committed_positions
+from tidelog.copying.copy_plan import CLIENT_ID, PlannedPartition, plan_copy
 from tidelog.copying.offset_map_file import map_path, read_state
 from tidelog.copying.source_batches import CopyRules
 from tidelog.copying.target_topics import TopicShape, ensure_topics, shapes_of

@@ -170,11 +170,13 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
     backup = open_backup(request.backup)
     before, point = _points(backup, request)
     notes = [f"point {point.sequence}: {text}" for text in point.incomplete]
+    near = [before] if before is not None else _points_around(backup, request, point)
     if before is None:
         notes += _deleted_before(request, point, backup)
-    with backup.naming_expiry(point.sequence if before is None else before.sequence):
+    with backup.naming_expiry(*(one.sequence for one in (*near, point))):
         catalog = backup.catalog(point)
         older = {} if before is None else backup.catalog(before)
+        earlier = [(one.sequence, backup.catalog(one)) for one in near]
     _check_named(request, {**older, **catalog})
     topics: list[TopicCut] = []
     with Points() as points:
@@ -186,10 +188,9 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
             is_empty = cut is None or all(one.size == 0 for one in cut.partitions)
             if before is not None and old is not None and is_other and is_empty:
                 cut = cuts.of(before, old, request.name_of(name))
-                what = "deleted" if new is None else "deleted and created again"
-                notes.append(
-                    f"{name}: {what} between points {before.sequence} and {point.sequence}; restored as of {before.sequence}"
-                )
+                if new is None:
+                    between = f"between points {before.sequence} and {point.sequence}"
+                    notes.append(f"{name}: deleted {between}; restored as of {before.sequence}")
             elif before is not None and old is None and is_empty:
                 notes.append(f"{name}: not restored, because it was created after the requested time")
                 continue
@@ -197,6 +198,7 @@ def plan_restore(request: RestoreRequest) -> RestorePlan:
                 notes.append(f"{name}: not restored, because none of its partitions could be backed up")
                 continue
             topics.append(cut)
+            notes += _created_again(cut, new, earlier, point)
             lacking = sorted(set(range(cut.partitions[-1].partition)) - {one.partition for one in cut.partitions})
             what = "the partition will be empty" if cut.spread is None else "its records are left out"
             notes += [f"{name}-{number}: not in the backup, {what}" for number in lacking]
@@ -255,6 +257,28 @@ def _deleted_before(request: RestoreRequest, point: Point, backup: Backup) -> It
     if backup.points()[0].sequence != point.sequence and (request.point is not None or request.order == BY_TIME):
         why = f"{'--by time' if request.point is None else '--point'} reads only that point"
     yield f"topics that were deleted between {format_time(until_ms)} and point {point.sequence} are not restored, because {why}"
+
+
+def _points_around(backup: Backup, request: RestoreRequest, point: Point) -> list[Point]:
+    """Return the points on both sides of the requested time that are older than `point`, the only point that is read."""
+    until_ms = request.until_ms
+    if until_ms is None:
+        return []
+    names = [name for name in backup.points() if name.sequence < point.sequence]
+    sides = [name for name in names if name.time_ms < until_ms][-1:] + [name for name in names if name.time_ms >= until_ms][:1]
+    return [backup.read_point(name) for name in sides]
+
+
+def _created_again(
+    cut: TopicCut, new: TopicEntry | None, earlier: Iterable[tuple[int, Mapping[str, TopicEntry]]], point: Point
+) -> Iterator[str]:
+    """Return a note if an earlier point has a different topic with this name. The note says which of the two is restored."""
+    for sequence, catalog in earlier:
+        old = catalog.get(cut.source)
+        if new is not None and old is not None and old.topic_id != new.topic_id:
+            between = f"between points {sequence} and {point.sequence}"
+            yield f"{cut.source}: deleted and created again {between}; restored as of {cut.sequence}"
+            return
 
 
 def _ends_before(request: RestoreRequest, until_ms: int, last: Point, what: str, advice: str) -> InvalidArgumentError:

@@ -14,7 +14,7 @@ from tidelog.sources.split import Split
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-    import pyarrow as pa  # Its import takes a tenth of a second: a restore imports it while something else is waited for.
+    import pyarrow as pa  # Its import takes a tenth of a second: only a restore that is read back needs it.
 
 _COLUMNS = ("timestamp", "key", "value", "headers")
 

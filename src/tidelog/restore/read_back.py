@@ -46,6 +46,9 @@ def read_back(
 
     Raises what reading raises, BrokerError if a record was written but cannot be read until the time-out.
     """
+    # Not on one of the threads below, which end: later allocations on other threads would crash (Arrow 25.0, apache/arrow#50471).
+    import pyarrow  # noqa: F401
+
     result = ReadBack({}, [])
     keys: list[TopicPartition] = []
     tasks: list[DigestTask] = []

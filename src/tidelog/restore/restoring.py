@@ -15,6 +15,7 @@ from tidelog.backup.verify import refuse_damaged
 from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock
 from tidelog.config import INT64_MAX
+from tidelog.copying.copy_plan import CLIENT_ID
 from tidelog.errors import InvalidArgumentError, PointExpiredError, TopicExistsError
 from tidelog.formats.dir_lock import DirLock
 from tidelog.formats.json_files import make_folder, read_json, write_new_json
@@ -43,7 +44,6 @@ DONE_FILE = "restored.json"
 VERSION = 1
 
 _WHAT = "a restore's file"
-_CLIENT_ID = "tidelog-copy"
 _WAS_EMPTY = "folder_was_empty"
 
 Progress = Callable[[int], object]
@@ -170,7 +170,7 @@ def refuse_target(plan: RestorePlan, work: Path) -> None:
     if kind_of(plan.request.target).is_cluster:
         from tidelog.restore import cluster_target
 
-        with Cluster.at(plan.request.target, _CLIENT_ID) as cluster:
+        with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
             cluster.reach().refresh(None)
             if cluster_target.begun_in(plan, cluster, work) is None:
                 cluster_target.refuse_full(plan, cluster)
@@ -215,7 +215,7 @@ def _is_own(folder: Path) -> bool:
 
 def _into_cluster(plan: RestorePlan, points: Points, work: Path, progress: Progress, verify: bool, run: Runner) -> RestoreReport:
     report = RestoreReport(plan)
-    with Cluster.at(plan.request.target, _CLIENT_ID) as cluster:
+    with Cluster.at(plan.request.target, CLIENT_ID) as cluster:
         cluster.reach().refresh(None)
         with ThreadPoolExecutor(1, "tidelog-check") as pool:
             checked = pool.submit(_refuse_damaged, plan)

@@ -13,7 +13,7 @@ from tidelog.cli.backup.reports import report_of, report_options
 from tidelog.cli.client_options import Decorated, bucket_options, config_option, reached, reached_by
 from tidelog.cli.lean_imports import lean_imports
 from tidelog.cli.local_path import LocalPath
-from tidelog.cli.options import json_option
+from tidelog.cli.options import check_brokers, json_option
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, show_count, table
 from tidelog.cli.printing.output import print_lines
@@ -169,6 +169,8 @@ def planned(
         raise click.UsageError("--groups and --no-groups cannot be combined.")
     if partitioner is not None and not partitions:
         raise click.UsageError("--partitioner needs --partitions.")
+    if work is not None:
+        check_brokers(target, "--work needs a cluster: a restore into a folder has no offset maps, because it keeps offsets.")
     echo_moment(start)
     echo_moment(until)
     from tidelog.restore.cuts import plan_restore

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.client.connections.cluster import Cluster
-from tidelog.copying.copier import CLIENT_ID
+from tidelog.copying.copy_plan import CLIENT_ID
 from tidelog.copying.failover import FailoverOptions, apply_failover, plan_failover
 from tidelog.sources.group_lags import missing_of
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing

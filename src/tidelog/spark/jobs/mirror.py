@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock, SystemClock
-from tidelog.copying.copier import CLIENT_ID, CopyResult, CopyTask, committed_positions, copy_partition, settled_position
-from tidelog.copying.copy_plan import PlannedPartition, plan_copy
+from tidelog.copying.copier import CopyResult, CopyTask, committed_positions, copy_partition, settled_position
+from tidelog.copying.copy_plan import CLIENT_ID, PlannedPartition, plan_copy
 from tidelog.copying.mirror_folder import MirrorIdentity, SeenGroups, claim_folder, write_groups
 from tidelog.copying.mirror_groups import JOB_PREFIX, offsets_of_groups, sync_group
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
