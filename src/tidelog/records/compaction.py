@@ -146,7 +146,7 @@ class LatestRecordFilter(RecordFilter):
         return horizon_ms is None or self.now_ms < horizon_ms
 
     def select(self, opened: OpenBatch, keep: bytearray, path: PathLike = None) -> Selected:
-        """Mark the records of a v2 batch to keep with a 1 in `keep`."""
+        """Set `keep` to 1 for each kept record of a v2 batch."""
         header = opened.header
         retained = self._pass.select(
             opened.data,

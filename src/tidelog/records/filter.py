@@ -173,7 +173,7 @@ class RecordFilter:
         raise NotImplementedError
 
     def select(self, opened: OpenBatch, keep: bytearray, path: PathLike = None) -> Selected:
-        """Mark the records of a v2 batch to keep with a 1 in `keep`. The default calls `should_retain_record` for each record."""
+        """Set `keep` to 1 for each kept record of a v2 batch. The default calls `should_retain_record` for each record."""
         return select_records(self, opened.header, opened.records(path), keep)
 
     def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:

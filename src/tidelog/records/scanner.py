@@ -5,9 +5,9 @@
     2      any    the same, compressed as one block
     0, 1   none   the message itself                       the message's              the message's
     0      any    a message set in the wrapper's value     absolute                   none
-    1      any    the same                                 relative to the last one,  the message's, or the wrapper's where
-                                                           whose offset the wrapper   that is LogAppendTime
-                                                           carries
+    1      any    the same                                 relative to the last one,  the message's, or the wrapper's if the
+                                                           whose absolute offset is   wrapper has LogAppendTime
+                                                           the wrapper's offset
 
 A v0 wrapper may contain v1 messages, and vice versa: the cleaner of Kafka 0.10.0 left such wrappers in topics whose format had
 been changed (spec §10.2). The wrapper determines the meaning of an inner message's offset, and whether the message has no

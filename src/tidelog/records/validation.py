@@ -13,9 +13,9 @@
 
 Refused, with the buffer unchanged::
 
-    InvalidRecordError          no batch, or several if only one is allowed; mixed formats; a record count that is not
-                                the offsets'; a client's control batch; a producer without a sequence; records that cannot
-                                be read; a compressed message inside a compressed one
+    InvalidRecordError          no batch, or several if only one is allowed; mixed formats; a record count that does
+                                not match the offsets; a client's control batch; a producer without a sequence; records that
+                                cannot be read; a compressed message inside a compressed one
     RecordValidationError       ... records of another format than their wrapper; without a key in a compacted topic: each
     InvalidTimestampError       is reported. A timestamp outside of [now - before, now + after], or LogAppendTime set by a
                                 producer, among them
@@ -24,10 +24,11 @@ Refused, with the buffer unchanged::
     UnsupportedCompressionTypeError     zstd before v2
 
 Every accepted batch can be read. A batch whose offset deltas are not 0, 1, 2... is rebuilt with such deltas; Kafka would store it
-unchanged. A batch that claims LogAppendTime in a CreateTime topic is checked by that claim, as in Kafka, and also by its records'
-own timestamps. The records' timestamps are stored, and the header gets the largest of them.
+unchanged. A batch with LogAppendTime in a CreateTime topic must have an append time within the topic's limits, as in Kafka. If
+the batch is patched, its records' timestamps must be within the limits as well: they are stored, and the header gets the largest
+of them. If it is rebuilt, each record gets the append time.
 
-The caller (`PartitionLog`) checks the batches' checksums before this, and sizes that may have changed after it.
+The caller (`PartitionLog`) checks the batches' checksums first, and afterwards the sizes of rebuilt batches.
 """
 
 from __future__ import annotations

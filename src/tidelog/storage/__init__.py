@@ -7,8 +7,8 @@
         manager.log("orders", 0).append_as_leader(records, leader_epoch=0)
 
 docs/storage.md describes its use. `tidelog.formats` has the file formats, `tidelog.reader` reads any folder, `tidelog.records`
-has the batches. The engine is synchronous, except that several threads may load logs in parallel. Time comes from a `Clock`, and
-background work runs in `tick`.
+has the batches. The engine is synchronous: it starts threads only to recover logs and to close them. Time comes from a `Clock`,
+and background work runs in `tick`.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class BackgroundWork(LogEvents):
             self.cleaner.abandon()
 
     def finish(self) -> None:
-        """Map the last segments and write the checkpoints, after the logs were closed. Raise StorageError if that fails."""
+        """Write time maps of the last segments, and the checkpoints, after the logs were closed. Raises StorageError."""
         partitions = self._partitions
         if self._time_maps is not None:
             self._time_maps.finish(log for key, log in partitions.logs.items() if partitions.was_appended_to(key))
@@ -220,7 +220,7 @@ class BackgroundWork(LogEvents):
     # --- what the logs tell
 
     def segment_finished(self, log: ReportingLog, segment: LogSegment) -> None:
-        """Have the finished segment mapped."""
+        """Schedule the writing of the segment's time map."""
         if self._time_maps is not None:
             self._time_maps.add(log, segment)
 

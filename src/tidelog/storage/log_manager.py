@@ -18,7 +18,8 @@ A partition that the metadata lacks (a backup, a folder of a Kafka whose metadat
 compaction do not touch it until `adopt_topic` is called; a notice says so. A partition that cannot be loaded, or has an I/O error
 later, is offline with a reason. Other partitions are not affected, but no clean-shutdown marker is written at the end.
 
-Use it on one thread; only loading may use several threads (`partitions`). docs/storage.md describes its use.
+Call it from one thread. It starts threads only to recover logs and to close them (`partitions`). docs/storage.md describes its
+use.
 """
 
 from __future__ import annotations
@@ -252,7 +253,7 @@ class LogManager:
 
     @property
     def changed_topics(self) -> set[str]:
-        """The topics that were added, removed or changed, or that have a partition that was. The reader clears the set."""
+        """The topics that have changed, or have a partition that has changed (see `Partitions`). The reader clears the set."""
         return self._running.partitions.changed
 
     def topics(self) -> dict[str, Topic]:

@@ -4,8 +4,8 @@ The scheduler has no thread. The owner of the log calls `tick`: a broker from it
 tick runs the tasks that are due, in order of time. A task that raises does not stop the others: its error is logged, and a
 periodic task runs again.
 
-A task may have a preparation that makes the task itself short. Flushing a full segment to the disk is one, and takes seconds. An
-owner with threads passes `tick` a function that runs preparations `elsewhere`. The task itself still runs on the owner's thread,
+A task may have a preparation that makes the task itself short. For example, flushing a full segment takes seconds. An owner with
+threads passes `tick` a function that runs preparations `elsewhere`. The task itself still runs on the owner's thread,
 and finds little left to do. A task may also return a `Rest`: work that any thread may do afterwards, usually writing a file.
 Without threads all of this is done at once.
 

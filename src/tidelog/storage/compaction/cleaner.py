@@ -213,7 +213,7 @@ class Cleaner:
             source.release()
 
     def _shares(self, take: Callable[[bool], bool], stats: CleanerStats) -> Steps[None]:
-        """Call `take` until it returns True. Its argument is True if another thread calls it."""
+        """Call `take` until it returns True. The argument of `take` says whether another thread calls it."""
         while True:
             before = stats.work_bytes
             if (yield from _elsewhere(partial(take, self.has_threads))):

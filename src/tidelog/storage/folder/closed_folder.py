@@ -1,7 +1,7 @@
-"""Makes a data folder whose logs are all closed ready for a broker, without loading them.
+"""Prepares a data folder for its first broker without loading its logs, which are all closed.
 
-Only for a folder that no broker has ever owned, and in which `topics.new_topics` has written every log: its logs are synced, and
-its checkpoints say so. Loading and closing each log again would write and sync three files per partition, for nothing.
+Use it only for a folder without an owner, in which `topics.new_topics` has written every log: the logs are synced, and the
+checkpoints say so. Loading and closing each log again would write and sync three files per partition, and change nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tidelog.storage.topics.new_topics import finish_interrupted
 
 
 def claim_closed(directory: Path, clock: Clock) -> None:
-    """Give the folder an owner, keep its producer ids clear of those in its records, and mark it as shut down cleanly.
+    """Give the folder an owner, reserve producer ids that its records do not use, and write the clean-shutdown file.
 
-    If the process ends before the mark, the next start recovers the logs. Raises IllegalStateError if the folder has an owner,
-    StorageError, CorruptDataError.
+    If the process ends before it writes that file, the next start recovers the logs. Raises IllegalStateError if the folder has
+    an owner, StorageError, CorruptDataError.
     """
     with DirLock(directory):
         if data_folder.is_claimed(directory):
-            raise IllegalStateError("a broker has owned this folder: its logs may not be closed", path=directory)
+            raise IllegalStateError("the folder already has an owner, so its logs might not be closed", path=directory)
         finish_interrupted(directory)
         owner = data_folder.claim(directory, ManagerConfig.from_properties({}))
         store = MetadataStore.open(directory, owner.node_id, owner.directory_uuid, clock)

@@ -11,7 +11,7 @@ new brokers need for an equal share. A move is a rename::
 
     1  the target's checkpoints get the partition's lines; its clean-shutdown file is removed if the source has none
     2  the partition's folder is renamed
-    3  when all are moved, the metadata name their new brokers
+    3  when all are moved, the metadata log gets their new brokers
 
 A crash in between loses nothing: the next `place` finds each partition where its folder is. If a folder cannot be divided,
 `check` raises an error before anything is written.

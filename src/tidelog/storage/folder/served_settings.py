@@ -39,7 +39,7 @@ class ServedSettings(NamedTuple):
 
     @classmethod
     def of(cls, time_ms: int, broker_epoch: int | None, properties: Mapping[str, PropertyValue]) -> ServedSettings:
-        """Return them with the properties' values as text."""
+        """Create the settings to store: `properties` with their values as text."""
         texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
         return cls(time_ms, broker_epoch, texts)
 

@@ -86,7 +86,7 @@ def read_journal(path: Path) -> Journal | None:
         partitions = tuple(names.parse_topic_partition_name(name) for name in content["partitions"])
         writer, note = content["writer"], content["note"]
         if not all(value is None or isinstance(value, str) for value in (writer, note)):
-            raise TypeError("writer and note are texts")
+            raise TypeError("writer and note must be texts or null")
         return Journal(writer, note, partitions)
 
 

@@ -1,9 +1,9 @@
 """One producer's part of an append: checked against the producer's earlier batches, and kept separate until it is written.
 
-The checks depend on the origin of the append (spec §9.7):
+The origin of the append decides what happens to a batch that fails a check (spec §9.7); "-" means that the check is not made:
 
 ===========  ==============  ========  ======================================  =================
-origin       producer epoch  sequence  data outside the open transaction       coordinator epoch
+origin       producer epoch  sequence  non-transactional, transaction is open  coordinator epoch
 ===========  ==============  ========  ======================================  =================
 CLIENT       refused         refused   refused                                 refused
 COORDINATOR  refused         -         refused                                 refused

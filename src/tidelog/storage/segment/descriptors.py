@@ -42,12 +42,12 @@ _thread = _Thread()
 
 
 def close_on_shortage_by(giver: Giver) -> None:
-    """Register `giver`, which is called when descriptors are short on this thread. It returns the number that it has closed."""
+    """Register `giver`, which closes descriptors and returns their number. It is called when this thread is short of them."""
     _thread.givers.append(giver)
 
 
 def forget_closer(giver: Giver) -> None:
-    """Remove a giver. No-op on another thread, or if the giver is unknown."""
+    """Unregister `giver`. Does nothing if this thread has not registered it."""
     if giver in _thread.givers:
         _thread.givers.remove(giver)
 

@@ -138,7 +138,7 @@ class LogFile(LogFileReader):
         return size - target_bytes
 
     def take_back(self, size_bytes: int) -> None:
-        """Undo the appends after `size_bytes`. If the disk fails, this object still ends there, and StorageError is raised."""
+        """Undo the appends after `size_bytes`. Raises StorageError if the file cannot be truncated; the size changes anyway."""
         self.size_bytes = size_bytes
         self._first = None
         self._is_torn = True

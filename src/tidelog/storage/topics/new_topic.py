@@ -25,7 +25,7 @@ class NewTopic:
 
     A context manager. Append partition p's batches to `logs[p]`, with leader epoch `LEADER_EPOCH`, then call `commit` to publish
     the topic. Leaving the context without `commit` leaves nothing behind. `properties` are the topic's, as text under Kafka's
-    names. `topic_id` is that of `StagedTopic`.
+    names. For `topic_id` see `StagedTopic`.
 
     Raises InvalidArgumentError for an illegal name, number or property. Entering raises TopicExistsError, CorruptCheckpointError
     for a damaged topics file, and StorageError, also if a broker or another import holds the folder.

@@ -1,8 +1,8 @@
-"""From an index entry's position, or from the entries themselves, to the first matching record of a search by time, in one call.
+"""Finds the first record at or after a time in one call, from an index entry's position or from the indexes' entries.
 
-It does what `storage.segment.segment_reader` does step by step (walk batches, take the first that is late enough, search it), for
-the common case: whole v2 batches, the matching one uncompressed and with CreateTime. For anything else it returns None, and the
-steps find the record or raise the error. So each rule is reported in one place.
+This module does what `storage.segment.segment_reader` does step by step (walk batches, take the first that is late enough, search
+it), for the common case: whole v2 batches, the matching one uncompressed and with CreateTime. For anything else it returns None,
+and those steps find the record or raise the error. So each rule is reported in one place.
 
     batch     magic 2, whole, offsets not negative; the first batch holds the entry's offset
     match     last offset and largest timestamp reach the target; no codec, CreateTime; correct checksum
@@ -40,7 +40,7 @@ def first_match(
     timestamp: cython.longlong,
     min_offset: cython.longlong,
 ) -> tuple | None:
-    """Return (offset, timestamp, leader epoch) of the record, or None if this way does not find it.
+    """Return (offset, timestamp, leader epoch) of the record, or None if `segment_reader` must search.
 
     `data` begins where the index entry with `entry_offset` points to (-1: at a segment's start). The search begins at `offset`;
     `timestamp` is in ms; records below `min_offset` do not count.
@@ -63,7 +63,7 @@ def first_indexed_match(
     min_offset: cython.longlong,
 ) -> tuple | None:
     """Look a time up in the entries of a time index and an offset index, read `read_bytes` of the `.log` `fd` from there, and
-    return what `first_match` returns. None also if the bytes cannot be read at once.
+    return what `first_match` returns. Also return None if the bytes cannot be read at once.
 
     `flags` are those of `preadv`; the bytes go into `scratch`.
     """

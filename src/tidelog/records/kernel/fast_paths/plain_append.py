@@ -1,9 +1,9 @@
-"""An ordinary producer's batch, checked and patched for the append in one call.
+"""Checks and patches an ordinary producer's batch in one call, so that it can be appended.
 
 Nearly every append is a single uncompressed v2 batch with valid records. For it, `take_plain_batch` does what
 `storage.partition.append.append_analysis` and `records.validation` do for any records. For anything else it changes nothing and
-returns None, and they do the work or raise the error. So each rule is reported in one place, and this code only recognises
-batches that violate none:
+returns None, and those modules do the work or raise the error. So each error is raised in one place. `take_plain_batch` accepts
+only these batches:
 
 ==============  ======================================================================================================
 buffer          exactly one batch, magic 2, base offset 0
@@ -18,10 +18,11 @@ field that it covers has changed. Nothing is changed before all checks have pass
 
 `PlainAppends` does the whole append of such a batch, if nothing else is due: no roll, no write of an index, no flush, no change
 of an epoch, topic or configuration. The batch is outside transactions. If it has a producer id, it follows the producer's last
-batch directly: the same epoch, the next sequence. It has no state of its own. It reads and sets the attributes of the log's parts
-(`storage.partition`, `storage.producers`), as `Appends` does in more steps, and leaves everything else to `Appends`.
+batch directly: the same epoch, the next sequence. `PlainAppends` has no state. It reads and sets the attributes of the log's
+parts (`storage.partition`, `storage.producers`), as `Appends` does in more steps, and leaves everything else to `Appends`.
 
-Interpreted, both always return None: they would be no faster than the others. `storage.partition.append.appends` calls them.
+Interpreted, both always return None: they would be no faster than the steps of `Appends`. `storage.partition.append.appends`
+calls them.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _largest_time(
     last_timestamp: cython.longlong,
     needs_keys: cython.bint,
 ) -> cython.longlong:
-    """Return the largest timestamp of a plain batch at `p`, -1 without one; `_NOT_PLAIN` for anything else."""
+    """Return the largest timestamp of a plain batch at `p`, -1 if no record has one, `_NOT_PLAIN` if the batch is not plain."""
     count: cython.longlong = buffers.int32(p, 57)
     found: cython.uint
     if (

@@ -1,4 +1,4 @@
-"""Uncompressed v1 messages converted to v0: without the timestamp, and each with a new checksum.
+"""Converts uncompressed v1 messages to v0: removes the timestamp, and computes a new checksum.
 
 Followers and consumers of 0.9.0 request v0, and an uncompressed v1 log has a message for each record: an object per message would
 cost more than its bytes. Plain messages are converted here in runs; anything else ends a run, and `records.conversion` converts

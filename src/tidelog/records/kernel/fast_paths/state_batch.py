@@ -1,7 +1,7 @@
-"""A coordinator's batch, built in one call: a few records of one time, uncompressed.
+"""Builds a coordinator's batch in one call: a few uncompressed records with the same timestamp.
 
-It does what `records.builder` does for any columns, byte for byte, and returns None for anything but such entries: none at all,
-more than a mebibyte, a negative time, a transaction without a producer. Interpreted, it always returns None.
+The bytes are the same as from `records.builder`. The result is None, and the caller uses `records.builder`, if there are no
+entries, more than a mebibyte, a negative time, or a transaction without a producer. Interpreted, it is always None.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A walk over the batch headers of an open `.log`, to prove a time index: one `pread` for each batch.
+"""Walks the batch headers of an open `.log` with one `pread` for each batch, to check a time index.
 
-It does what `formats.batch_walk.iter_times` does step by step, for whole v2 batches, which nearly every log consists of. It stops
-before anything else, and the steps handle it or raise the error. So each rule is reported in one place.
+The walk does what `formats.batch_walk.iter_times` does step by step, for whole v2 batches, which nearly every log consists of. It
+stops before any other batch, which `iter_times` then handles. So each error is raised in one place.
 
-Interpreted, it follows no batch: it would be no faster than the steps.
+Interpreted, it follows no batch: it would be no faster than `iter_times`.
 """
 
 from __future__ import annotations

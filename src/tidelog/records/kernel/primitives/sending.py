@@ -112,7 +112,7 @@ def pool_take(pool: Pool) -> Job | None:
 
 
 def pool_close(pool: Pool, seconds: float) -> bool:
-    """End the threads after their jobs. Return whether all have ended within so many seconds."""
+    """End the threads after their jobs. Wait up to `seconds` for each, and return whether all have ended."""
     for _ in pool.threads:
         pool.waiting.put(None)
     for thread in pool.threads:

@@ -8,7 +8,7 @@
 | checksum | yes | yes | CorruptBatchError |
 | codec: a known one | yes | when it is read | DecompressionError |
 | offsets grow from batch to batch | - (they are assigned) | yes | OffsetsOutOfOrderError |
-| leader epoch ≤ the epoch that is followed | - | this batch and all later ones are left out (KAFKA-18723) | - |
+| leader epoch ≤ the followed leader's epoch | - | this batch and all later ones are left out (KAFKA-18723) | - |
 
 A partial batch at the end is left out, as in all of Tidelog (spec §4.15). The functions change nothing; `Appends` calls them.
 """
@@ -72,7 +72,7 @@ def analyze_as_follower(records: memoryview, leader_epoch: int | None) -> list[B
     for header in iter_headers(records):
         if leader_epoch is not None and header.leader_epoch > leader_epoch:
             logger.info(
-                "dropping batches from offset %d on: their leader epoch, %d, is newer than the epoch that is followed",
+                "dropping batches from offset %d on: their leader epoch, %d, is above the followed leader's epoch",
                 header.base_offset,
                 header.leader_epoch,
             )
