@@ -130,7 +130,7 @@ def _json(data: bytes) -> Any:
         return json.loads(data) if data else {}
     except ValueError:
         # The content may include a password or a user's SCRAM keys, so it is not logged.
-        logger.warning("ignoring a znode of properties that is not valid JSON (%d bytes)", len(data))
+        logger.warning("ignoring a znode under /config, because it is not valid JSON (%d bytes)", len(data))
         return {}
 
 
