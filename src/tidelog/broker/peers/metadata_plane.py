@@ -99,4 +99,6 @@ class MetadataPlane(Protocol):
         """
 
     async def producer_ids(self) -> range:
-        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises."""
+        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises, and BrokerError if the
+        controller refuses.
+        """

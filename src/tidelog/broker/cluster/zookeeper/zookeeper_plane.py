@@ -117,7 +117,7 @@ class ZookeeperPlane:
     # --- start and stop
 
     async def connect(self) -> None:
-        """Open a session and read the cluster id. Raises BrokerUnreachableError."""
+        """Open a session and read the cluster id. Raises BrokerUnreachableError, and ZookeeperError for a malformed znode."""
         timeout_s = self._zookeeper.connection_timeout_ms / 1000
         servers = self._session.servers
         await self._session.start(
@@ -337,7 +337,7 @@ class ZookeeperPlane:
         return await self._forwards.forward(frame, timeout_s)
 
     async def producer_ids(self) -> range:
-        """Allocate a block of producer ids for this broker. Raises BrokerUnreachableError."""
+        """Allocate a block of producer ids for this broker. Raises BrokerUnreachableError and ZookeeperError."""
         while True:
             znode = await self._session.get(PRODUCER_IDS)
             first = 0 if znode is None else parsed(PRODUCER_IDS, znode.data, last_producer_id_of) + 1
