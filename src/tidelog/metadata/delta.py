@@ -1,4 +1,4 @@
-"""The changes that metadata records make to an image, which a broker that follows the log must act on.
+"""The changes that metadata records make to an image. A broker that follows the log acts on these changes.
 
 `MetadataDelta.replay` applies a record to its image and records the change. `difference` compares an image with the snapshot that
 replaces it. A delta contains only ids; the states are in the image, and are complete once the last record has been replayed. So a

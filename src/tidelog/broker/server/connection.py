@@ -124,7 +124,7 @@ class Connection(AnswerWriter):
         self._shared = self._shared[:MAX_HELD_BYTES]  # Read no more than that at once: unhandled bytes are kept.
 
     def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
-        """Serve requests of `principal` from now on. If the session expires, the guard stays in front of the dispatcher."""
+        """Serve requests of `principal` from now on. Unless `is_forever`, the guard keeps checking them."""
         self.principal = principal
         self._max_request_bytes = self._server.max_request_bytes
         self._shared = self._buffers.shared

@@ -2,7 +2,7 @@
 
 ::
 
-    begin    OUT.unfinished is created, with a folder for each partition; other files than segments are copied     one process
+    begin    OUT.unfinished is created, with a folder for each partition; files other than segments are copied     one process
     —        segments are migrated: `segment_migration.migrate_segment`                                    any number
     —        if there were transactions: `index_transactions`,    a partition each                         any number
     finish   the storage engine opens the folder and closes it; OUT.unfinished becomes OUT                 one process
