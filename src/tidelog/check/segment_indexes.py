@@ -10,7 +10,7 @@
 
 Entries for the part of the log after a damaged batch cannot be verified. They are skipped, in finished and last segments alike.
 
-`prepare` reads, `survey` finds the rules by which a partition was indexed, `check` compares.
+`prepare` reads, `Survey` finds the rules by which a partition was indexed, `check` compares.
 """
 
 from __future__ import annotations

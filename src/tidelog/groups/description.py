@@ -33,7 +33,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member and its assigned partitions, None if the assignment is not in the consumer protocol's format."""
+    """A member and its assigned partitions. These are None if the assignment is not in the consumer protocol's format."""
 
     member_id: str
     group_instance_id: str | None

@@ -32,7 +32,7 @@ from tidelog.wire.fields import Message
 
 
 class MetadataDelta:
-    """The changes of `image` since the delta was created. An image has one delta at a time."""
+    """The changes to `image` since the delta was created. An image has one delta at a time."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -65,8 +65,7 @@ class MetadataDelta:
                 yield topic, topic.partitions[number]
 
     def replay(self, record: Message | UnknownRecord) -> None:
-        """Apply a record to the image, and record the change. Raises the errors of `MetadataImage.replay`, and then records
-        nothing.
+        """Apply a record to the image, and record the change. Raises the errors of `MetadataImage.replay`.
 
         Every unknown record raises UnsupportedVersionError, because a broker cannot act on it.
         """

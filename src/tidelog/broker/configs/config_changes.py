@@ -94,7 +94,9 @@ class Resource(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The result for a resource. If `code` is NONE, the changes were made. `reason` may be None even for an error."""
+    """The result for a resource. If `code` is NONE, the changes are valid, and were made unless only validated. `reason` may be
+    None even for an error.
+    """
 
     resource: Resource
     code: ErrorCode

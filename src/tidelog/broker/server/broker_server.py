@@ -179,7 +179,7 @@ class BrokerServer:
             tls.stepped()  # Without this the socket, already closed, would stay open: that thread never returns.
 
     def close_copies(self) -> None:
-        """Close this process's copies of the sockets after a fork, without telling any peer."""
+        """Close this process's copies of the sockets after a fork. The peers notice nothing."""
         self._close_sockets()
         for connection in self.connections.values():
             connection.close_copy()
@@ -290,8 +290,8 @@ class BrokerServer:
         self._accept_more()
 
     def _throttle(self, sock: socket.socket, wait_ms: int) -> None:
-        """Close a connection after a delay, because its address creates too many; the delay keeps the client from retrying at
-        once.
+        """Close a connection after a delay, because its address creates connections too fast. The delay keeps the client from
+        retrying at once.
         """
         self._counters.connections_refused += 1
         if len(self._throttled) >= MAX_THROTTLED:
@@ -372,8 +372,8 @@ class BrokerServer:
                 break
 
     def close_slow_senders(self, since: float) -> None:
-        """Close connections that have sent no bytes of a large request since `since`, if other connections wait for that
-        memory.
+        """Close connections that have sent no bytes of a large request since `since`, if other connections wait for
+        memory for large requests.
         """
         if self.buffers.is_waited_for:
             for connection in tuple(self.connections.values()):

@@ -117,7 +117,7 @@ class Connection(AnswerWriter):
     # --- who it is
 
     def guard(self, security: ListenerSecurity) -> None:
-        """Handle requests with `Authentication` until the client has authenticated by SASL."""
+        """Handle requests with `Authentication` until the client has authenticated with SASL."""
         self._guard = Authentication(self, security)
         self._handle = self._guard.handle
         self._max_request_bytes = MAX_BYTES
@@ -132,7 +132,7 @@ class Connection(AnswerWriter):
             self._handle = self._server.dispatcher.handle
 
     def dispatch(self, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Handle a frame that the authentication lets pass."""
+        """Handle a frame that the guard has accepted."""
         return self._server.dispatcher.handle(self, data, position, end)
 
     # --- what the server does

@@ -281,7 +281,7 @@ def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> Non
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, if it exists, and its timestamps."""
+    """Copy a file and its timestamps, if the file exists."""
     try:
         shutil.copy2(source, target)
     except FileNotFoundError:

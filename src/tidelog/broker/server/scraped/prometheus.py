@@ -113,7 +113,7 @@ class BrokerCollector(Collector):
         self._ask_groups = ask_groups
 
     def collect(self) -> Iterable[Metric]:
-        """Return all metrics of the module's table."""
+        """Return all metrics in the module's table."""
         metrics, topics, replicas = self._ask()
         yield from _of_requests(metrics)
         yield from _of_connections(metrics)

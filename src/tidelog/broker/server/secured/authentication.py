@@ -69,7 +69,7 @@ class GuardedRequest(FramedRequest, Protocol):
         """Serve requests of `principal` from now on. Unless `is_forever`, the guard keeps checking them."""
 
     def dispatch(self, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Handle a frame that the authentication lets pass."""
+        """Handle a frame that the guard has accepted."""
 
     def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
         """Send a last response after a delay, then close. Nothing is read until then."""
