@@ -1,6 +1,6 @@
 """Authentication and encryption: TLS settings and contexts, SASL mechanisms as state machines, secrets.
 
-This room is pure: no event loop, and no sockets except in `token_endpoint`.
+This package is pure: no event loop, and no sockets except in `token_endpoint`.
 
 | module | owns |
 |---|---|

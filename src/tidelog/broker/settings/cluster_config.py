@@ -1,5 +1,5 @@
 """The properties of a cluster member: ``process.roles=broker`` (KRaft, KIP-500) or ``zookeeper.connect``. The controllers are
-Apache Kafka's.
+Apache Kafka's, or Tidelog's own under `tidelog serve --processes`.
 
 =======================================  ==========  ==================================================================
 property                                 default     meaning
