@@ -49,7 +49,10 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ),
     ({"controller.listener.names": ""}, "needs controller.listener.names"),
     ({"controller.listener.names": "PLAINTEXT"}, "listeners has no listener for clients"),
-    ({"listeners": "PLAINTEXT://b4.example:9092,CONTROLLER://b4.example:9093"}, "cannot listen at controller.listener.names"),
+    (
+        {"listeners": "PLAINTEXT://b4.example:9092,CONTROLLER://b4.example:9093"},
+        "only a controller can have the listeners in controller.listener.names",
+    ),
     ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "listener CONTROLLER has no protocol"),
     ({"security.inter.broker.protocol": "SSL"}, "the inter-broker listener is not in listeners: found SSL"),
     ({"security.inter.broker.protocol": "TLS"}, "PLAINTEXT or SSL"),
@@ -74,17 +77,20 @@ REFUSED_HERE: list[tuple[dict[str, str], str]] = [
         "sasl.mechanism.controller.protocol: this broker cannot authenticate at listener CONTROLLER with this mechanism",
     ),
     ({"controller.quorum.voters": "1@a:1,1@b:2"}, "has a duplicate id"),
-    ({"controller.quorum.voters": "1@0.0.0.0:0"}, "names no reachable controller"),
+    ({"controller.quorum.voters": "1@0.0.0.0:0"}, "needs an address that other nodes can connect to"),
     ({"replica.selector.class": "com.example.Nearest"}, "replica.selector.class must be one of Kafka's classes"),
     ({"num.replica.fetchers": "0"}, "num.replica.fetchers is out of range"),
-    ({"process.roles": "broker,controller"}, "cannot be one of several controllers: controller.quorum.voters must name it alone"),
+    (
+        {"process.roles": "broker,controller"},
+        "cannot be one of several controllers: controller.quorum.voters must name only this broker",
+    ),
     (
         {"process.roles": "broker,controller", "controller.quorum.voters": "3@c3.example:9093"},
         "cannot be one of several controllers",
     ),
     (
         {"process.roles": "", "controller.quorum.voters": "", "controller.quorum.bootstrap.servers": "a:1,b:2"},
-        "cannot be one of several controllers: controller.quorum.bootstrap.servers must name it alone",
+        "cannot be one of several controllers: controller.quorum.bootstrap.servers must name only this broker",
     ),
 ]
 """What Kafka takes, or finds out later."""

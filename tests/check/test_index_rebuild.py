@@ -113,4 +113,4 @@ def test_a_damaged_snapshot_is_told(tmp_path: Path, caplog: pytest.LogCaptureFix
     (folder / f"{name}.snapshot").write_bytes(b"\0\1nonsense")
     with caplog.at_level(logging.WARNING):
         rebuild(folder, tmp_path / "out")
-    assert "transactions open at offset 173 are assumed to have begun later" in caplog.text
+    assert "transactions that were open at offset 173 will seem to have begun later" in caplog.text

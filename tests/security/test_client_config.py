@@ -221,7 +221,7 @@ def test_files_that_make_no_context_leave_the_old_one(
         assert source.get() is first
         assert source.get() is first
         assert [one.getMessage().partition(":")[0] for one in caplog.records] == [
-            "the new certificates cannot be used, the old certificates stay in use"
+            "the new certificates cannot be used, so the old ones stay in use"
         ]
         path.write_bytes(before + b"\n")
         assert source.get() is not first

@@ -30,8 +30,8 @@ class BatchOpening:
         return shortened(self._found)
 
     def open(self, data: memoryview, position: int) -> None:
-        """Open the batches in `data`. They must be complete and have valid checksums. The first one is at `position` in
-        the log.
+        """Open the batches in `data`. They must be complete and have valid checksums. The first one is at byte
+        `position` of the `.log`.
         """
         index = 0
         while (index := kernel.scan_plain_batches(self._rows, data, index, len(data))) < len(data):

@@ -48,8 +48,8 @@ def expected_partitions(image: MetadataImage, owner: Owner) -> dict[TopicPartiti
 
 
 def strangers(found: Mapping[TopicPartition, uuid.UUID | None], image: MetadataImage) -> dict[TopicPartition, str]:
-    """Return a message for each existing partition with a wrong topic id. Kafka renames the folders of such partitions to
-    strays.
+    """Return a message for each existing partition with a wrong topic id. Kafka sets these partitions'
+    folders aside as strays.
     """
     wrong = {}
     for key, topic_id in found.items():

@@ -30,8 +30,8 @@ class Finding(NamedTuple):
     expected: str | None = None
     kind: FindingKind = "fault"
     is_sparse: bool = False
-    """Whether entries are missing or not at the interval, although all existing entries are correct. A broker restart, or the
-    truncation of a follower's log, causes this.
+    """Whether the index only lacks entries, or has them at other gaps than the interval: all existing entries are correct. A
+    broker restart, or the truncation of a follower's log, causes this.
     """
     topic: str | None = None
     partition: int | None = None

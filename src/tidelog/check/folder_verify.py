@@ -3,7 +3,7 @@
 | checked | by |
 |---|---|
 | batches, indexes, time maps, aborted transactions | `tidelog.check.folder_indexes` |
-| segments, heads, ends, partitions that are missing | `tidelog.reader.missing` |
+| missing segments and partitions, offsets missing at a log's start or end | `tidelog.reader.missing` |
 | leader epochs, producer snapshots, checkpoints, gaps inside segments | `partition_rules` |
 | expected topics and partitions, and their ids | `expected_partitions`, from the folder's `__cluster_metadata-0` |
 

@@ -61,8 +61,8 @@ def read_indexes(segment: Segment) -> tuple[IndexContent | None, IndexContent | 
 
 
 def check_in_place(segment: Segment) -> None:
-    """Raise SegmentChangedError unless the `.log` still has its name. Otherwise files that were read next to it may belong to a
-    different segment.
+    """Raise SegmentChangedError if the `.log` was renamed or removed, because files that were read next to it may then belong
+    to a different segment.
     """
     if segment.file.locate() != segment.log_path:
         raise SegmentChangedError("a segment was removed or replaced", path=segment.log_path)

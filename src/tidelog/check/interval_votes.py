@@ -6,10 +6,10 @@ is not:
 
     low <= interval < high
 
-Each such gap votes for the numbers between its bounds, and the numbers with most votes win (`IntervalVotes`). Gaps caused by a
-restart or by damage are outvoted. Among equal votes a power of two wins, otherwise the roundest number. A number that is likely
-for another reason wins even with a few votes less. A power of two also wins with a few votes less over a number that is not
-round.
+Each such gap votes for the numbers between its bounds, and the numbers with the most votes win (`IntervalVotes`). Gaps caused by
+a restart or by damage are outvoted. Among equal votes a power of two wins, otherwise the roundest number. A number that is likely
+for another reason wins even with slightly fewer votes. A power of two also wins with slightly fewer votes over a number that is
+not round.
 
 A restart resets the count of bytes since the last index entry, so the next entry comes later than usual (spec §4.7). Such a gap
 looks like damage, but differs as follows (`Starts`):

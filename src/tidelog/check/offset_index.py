@@ -360,7 +360,7 @@ class _Check:
         left = missing[len(wrong) :]
         if left:
             count = "an entry is missing" if len(left) == 1 else f"{len(left)} entries are missing, the first one"
-            doubt = ", or the broker was restarted there; which one is unknown" if left[0] in self._doubtful else ""
+            doubt = ", or the broker was restarted there: it is unknown which" if left[0] in self._doubtful else ""
             place = slot * OFFSET_ENTRY_BYTES
             yield Finding(self._path, count + doubt, slot, place, expected=self._show(left[0]), is_sparse=True)
 

@@ -173,7 +173,7 @@ class VerifiedPartition(CheckedPartition):
 
 
 def checked_time_map_dir(directory: str | os.PathLike[str] | None) -> Path | None:
-    """Return `directory` as a path, or None. Raises NotFoundError if the folder does not exist."""
+    """Return `directory` as a path, None if it is None. Raises NotFoundError if the folder does not exist."""
     if directory is None:
         return None
     path = Path(directory)

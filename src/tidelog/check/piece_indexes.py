@@ -1,12 +1,12 @@
-"""The indexes of a segment that a backup stored in pieces, as the rules for pieces make them (docs/backup.md, the format).
+"""The indexes of a segment that a backup stored in pieces, built by the rules for pieces (docs/backup.md, the format).
 
 | a piece | has offset index entries for | and time index entries, each if the largest timestamp has risen, |
 |---|---|---|
 | with indexes | its first batch, and the first batch after every interval | with each offset index entry, and at the end |
 | without | its first batch | the same |
 
-A segment's first batch never has an entry. Kafka's rule has no such starts in the middle of a log, so without this rule every
-piece would look like a restarted broker.
+A segment's first batch never has an entry. Kafka's rule alone would not explain the entry at the start of each later piece: every
+piece would look like a broker restart.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pieces_of(log_path: FilePath) -> Sequence[Piece] | None:
 
 
 def piece_indexes(table: BatchTable, pieces: Sequence[Piece]) -> PieceIndexes:
-    """Return the indexes that the rules for pieces make for a segment with these batches."""
+    """Return the indexes of a segment with these batches, built by the rules for pieces."""
     offsets: list[bytes] = []
     times: list[bytes] = []
     indexed_rise = -1

@@ -3,7 +3,7 @@
 | segment | finding |
 |---|---|
 | copied, not being deleted | a fault if a file is missing or cannot be opened, or if its size differs from the metadata |
-| the same, but from a different leader's history than the log's | a note: the segment is not read; Kafka deletes it |
+| copied, but its leader epochs differ from the log's from some offset on | a note: it is not read from that offset on |
 | its copy was begun and not finished | a note: the segment is not read |
 | being deleted, deleted | none |
 
@@ -31,8 +31,8 @@ _FILES = (
 
 
 def verify_remote(log_dir: TieredLogDir, topics: Collection[str]) -> list[Finding]:
-    """Return the findings about the remote segments of `topics`, or of all topics if it is empty. Raises the errors of
-    reading folders.
+    """Return the findings about the remote segments of `topics`, or of all topics if `topics` is empty. Raises the errors
+    of reading folders.
     """
     found: list[Finding] = []
     for partition in sorted(log_dir.remote.partitions):

@@ -1,4 +1,4 @@
-"""The facts about a segment in ``segments.summary``: computed from its batches, and compared with a summary.
+"""The facts that ``segments.summary`` has about a segment: computed from the batches, and compared with a summary.
 
 The time map has all of these facts but one. The largest timestamp, which includes control batches, is read from the batch
 headers.
@@ -47,7 +47,7 @@ def facts_of(segment: Segment, time_map: TimeMap | None) -> SegmentFacts | None:
 
 
 def check_facts(segment: Segment, told: SegmentFacts) -> list[Finding]:
-    """Compare the facts `told` by a summary with the log. Raises StorageError, SegmentChangedError."""
+    """Compare the facts in a summary (`told`) with the log. Raises StorageError, SegmentChangedError."""
     path = segment.log_path.with_name(names.SEGMENT_SUMMARY)
     if told.size_bytes != segment.size_bytes:
         return [

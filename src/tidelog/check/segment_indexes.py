@@ -10,7 +10,7 @@
 
 Entries for the part of the log after a damaged batch cannot be verified. They are skipped, in finished and last segments alike.
 
-`prepare` reads, `survey` finds the rules by which a partition was indexed, `check` compares.
+`prepare` reads, `Survey` finds the rules by which a partition was indexed, `check` compares.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _started(path: FilePath, positions: Sequence[int]) -> list[Finding]:
     if not positions:
         return []
     others = f", and in {len(positions) - 1} more places" if len(positions) > 1 else ""
-    what = f"entries are counted again from byte {positions[0]} of the log on{others}: the broker was restarted there"
+    what = f"the index interval starts again at byte {positions[0]} of the log{others}: the broker was restarted there"
     return [Finding(path, what, kind="note")]
 
 

@@ -1,10 +1,10 @@
 """Verifies or rebuilds one segment, the unit of work for a thread or another machine. Arguments and results can be pickled.
 
-| | does | takes |
+| | does | cost |
 |---|---|---|
-| `examine_segment` | compares indexes with Kafka's rules and time maps with the log; opens all batches | a walk in the kernel |
+| `examine_segment` | compares indexes with Kafka's rules and time maps with the log; opens all batches | one walk in Cython |
 | `check_prepared` | finds the faults of indexes that differ, by the rules under which they were written | Python for each entry |
-| `rebuild_segment` | writes the indexes, except the `.txnindex`, and the time map | a walk in the kernel, another for the map |
+| `rebuild_segment` | writes the indexes, except the `.txnindex`, and the time map | one walk in Cython, another for the map |
 
 Between the two checks, `make_survey` finds the rules from a few segments of the partition. Transactions span segments, so
 the result for a segment has only the batches that open or end a transaction, and `partitions` combines these.

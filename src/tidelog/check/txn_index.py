@@ -118,7 +118,7 @@ def _abort_marker_of(entry: AbortedTxn, log: ReadOnlyFile, markers: Sequence[int
 
 
 def has_gaps(log: ReadOnlyFile, base_offset: int) -> bool:
-    """Whether records were removed from the segment with that base offset, for example by compaction. Raises StorageError."""
+    """Whether records were removed from the segment at `base_offset`, for example by compaction. Raises StorageError."""
     position, next_offset, size = 0, base_offset, log.size_bytes()
     while position + HEADER_BYTES <= size:
         try:
@@ -152,7 +152,7 @@ def state_at(log_path: FilePath) -> ProducerState:
     except SegmentChangedError:
         pass  # There is no snapshot: there were no producers, or the log begins here.
     except CorruptSnapshotError as error:
-        logger.warning("%s: transactions open at offset %d are assumed to have begun later", error, base_offset)
+        logger.warning("%s: transactions that were open at offset %d will seem to have begun later", error, base_offset)
     return ProducerState(map_end_offset=base_offset)
 
 
@@ -176,7 +176,7 @@ def transaction_batches(file: ReadOnlyFile, scanned: ScannedLog) -> list[Produce
             try:
                 marker = end_txn_marker(header, batch, file.path)
             except CorruptDataError as error:
-                logger.warning("%s: the marker ends no transaction", error)
+                logger.warning("%s: this transaction marker is ignored", error)
         if header.is_control or header.is_transactional:
             found.append(ProducerBatch(header, marker))
     return found

@@ -1,4 +1,4 @@
-"""A group's description as plain tuples. It has the same form from a coordinator and from the log."""
+"""A group's description as plain tuples. Descriptions from a coordinator and from the log have the same form."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member and its assigned partitions, None if the assignment is not in the consumer protocol's format."""
+    """A member and its assigned partitions. These are None if the assignment is not in the consumer protocol's format."""
 
     member_id: str
     group_instance_id: str | None
@@ -89,7 +89,7 @@ def describe(
 
 
 def describe_stored(group: str, stored: StoredGroup, name_of: Callable[[uuid.UUID], str]) -> GroupDescription:
-    """Return the description of a group in its last written state. `name_of` returns the name of the topic with an id."""
+    """Return the description of a group in its last written state. `name_of` returns a topic's name by its id."""
     if stored.modern is not None:
         members = tuple(_modern_member(member, name_of) for member in stored.modern.members)
         return GroupDescription(group, state_of(stored), stored.modern.type, "", None, members, stored.modern.type)

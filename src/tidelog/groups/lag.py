@@ -246,7 +246,9 @@ class PartitionLag:
 
     @property
     def lost(self) -> int:
-        """The number of offsets from the committed offset to the log start. Their records were deleted before they were read."""
+        """The number of offsets from the committed offset to the log start. Their records were deleted before the group
+        committed past them.
+        """
         return 0 if self.committed_offset is None else max(0, self.log_start_offset - self.committed_offset)
 
     @property

@@ -129,7 +129,7 @@ class ModernRecords:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record of such a group has been added."""
+        """Whether no record of a group of the newer protocols has been added."""
         return not self.unread and not any(self._values.values())
 
     def groups(self) -> dict[str, ModernGroup]:

@@ -10,7 +10,7 @@ import uuid
 
 
 class AssumedTopicId(uuid.UUID):
-    """Stands for the id of a topic that has none."""
+    """Stands for the id of a topic that has no id."""
 
     @classmethod
     def new(cls) -> AssumedTopicId:

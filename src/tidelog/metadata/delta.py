@@ -1,4 +1,4 @@
-"""The changes that metadata records make to an image, which a broker that follows the log must act on.
+"""The changes that metadata records make to an image. A broker that follows the log acts on these changes.
 
 `MetadataDelta.replay` applies a record to its image and records the change. `difference` compares an image with the snapshot that
 replaces it. A delta contains only ids; the states are in the image, and are complete once the last record has been replayed. So a
@@ -32,7 +32,7 @@ from tidelog.wire.fields import Message
 
 
 class MetadataDelta:
-    """The changes of `image` since the delta was created. An image has one delta at a time."""
+    """The changes to `image` since the delta was created. An image has one delta at a time."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -65,8 +65,7 @@ class MetadataDelta:
                 yield topic, topic.partitions[number]
 
     def replay(self, record: Message | UnknownRecord) -> None:
-        """Apply a record to the image, and record the change. Raises the errors of `MetadataImage.replay`, and then records
-        nothing.
+        """Apply a record to the image, and record the change. Raises the errors of `MetadataImage.replay`.
 
         Every unknown record raises UnsupportedVersionError, because a broker cannot act on it.
         """

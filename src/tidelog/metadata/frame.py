@@ -67,7 +67,7 @@ def encode_record(record: Message, version: int) -> bytes:
 def check_record(record: Message, version: int) -> None:
     """Raise InvalidArgumentError for a record whose strings the version cannot encode.
 
-    This is the check of `encode_record`, but far faster for nearly all records.
+    `encode_record` makes the same check. This function is far faster for nearly all records.
     """
     if not _is_plain(record):
         encode_record(record, version)

@@ -1,10 +1,10 @@
 """Authentication and encryption: TLS settings and contexts, SASL mechanisms as state machines, secrets.
 
-This room is pure: no event loop, and no sockets except in `token_endpoint`.
+This package is pure: no event loop, and no sockets except in `token_endpoint`.
 
 | module | owns |
 |---|---|
-| `secret` | a text that is never printed, such as a password |
+| `secret` | a string that is never printed, such as a password |
 | `client_config` | a client's properties, under Kafka's and librdkafka's names |
 | `tls_settings`, `tls_context` | `ssl.*`; contexts built from them, and rebuilt when files change |
 | `tls_errors` | the errors for failed handshakes |

@@ -146,7 +146,7 @@ def _name(kind: type[IntEnum], number: int) -> str:
 class AclFilter(NamedTuple):
     """A filter for entries. None and `ANY` match everything.
 
-    The pattern type `MATCH` selects the entries that apply to a resource with that name: entries for the name itself, for `*`,
+    The pattern type `MATCH` selects the entries that apply to a resource with the filter's name: entries for the name, for `*`,
     and for its prefixes.
     """
 

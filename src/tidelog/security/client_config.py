@@ -11,9 +11,9 @@
 | `sasl.oauthbearer.client.id`, `….client.secret`, `….scope` | alternatives to the JAAS module's three options |
 | `oauth_cb` | Python: a function that returns a token, or a token and its expiry; its argument is `sasl.oauthbearer.config` |
 
-Other properties in a file, such as those of consumers and producers, are ignored. An unknown name with one of these prefixes is
-rejected. A `ClientConfig` can be pickled and compared, and never prints its secrets. Parsing opens no files: they are opened
-when a connection is made.
+Other properties in a file, such as those of consumers and producers, are ignored. An unknown name that begins with `security.`,
+`ssl.` or `sasl.` is rejected. A `ClientConfig` can be pickled and compared, and never prints its secrets. Parsing opens no files:
+they are opened when a connection is made.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def client_config(properties: Mapping[str, Any]) -> ClientConfig:
 
 
 def is_of_security(name: str) -> bool:
-    """Whether a property concerns the security of connections, judging by the prefix of its name."""
+    """Whether a property, judging by its name, concerns the security of connections."""
     return name in PROPERTIES or name in IGNORED or name.startswith(_BEGINNINGS)
 
 
@@ -155,7 +155,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def dotted(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments under Kafka's names: an underscore stands for a dot, except in names that contain one."""
+    """Return keyword arguments under Kafka's names: an underscore stands for a dot, except in property names with underscores."""
     return {name if name in PROPERTIES else name.replace("_", "."): value for name, value in keywords.items()}
 
 

@@ -50,7 +50,7 @@ def parse_jaas(text: str, name: str = PROPERTY) -> LoginModule:
     """
     tokens = _tokens(text, name)
     if len(tokens) < 3 or tokens[-1] != (";", True):
-        raise _wrong(name, "no semicolon at its end" if len(tokens) > 1 else "an incomplete text")
+        raise _wrong(name, "no semicolon at its end" if len(tokens) > 1 else "an incomplete login module")
     if any(token == (";", True) for token in tokens[:-1]):
         raise _wrong(name, "more than one module")
     (module, _), (flag, _), *rest = tokens[:-1]

@@ -46,8 +46,8 @@ class PlainServer:
         self._users = users
 
     def evaluate(self, response: bytes) -> bytes:
-        """Return the empty response if the credentials are right. Otherwise raises AuthenticationError, with the same text for a
-        wrong user and a wrong password.
+        """Return the empty response if the credentials are right. Raises AuthenticationError if not, with the same text for an
+        unknown user and a wrong password.
         """
         try:
             parts = response.decode().split("\0")

@@ -30,7 +30,7 @@ ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 
 
 def is_principal(text: str) -> bool:
-    """Whether a text has the form of a principal: type, colon, name."""
+    """Whether a string has the form of a principal: type, colon, name."""
     kind, colon, name = text.partition(":")
     return bool(kind and colon and name)
 

@@ -35,14 +35,14 @@ class KnownUser(NamedTuple):
 
 
 class ScramDisguise:
-    """Derives credentials for unknown users. `known` returns known users; it must always return the same ones."""
+    """Derives credentials for unknown users. `known` returns known users, the same ones on every broker."""
 
     def __init__(self, known: Callable[[], Iterable[KnownUser]]) -> None:
         self._known = known
         self._own_key = secrets.token_bytes(64)
 
     def credential(self, mechanism: str, name: str) -> ScramCredential:
-        """Return a fake credential, always the same for a name. No password matches it."""
+        """Return a fake credential, which no password matches. A name always gets the same salt and iterations."""
         known = list(self._known())
         first = min(known, default=None, key=lambda one: one[:2])
         key = self._own_key if first is None else first.credential.server_key

@@ -1,6 +1,6 @@
-"""A text that must not be printed: a password, a key, a token. However it is printed or formatted, `[hidden]` appears.
+"""A string that must not be printed: a password, a key, a token. However it is printed or formatted, `[hidden]` appears.
 
-It can be pickled, so that a Spark executor can connect. The pickle contains the text.
+It can be pickled, so that a Spark executor can connect. The pickle contains the string in plain text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ HIDDEN = "[hidden]"
 
 
 class Secret:
-    """A text that only `reveal` returns."""
+    """A string that only `reveal` returns."""
 
     __slots__ = ("_text",)
 
@@ -19,7 +19,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text. Callers must neither log it nor put it into an error."""
+        """Return the string. Callers must neither log it nor put it into an error."""
         return self._text
 
     def __repr__(self) -> str:

@@ -132,7 +132,7 @@ class SignedTokens:
             try:
                 self._keys = self._fetched()
             except (AuthenticationError, InvalidArgumentError) as error:
-                logger.warning("the keys that verify tokens could not be reloaded, the old keys stay in use: %s", error)
+                logger.warning("the keys that verify tokens could not be reloaded, so the old ones stay in use: %s", error)
             finally:
                 self._reading.release()
 

@@ -62,7 +62,7 @@ _Key = tuple[int, int, str]
 
 
 class StandardAuthorizer:
-    """Makes the decisions. One thread changes the entries; other threads may call `decide` at the same time."""
+    """Decides what principals may do. One thread changes the entries; other threads may call `decide` at the same time."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone_if_no_acl_found: bool = False) -> None:
         """Create an authorizer without entries. `super_users` are principals as text, for example `User:admin`."""
@@ -161,7 +161,7 @@ class StandardAuthorizer:
                     yield from list(found.values())
 
     def operations(self, principal: Principal, host: str, resource_type: ResourceType, name: str) -> int:
-        """Return the bit field of the resource type's operations that are allowed."""
+        """Return the bit field of the operations that `principal`, from `host`, is allowed on a resource."""
         return sum(
             1 << one for one in OPERATIONS[resource_type] if self.decide(principal, host, one, resource_type, name).is_allowed
         )

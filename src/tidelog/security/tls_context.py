@@ -78,7 +78,7 @@ class ContextSource:
             try:
                 context = self._make(self.settings)
             except InvalidArgumentError as error:
-                logger.warning("the new certificates cannot be used, the old certificates stay in use: %s", error)
+                logger.warning("the new certificates cannot be used, so the old ones stay in use: %s", error)
         self._context = context
         self._stamp = stamp
         return context

@@ -61,7 +61,7 @@ def untrusted(error: ssl.SSLCertVerificationError, place: str) -> Authentication
 
 
 def alert_error(error: OSError, place: str, *, has_key: bool) -> TidelogError | None:
-    """Return the error for a TLS alert, None if `error` is no alert. `has_key` is whether we presented a certificate."""
+    """Return the error for a TLS alert, None if `error` is not an alert. `has_key` is whether we presented a certificate."""
     reason = (getattr(error, "reason", None) or "").upper() if isinstance(error, ssl.SSLError) else ""
     if any(word in reason for word in _WRONG_KIND):
         return no_tls(place)

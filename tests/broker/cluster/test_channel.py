@@ -363,8 +363,8 @@ async def knows_no_version_of_its_own(reader: asyncio.StreamReader, writer: asyn
         (wrong_correlation_id, ProtocolError, "a different request"),
         (answers_unasked, ProtocolError, "a different request"),
         (message_is_cut, ProtocolError, "MetadataResponse|frame"),
-        (reports_an_error, ProtocolError, "versions"),
-        (knows_no_version_of_its_own, ProtocolError, "versions"),
+        (reports_an_error, ProtocolError, "answers ApiVersions with an error"),
+        (knows_no_version_of_its_own, ProtocolError, "answers ApiVersions with an error"),
     ],
 )
 def test_a_peer_that_breaks_the_protocol_gets_one_clear_error(serve: Serve, error: type[Exception], match: str) -> None:

@@ -426,7 +426,7 @@ def test_a_disk_that_refuses(start_broker: StartBroker, caplog: pytest.LogCaptur
         broker.on_loop(lambda: broker.node.manager.bring_online("__consumer_offsets", 0))
         assert fetch(client, "group") == one
         assert commit(client, "group", two) == {("events", 0): 0}
-    assert "'group': __consumer_offsets refuses the group's records" in caplog.text
+    assert "'group': cannot write the group's records to __consumer_offsets" in caplog.text
 
 
 def test_nothing_expires_in_a_folder_from_elsewhere(start_broker: StartBroker) -> None:

@@ -59,7 +59,7 @@ def test_an_older_controller(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
     asyncio.run(proposed())
     assert plane.calls == REFUSALS + 1
     assert [record.getMessage() for record in caplog.records if "controller" in record.message] == [
-        "the controller rejects changes of in-sync replicas, retrying: "
+        "the controller has not changed the in-sync replicas, retrying: "
         "inter.broker.protocol.version=3.9 is newer than the controller",
         "the controller accepts changes of in-sync replicas again",
     ]

@@ -66,7 +66,7 @@ LOG_LEVELS = {
 
 
 class Operation(IntEnum):
-    """What an incremental change does with a property."""
+    """What an incremental change does to a property."""
 
     SET = 0
     DELETE = 1
@@ -94,7 +94,9 @@ class Resource(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The result for a resource. If `code` is NONE, the changes were made. `reason` may be None even for an error."""
+    """The result for a resource. If `code` is NONE, the changes are valid, and were made unless only validated. `reason` may be
+    None even for an error.
+    """
 
     resource: Resource
     code: ErrorCode
@@ -216,7 +218,7 @@ def topic_properties(
 
 
 def _check_sizes(properties: Mapping[str, str]) -> None:
-    """Raise ApiError for a value that is too long for the metadata or a response, perhaps because of an append."""
+    """Raise ApiError for a value that is too long for the metadata or a response. Appending can make a list too long."""
     for name, value in properties.items():
         if len(value) * 4 > MAX_STRING_BYTES and len(value.encode()) > MAX_STRING_BYTES:
             reason = f"{name}: the value cannot be set, because it exceeds the maximum size of {MAX_STRING_BYTES} bytes"
@@ -224,8 +226,8 @@ def _check_sizes(properties: Mapping[str, str]) -> None:
 
 
 def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str]) -> None:
-    """Apply one change to a resource's own properties; `lists` are the kind's list properties, with their defaults. Raises
-    ApiError.
+    """Apply one change to a resource's own properties. `lists` has the resource type's list properties and their defaults.
+    Raises ApiError.
     """
     name, value = change.name, change.value or ""
     if change.operation == Operation.SET:

@@ -240,7 +240,7 @@ class ConfigEntries:
     # --- the broker
 
     def all_brokers(self) -> list[ConfigEntry]:
-        """Return the dynamic settings of all brokers, by name."""
+        """Return the dynamic settings that apply to all brokers, by name."""
         entries = []
         for one in self.broker():
             synonyms = [synonym for synonym in one.synonyms if synonym.source == DYNAMIC_DEFAULT_BROKER_CONFIG]

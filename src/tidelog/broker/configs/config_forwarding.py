@@ -4,7 +4,7 @@ ConfigAdminManager).
 | resource | controllers of KRaft | ZooKeeper |
 |---|---|---|
 | topic | forwarded | checked and written |
-| broker, this one's id or empty name | checked, as controllers do not, and forwarded | checked and written |
+| broker, this one's id or empty name | checked here, because controllers do not, and forwarded | checked and written |
 | broker, another id | refused: each broker checks its own | the same |
 | broker's loggers | changed here | the same |
 | client metrics, group | forwarded | refused |
@@ -177,7 +177,7 @@ def _outcome(resource: Resource, said: Answers) -> Changed:
 
 
 def _forwarded(forwarding: Forwarding, message: Message, request: Request) -> Generator[Elsewhere | Until | None, Any, Answers]:
-    """Return the controller's result for each resource, or the error if there is none."""
+    """Return the controller's result for each resource, or an error code if the controller gave no results."""
     version = request.api_version
     frame = yield Elsewhere(partial(_frame, message, version, request.correlation_id, request.client_id))
     try:

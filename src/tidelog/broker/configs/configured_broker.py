@@ -1,4 +1,4 @@
-"""The interface of the broker that changes of settings use. The node implements it."""
+"""What the code that changes settings needs from a broker. `Node` implements this interface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConfiguredBroker(Protocol):
-    """A broker as the changes of settings see it."""
+    """A broker, as the code that changes settings uses it."""
 
     config: BrokerConfig
     configs: ConfigEntries
@@ -30,7 +30,7 @@ class ConfiguredBroker(Protocol):
     topics: Topics
 
     def has_settings_of(self, broker_id: int) -> bool:
-        """Whether this node changes the settings of a broker."""
+        """Whether this node can change the settings of the broker with this id."""
 
     @property
     def image(self) -> MetadataImage:

@@ -47,7 +47,7 @@ class ControlledTopics(Topics):
         return None if topic is None or not topic.partitions else _view(topic)
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """Return the topic with an id, or None if it is unknown."""
+        """Return the topic with this id, or None if the id is unknown."""
         topic = self._store.image.topics_by_id.get(topic_id)
         return None if topic is None else self.get(topic.name)
 

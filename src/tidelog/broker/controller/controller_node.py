@@ -49,6 +49,6 @@ class ControllerNode(Node):
     def _run(self, steps: Steps[None]) -> None:
         def over(result: object) -> None:
             if isinstance(result, BaseException):
-                logger.error("cannot write a change of a broker's registration: %s", result)
+                logger.error("cannot write the change to a broker's registration: %s", result)
 
         self.topic_changes.begin(Job(BROKERS, steps), over)

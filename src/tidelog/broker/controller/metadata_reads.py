@@ -31,7 +31,7 @@ class MetadataRead(NamedTuple):
 
 
 class MetadataReads:
-    """Reads the log of `store`, and waits until it grows."""
+    """Reads the log of `store`, and wakes waiting fetches when it grows."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store

@@ -20,7 +20,7 @@ class Observers:
         self._states: dict[int, ReplicaState] = {}
 
     def fetched(self, broker_id: int, directory_id: uuid.UUID, offset: int, log_end: int, now_ms: int) -> None:
-        """Note a fetch from `offset` at the time `now_ms`, when the metadata log ended at `log_end`."""
+        """Record a fetch from `offset` at the time `now_ms`, when the metadata log ended at `log_end`."""
         before = self._states.get(broker_id)
         if offset >= log_end:
             caught_up_ms = now_ms

@@ -82,7 +82,7 @@ class Registrations:
         return self._store.image.brokers[broker_id].log_dirs[0]
 
     def is_current(self, broker_id: int, broker_epoch: int) -> ErrorCode:
-        """Return NONE if a broker is registered in that epoch, otherwise the error for its request."""
+        """Return NONE if a broker is registered with this epoch, otherwise the error code for its request."""
         broker = self._store.image.brokers.get(broker_id)
         if broker is None:
             return ErrorCode.BROKER_ID_NOT_REGISTERED

@@ -20,8 +20,8 @@ from tidelog.storage.steps import run_steps
 async def controlling(
     manager: LogManager, config: BrokerConfig, clock: Clock, brokers: Iterable[int]
 ) -> AsyncIterator[ServingBroker]:
-    """Control `brokers` inside the `with` block, with the metadata of a started manager. None of these brokers may be running
-    yet.
+    """Control `brokers` inside the `with` block. `manager` is started and has the metadata. None of these brokers may be
+    running yet.
 
     The caller must shut the manager down. Raises InvalidArgumentError for an invalid address, StorageError.
     """

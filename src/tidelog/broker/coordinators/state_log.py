@@ -190,7 +190,7 @@ class StateLog:
         return self.readiness(abs(java_hash(identity)) % (view.partitions[-1].partition + 1))
 
     def readiness(self, partition: int) -> ErrorCode:
-        """Return NONE if the partition's table is loaded, otherwise the error."""
+        """Return NONE if the partition's table is loaded, otherwise the error code."""
         if self._refused is not None:
             return self._refused
         if partition in self._loads:
@@ -265,7 +265,7 @@ class StateLog:
         return MAX_OFFSET if log is None else log.log_end_offset
 
     def check_size(self, partition: int, size_bytes: int) -> None:
-        """Raise RecordTooLargeError or UnknownTopicOrPartitionError if that many bytes cannot be appended."""
+        """Without compression, raise RecordTooLargeError or UnknownTopicOrPartitionError if so many bytes cannot be appended."""
         if (
             self.wanted.codec is Codec.NONE
             and size_bytes > self._core.manager.log(self.topic, partition).config.max_message_bytes
@@ -308,7 +308,7 @@ class StateLog:
         return info.first_offset
 
     def writes_at_once(self, identity: str) -> bool:
-        """Whether records of an id are committed when they are appended, because no flush must follow (`flush.messages`)."""
+        """Whether an id's records need no flush (`flush.messages`) before they can be committed."""
         log = self._log(self.partition_of(identity))
         return log is not None and log.config.flush_messages == INT64_MAX
 

@@ -51,12 +51,12 @@ class BrokerChannels:
         return None if partition is None else partition.leader
 
     async def call(self, broker_id: int, request: Message, version: int | None = None) -> Any:
-        """Send a request and return its response. Raises what `Channel.call` raises; BrokerUnreachableError if the broker is
-        unknown.
+        """Send a request and return its response. Raises what `Channel.call` raises, and BrokerUnreachableError if the broker
+        is unknown or fenced.
         """
         endpoint = None if broker_id == NO_LEADER or self._is_closed else self._plane.endpoint(broker_id)
         if endpoint is None:
-            raise BrokerUnreachableError(f"broker {broker_id} is not available")
+            raise BrokerUnreachableError(f"broker {broker_id} has no address: it is unknown or fenced, or this broker stops")
         channel = self._channels.get(broker_id)
         if channel is None or (channel.host, channel.port) != endpoint:
             if channel is not None:

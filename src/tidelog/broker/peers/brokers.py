@@ -41,7 +41,7 @@ class Brokers(Protocol):
         """Return a live broker by its id, or None if no live broker has it."""
 
     def controller_id(self, listener: Listener) -> int:
-        """Return the broker to which clients send requests for the controller, or NO_BROKER if no broker is alive."""
+        """Return the broker to which clients should send requests for the controller, or NO_BROKER if there is none."""
 
 
 class SingleBroker:

@@ -1,7 +1,7 @@
 """A connection to another node of the cluster: opened on first use, and reopened after a loss.
 
-Each connection begins with ApiVersions in the newest version that the peer supports. Version 4 shows features whose range starts
-at 0. No request uses a higher version than the peer offers.
+Each connection begins with ApiVersions in the newest version that the peer supports. Only version 4 lists features whose range
+starts at 0. No request uses a higher version than the peer offers.
 
 | what happens | raises |
 |---|---|
@@ -12,7 +12,7 @@ at 0. No request uses a higher version than the peer offers.
 | the two sides share no version of a request | UnsupportedVersionError |
 
 If `access` configures them, TLS comes first, and SASL follows ApiVersions. Other threads read files and tokens and hash
-passwords; the TLS handshake takes about a millisecond of the loop. A SASL session with a limited lifetime (KIP-368) is renewed
+passwords; the TLS handshake blocks the loop for about a millisecond. A SASL session with a limited lifetime (KIP-368) is renewed
 before it expires; requests wait for the renewal.
 
 A channel never retries a request: only the caller knows whether a retry is safe. Requests are pipelined. Kafka answers them in
@@ -271,9 +271,7 @@ class Channel:
             self._renewal_s = asyncio.get_running_loop().time() + RENEWAL_SHARE * lifetime_ms / 1000
 
     async def _renew(self, connection: PeerConnection) -> PeerConnection:
-        """Re-authenticate once all pending responses have arrived. If that fails, the connection is closed and a new one
-        opened.
-        """
+        """Re-authenticate once all pending responses have arrived. If that fails, close the connection and open a new one."""
         try:
             async with asyncio.timeout(self._connect_timeout_s()):
                 await self._authenticate(connection)
@@ -301,7 +299,7 @@ class Channel:
                 continue
             if answer.error_code:
                 found = f"error {answer.error_code}"
-                raise ProtocolError("the node does not report its versions", path=self.place, found=found)
+                raise ProtocolError("the node answers ApiVersions with an error", path=self.place, found=found)
             break
         offered = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         self._offered = offered if self._versions is None else {**offered, **self._versions}

@@ -65,10 +65,10 @@ class ClusterBrokers:
         return None if found is None or found.is_fenced else found
 
     def controller_id(self, listener: Listener) -> int:
-        """Return the controller's id if the controller is a broker.
+        """In a ZooKeeper cluster, return the controller's id, or NO_BROKER if the controller cannot be reached at the listener.
 
-        Otherwise return the id of any live broker: clients cannot reach the controllers, and every broker forwards to them
-        (KIP-590).
+        In a KRaft cluster, return the id of any live broker, or NO_BROKER if there is none: clients cannot reach the
+        controllers, and every broker forwards requests to them (KIP-590).
         """
         controller = self._plane.controller_id
         if controller is not None:

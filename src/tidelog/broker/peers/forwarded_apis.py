@@ -179,7 +179,7 @@ def forwarded_with(plane: MetadataPlane) -> dict[int, Forwarded]:
 
 
 def throttle_ms(key: int, version: int, answer: Bytes) -> int:
-    """Return the throttle time in ms in a controller's response with its size prefix (KIP-599); 0 if it has none."""
+    """Return the throttle time in ms (KIP-599) in a controller's response, which begins with its size; 0 if it is absent."""
     response = RESPONSES.get(key)
     first = None if response is None else next((one for one in response.FIELDS if version in one.versions), None)
     if response is None or first is None or first.name != "throttle_time_ms":

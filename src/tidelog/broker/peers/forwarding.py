@@ -8,7 +8,8 @@
 | does not answer for `TIMEOUT_S`, or no controller leads | REQUEST_TIMED_OUT, after which clients retry |
 
 Each request has its own task, so no client waits for another client's request. At most `MAX_BYTES` of requests are in flight;
-others wait until their timeout. If a client disconnects, its request is dropped here; the controller may still execute it.
+others wait, at most until their timeout. If a client disconnects, its request is dropped here; the controller may still execute
+it.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class Forwarding:
         self._room = asyncio.Event()
 
     def begin(self, api: Forwarded, version: int, frame: Bytes, client: Client, answered: Answered) -> Callable[[], None]:
-        """Forward a request's frame (with its header, without the size) and return a function that cancels it. `answered` is
-        called in that case, too.
+        """Forward a request's frame (with its header, without the size) and return a function that cancels it. If it is
+        cancelled, `answered` gets None.
         """
 
         def over(task: asyncio.Task[Chunks | None]) -> None:

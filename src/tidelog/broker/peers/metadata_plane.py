@@ -1,4 +1,4 @@
-"""A Python protocol for what a broker needs of its cluster: the metadata, and requests to the controllers.
+"""A Python protocol for what a broker needs from its cluster: the metadata, and requests to the controllers.
 
 `kraft` implements it with Apache Kafka's controllers, `zookeeper` with ZooKeeper and the controller broker.
 """
@@ -16,7 +16,7 @@ ANONYMOUS = ("User", "ANONYMOUS")
 
 
 class ConfigWriter(Protocol):
-    """Writes properties of topics and brokers, in clusters in which the brokers do that."""
+    """Writes properties of topics and brokers, in a cluster whose brokers write them (ZooKeeper)."""
 
     async def change(
         self, key: ConfigKey, changed: Callable[[Mapping[str, str]], Mapping[str, str]], timeout_s: float
@@ -99,4 +99,6 @@ class MetadataPlane(Protocol):
         """
 
     async def producer_ids(self) -> range:
-        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises."""
+        """Allocate a block of producer ids for this broker (KIP-730). Raises what `call` raises, and BrokerError if the
+        controller refuses.
+        """

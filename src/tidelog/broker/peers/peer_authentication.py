@@ -24,8 +24,9 @@ MOST_MESSAGES: Final = 8
 async def authenticate(connection: PeerConnection, client: SaslClient, offered: Mapping[int, tuple[int, int]]) -> int:
     """Authenticate, and return the session lifetime in ms; 0 means no limit.
 
-    Raises AuthenticationError, SecurityProtocolError if the port does not use SASL or lacks the mechanism, and the error that
-    ends the connection.
+    Raises AuthenticationError if one side rejects the other, SecurityProtocolError if the port does not use SASL or lacks the
+    mechanism, UnsupportedVersionError if the node lacks SaslAuthenticate, ProtocolError if the node does not end the exchange,
+    and the error that ends the connection.
     """
     place = connection.place
     newest = offered.get(SaslAuthenticateRequest.API_KEY, (0, -1))[1]
@@ -50,7 +51,7 @@ async def authenticate(connection: PeerConnection, client: SaslClient, offered: 
         )
         if said.error_code:
             why = said.error_message or code_name(said.error_code)
-            raise AuthenticationError(f"the node refuses {client.mechanism}: {why}", path=place)
+            raise AuthenticationError(f"the node rejects the {client.mechanism} authentication: {why}", path=place)
         message = await asyncio.to_thread(client.respond, bytes(said.auth_bytes))
         if message is None:
             return said.session_lifetime_ms

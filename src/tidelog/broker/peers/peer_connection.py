@@ -5,7 +5,7 @@ Kafka answers the requests of a connection in order, so each response must belon
 | what arrives | what happens |
 |---|---|
 | the response to the oldest request | its future gets the message; record bytes are views of the received frame |
-| a different correlation id, a size out of bounds, a malformed message | all pending requests fail with ProtocolError; closed |
+| a different correlation id, an invalid size, a malformed message | the connection closes; pending requests get ProtocolError |
 | a TLS record instead of the first response | the same, with SecurityProtocolError |
 | the end of the connection | the same, with BrokerUnreachableError |
 
@@ -154,8 +154,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.close(BrokerUnreachableError(f"the connection was lost: {reason}{self._guess()}", path=self.place))
 
     def _guess(self) -> str:
-        """Return a hint at what the port may require, if the peer closed the connection before any response or after
-        ApiVersions.
+        """Return a hint about what the port may require, "" if there is none. It depends on how many responses arrived
+        before the peer closed the connection.
         """
         tls = self._config.tls
         # Without ApiVersions, the peer may close on the first request because it requires SASL or does not know the version.

@@ -4,7 +4,7 @@
 |---|---|
 | `replicas` | all replicas of this broker, updated from the metadata; finds followers that lag |
 | `partition`, `remote_replica` | one replica: whether it leads or follows, its ISR, its high watermark |
-| `cluster_leadership` | what the APIs call on replicas |
+| `cluster_leadership` | decides which requests this broker may serve; the APIs call it |
 | `isr_changes` | ISR changes proposed to the controller |
 | `offset_waits`, `delayed_produce` | acks=all: responses that wait until records are committed |
 | `fetchers`, `following/` | following all leaders; fetching from one leader |

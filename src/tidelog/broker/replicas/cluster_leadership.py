@@ -4,13 +4,14 @@
 |---|---|---|
 | is led here, in the request's epoch | served | served |
 | is followed here | NOT_LEADER_OR_FOLLOWER | served |
-| … in an older or newer epoch than the request's | UNKNOWN_LEADER_EPOCH or FENCED_LEADER_EPOCH | the same |
+| is led or followed here, in an older or newer epoch | UNKNOWN_LEADER_EPOCH or FENCED_LEADER_EPOCH | the same |
 | is offline here | KAFKA_STORAGE_ERROR | the same |
 | has no replica here | NOT_LEADER_OR_FOLLOWER | the same |
 | is not in the metadata | UNKNOWN_TOPIC_OR_PARTITION | the same |
 
-As in Kafka, the epoch is checked first. A fetch from a follower whose broker has restarted since its last fetch gets
-NOT_LEADER_OR_FOLLOWER (KIP-903), because its log may have been truncated. Use only on the event loop's thread.
+As in Kafka, the epoch is checked before leadership. A follower's fetch with an older broker epoch than the follower's
+registration gets NOT_LEADER_OR_FOLLOWER (KIP-903): the follower has restarted, and its log may be shorter now. Use only on the
+event loop's thread.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class ClusterLeadership:
         return _NONE
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
-        """Return NOT_ENOUGH_REPLICAS if fewer replicas are in sync than the topic requires, otherwise NONE."""
+        """Return NONE if enough replicas are in sync for a write, otherwise the error code."""
         partition = self._get(log.topic_partition)
         if partition is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -135,8 +136,8 @@ class ClusterLeadership:
         return self._quota.is_throttled(log.topic_partition, log.config.leader_replication_throttled_replicas)
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
-        """Return an in-sync follower in the consumer's rack that has the offset. Return None if there is none, or if no
-        replica selector is configured.
+        """Return an in-sync follower in the consumer's rack that has the offset. Return None if there is none, if the leader is
+        in that rack, or if no replica selector is configured.
         """
         partition = self._get(key)
         if not self._has_selector or partition is None or not partition.is_leader:
@@ -172,8 +173,8 @@ class ClusterLeadership:
             self._replicas.advance(partition)
 
     def when_committed(self, log: PartitionLog, end_offset: int, timeout_ms: int | None, done: Committed) -> bool:
-        """Return True if all in-sync replicas have everything below `end_offset`. Otherwise return False, and call `done` with
-        the result, now or later.
+        """Return True if everything below `end_offset` is committed and enough replicas are in sync. Otherwise return False, and
+        call `done` with the result, now or later.
         """
         partition, code = self._led(log)
         if partition is None:

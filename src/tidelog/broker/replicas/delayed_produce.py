@@ -59,7 +59,7 @@ class DelayedProduce:
         self._left = 1
 
     def wait_for(self, uncommitted: Iterable[Uncommitted], timeout_ms: int) -> ProduceResponse | Outcome:
-        """Return the response if everything is committed. Otherwise return LATER, and send the response when the last partition
+        """Return the response if no partition has to wait. Otherwise return LATER, and send the response when the last partition
         is done.
         """
         when_committed = self._broker.leadership.when_committed

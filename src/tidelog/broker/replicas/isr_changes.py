@@ -97,7 +97,7 @@ class IsrChanges:
             logger.exception("cannot send the proposed in-sync replicas to the controller")
             response, code = AlterPartitionResponse(), ErrorCode.UNKNOWN_SERVER_ERROR
         if code:
-            self._log.failed("the controller rejects changes of in-sync replicas, retrying: %s", why or code.name)
+            self._log.failed("the controller has not changed the in-sync replicas, retrying: %s", why or code.name)
         else:
             self._log.works("the controller accepts changes of in-sync replicas again")
         results = {

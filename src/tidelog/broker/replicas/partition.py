@@ -4,7 +4,7 @@ The controller decides on the leader and the ISR. Its metadata records have a pa
 lower partition or leader epoch is stale and ignored. A record with a higher leader epoch makes the replica a leader or follower.
 Any other record changes only the replicas and the ISR.
 
-| a leader | when |
+| a leader | when, or why |
 |---|---|
 | stores its epoch at its log end | it begins to lead: followers need it to find where to truncate |
 | advances the high watermark to the smallest log end of the *maximal* ISR | it appends, a follower fetches, the ISR changes |
@@ -13,9 +13,9 @@ Any other record changes only the replicas and the ISR.
 | proposes a follower for the ISR | the follower's log end reaches the high watermark *and* the start of the leader's epoch |
 | proposes to remove a follower from the ISR | the follower has not been caught up for `replica.lag.time.max.ms` |
 
-One proposal is pending at a time, until the controller answers. The maximal ISR is the committed ISR plus replicas that a pending
-proposal adds, because they may be elected as soon as the controller accepts it. A replica that the proposal removes counts until
-the proposal is committed.
+One proposal is pending at a time, until the controller answers. The maximal ISR is the committed ISR plus the follower
+that a pending proposal adds, because that follower may be elected as soon as the controller accepts the proposal. A follower that
+the proposal removes counts until the proposal is committed.
 
 | the controller's answer | the proposal is |
 |---|---|
@@ -214,8 +214,8 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether fewer replicas are in sync than `min.insync.replicas` requires. It never requires more than the partition
-        has.
+        """Whether fewer replicas are in sync than `min.insync.replicas` requires. A partition with fewer replicas than that
+        requires all of them.
         """
         log = self.log
         return log is not None and len(self.isr) < min(log.config.min_insync_replicas, len(self.followers) + 1)
@@ -296,8 +296,8 @@ class Partition:
     def go_offline(self) -> None:
         """Continue without the log, which can no longer be read or written. Idempotent.
 
-        A pending proposal stays pending, because the log may be back before the controller answers. Until then, a record counts
-        as committed only if the replica that the proposal adds has it.
+        A pending proposal stays pending, because the log may be back before the controller answers. As long as the proposal is
+        pending, a record counts as committed only if the follower that it adds has the record.
         """
         if self._state is not ReplicaState.OFFLINE:
             self._leave(ReplicaState.OFFLINE)

@@ -1,4 +1,4 @@
-"""The write side of a connection: it sends responses as the peer takes them, and keeps and counts what is still unsent.
+"""The write side of a connection: it sends responses as fast as the peer reads them, and keeps and counts the unsent bytes.
 
     response at once, or `respond` later → chunks → writev → kept while the socket's send buffer is full
 

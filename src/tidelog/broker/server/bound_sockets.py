@@ -25,7 +25,7 @@ class BoundSockets:
     def take(self) -> list[tuple[socket.socket, Listener]]:
         """Listen, and return the sockets. The caller must then close them.
 
-        Raises InvalidArgumentError if another process has begun to listen on such a port since `bind`.
+        Raises InvalidArgumentError if another process has begun to listen on one of the ports since `bind`.
         """
         for sock, listener in self._sockets:
             try:

@@ -179,7 +179,7 @@ class BrokerServer:
             tls.stepped()  # Without this the socket, already closed, would stay open: that thread never returns.
 
     def close_copies(self) -> None:
-        """Close this process's copies of the sockets after a fork, without telling any peer."""
+        """Close this process's copies of the sockets after a fork. The peers notice nothing."""
         self._close_sockets()
         for connection in self.connections.values():
             connection.close_copy()
@@ -187,7 +187,7 @@ class BrokerServer:
     # --- for connections
 
     def forget(self, connection_id: int, peer_host: str) -> None:
-        """Forget a closed connection."""
+        """Remove a closed connection from the counts, and accept another one if there is room again."""
         self._limits.closed(self.connections.pop(connection_id).listener.name)
         self._counters.connections_open -= 1
         left = self._hosts[peer_host] - 1
@@ -290,8 +290,8 @@ class BrokerServer:
         self._accept_more()
 
     def _throttle(self, sock: socket.socket, wait_ms: int) -> None:
-        """Close a connection after a delay, because its address creates too many; the delay keeps the client from retrying at
-        once.
+        """Close a connection after a delay, because its address creates connections too fast. The delay keeps the client from
+        retrying at once.
         """
         self._counters.connections_refused += 1
         if len(self._throttled) >= MAX_THROTTLED:
@@ -372,13 +372,13 @@ class BrokerServer:
                 break
 
     def close_slow_senders(self, since: float) -> None:
-        """Close connections that have sent no bytes of a large request since `since`, if other connections wait for that
-        memory.
+        """Close connections that have sent no bytes of a large request since `since`, if other connections wait for
+        memory for large requests.
         """
         if self.buffers.is_waited_for:
             for connection in tuple(self.connections.values()):
                 if connection.is_within_large_request and connection.active_at <= since:
-                    self.limited_log.warning("%s was closed: it stopped sending a large request while others wait", connection)
+                    self.limited_log.warning("%s was closed: it stopped sending a large request while others waited", connection)
                     self._counters.connections_stalled_closed += 1
                     connection.close()
 
@@ -392,7 +392,7 @@ class BrokerServer:
             oldest = monotonic() - idle_ms / 1000
             for connection in tuple(self.connections.values()):
                 if connection.active_at < oldest and not connection.is_waiting:
-                    logger.debug("%s was idle for %d ms: closed", connection, idle_ms)
+                    logger.debug("%s was closed: it was idle for %d ms", connection, idle_ms)
                     self._counters.connections_idle_closed += 1
                     connection.close()
         self._sweep = self.loop.call_later(self._sweep_s, self._look_around)

@@ -117,14 +117,14 @@ class Connection(AnswerWriter):
     # --- who it is
 
     def guard(self, security: ListenerSecurity) -> None:
-        """Handle requests with `Authentication` until the client has authenticated by SASL."""
+        """Handle requests with `Authentication` until the client has authenticated with SASL."""
         self._guard = Authentication(self, security)
         self._handle = self._guard.handle
         self._max_request_bytes = MAX_BYTES
         self._shared = self._shared[:MAX_HELD_BYTES]  # Read no more than that at once: unhandled bytes are kept.
 
     def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
-        """Serve requests of `principal` from now on. If the session expires, the guard stays in front of the dispatcher."""
+        """Serve requests of `principal` from now on. Unless `is_forever`, the guard keeps checking them."""
         self.principal = principal
         self._max_request_bytes = self._server.max_request_bytes
         self._shared = self._buffers.shared
@@ -132,7 +132,7 @@ class Connection(AnswerWriter):
             self._handle = self._server.dispatcher.handle
 
     def dispatch(self, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Handle a frame that the authentication lets pass."""
+        """Handle a frame that the guard has accepted."""
         return self._server.dispatcher.handle(self, data, position, end)
 
     # --- what the server does

@@ -1,4 +1,4 @@
-"""Limits of the number and rate of connections, for the broker and each listener (KIP-402, KIP-612).
+"""Limits on the number and rate of connections, for the broker and each listener (KIP-402, KIP-612).
 
 | property | limits |
 |---|---|

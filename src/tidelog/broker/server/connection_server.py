@@ -32,7 +32,7 @@ class ConnectionServer(Protocol):
     max_request_bytes: int
 
     def forget(self, connection_id: int, peer_host: str) -> None:
-        """Forget a closed connection."""
+        """Remove a closed connection from the counts."""
 
     def budget_used_up(self) -> None:
         """Called when unsent responses have used up their budget."""

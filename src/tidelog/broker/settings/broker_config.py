@@ -3,7 +3,7 @@
 =====================================  ==========  ====================================================================
 property                               default     meaning
 =====================================  ==========  ====================================================================
-listeners and what belongs to them     loopback    see `listeners`
+listeners and their properties         loopback    see `listeners`
 log.dirs, log.dir                      none        the data folder; only one is supported
 broker.rack                            none        this broker's rack, which clients see
 socket.request.max.bytes               104857600   a larger request is refused, and its connection is closed
@@ -37,7 +37,7 @@ group.max.size                         2147483647  the most members of a group
 offset.metadata.max.bytes              4096        the longest metadata of a committed offset
 group.coordinator.rebalance.protocols  classic     classic, or classic,consumer: consumer groups (KIP-848) too
 group.consumer.assignors               both        server-side assignors, uniform and range; the first one is the default
-group.consumer.migration.policy        disabled    upgrade, downgrade, bidirectional: groups with members change protocol
+group.consumer.migration.policy        disabled    upgrade, downgrade, bidirectional: groups with members may change protocol
 group.consumer.max.size                2147483647  the most members of a consumer group
 group.consumer.session.timeout.ms      45000       how long a member of a consumer group may be silent
 group.consumer.min.session...          45000       the shortest session timeout that can be set for a group
@@ -63,8 +63,8 @@ transaction.state.log.min.isr          1           min.insync.replicas of __tran
 transaction.partition.verification...  true        whether transactions are verified before an append
 =====================================  ==========  ====================================================================
 
-Defaults and ranges are those of Apache Kafka 3.9, except where the table gives Kafka's. Topic defaults and settings of the data
-folder go to `LogManager`: see `server_properties`. For a cluster member see also `cluster_config`.
+Defaults and ranges are those of Apache Kafka 3.9, except where the table gives Kafka's default. Topic defaults and settings of
+the data folder go to `LogManager`: see `server_properties`. For a cluster member see also `cluster_config`.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def text(name: str, default: str | None = None) -> Any:
 
 
 def choice(name: str, default: str, known: tuple[str, ...]) -> Any:
-    """Return a field for one of several words, in any case."""
+    """Return a field for one of several words. Case is ignored."""
 
     def parse(value: PropertyValue) -> str:
         word = str(value).strip().lower()
@@ -96,7 +96,7 @@ def listed(name: str, default: str, known: Mapping[str, str], needs: str | None 
         found = [known.get(word.lower()) for word in words(value)]
         if not found or None in found or (needs is not None and needs not in found):
             expected = f"one or more of {', '.join(known)}" + (f", and always {needs}" if needs else "")
-            raise InvalidArgumentError(f"{name} must be a list", found=repr(value), expected=expected)
+            raise InvalidArgumentError(f"{name} has a missing or unknown value", found=repr(value), expected=expected)
         return tuple(dict.fromkeys(filter(None, found)))
 
     return field(default=parse(default), metadata={"property": BrokerProperty(name, "LIST", parse, default)})

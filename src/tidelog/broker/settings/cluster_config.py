@@ -1,5 +1,5 @@
 """The properties of a cluster member: ``process.roles=broker`` (KRaft, KIP-500) or ``zookeeper.connect``. The controllers are
-Apache Kafka's.
+Apache Kafka's, or Tidelog's own under `tidelog serve --processes`.
 
 =======================================  ==========  ==================================================================
 property                                 default     meaning
@@ -237,7 +237,7 @@ def _check_alone(properties: Mapping[str, PropertyValue]) -> None:
         own = str(properties.get("node.id", properties.get("broker.id", ""))).strip()
         if len(members) > 1 or (name.endswith("voters") and members and members[0].partition("@")[0] != own):
             raise InvalidArgumentError(
-                f"this broker cannot be one of several controllers: {name} must name it alone",
+                f"this broker cannot be one of several controllers: {name} must name only this broker",
                 found=",".join(members),
                 expected="process.roles=broker, or the node alone",
             )
@@ -256,7 +256,7 @@ def _node_id(properties: Mapping[str, PropertyValue]) -> int:
 def _voter(word: str) -> Voter:
     node, separator, address = word.partition("@")
     if not separator or not (node.isascii() and node.isdigit()) or int(node) > INT32_MAX:
-        raise InvalidArgumentError("controller.quorum.voters must be a list", found=repr(word), expected="id@host:port")
+        raise InvalidArgumentError("controller.quorum.voters has an invalid voter", found=repr(word), expected="id@host:port")
     return Voter(int(node), *_routable("controller.quorum.voters", address))
 
 
@@ -270,7 +270,9 @@ def _routable(name: str, address: str) -> tuple[str, int]:
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{name}: {error.message}", found=error.found, expected=error.expected) from None
     if not host or host == "0.0.0.0" or port == 0:
-        raise InvalidArgumentError(f"{name} names no reachable controller", found=repr(address), expected="host:port")
+        raise InvalidArgumentError(
+            f"{name} needs an address that other nodes can connect to", found=repr(address), expected="host:port"
+        )
     return host, port
 
 
@@ -300,7 +302,7 @@ def _controller_listener_names(properties: Mapping[str, PropertyValue]) -> tuple
     own = sorted(listener_names(properties) & set(names))
     if own:
         raise InvalidArgumentError(
-            "a broker that is not a controller cannot listen at controller.listener.names", found=f"{', '.join(own)} in listeners"
+            "only a controller can have the listeners in controller.listener.names", found=f"{', '.join(own)} in listeners"
         )
     for name in names:
         controller_protocol(name, properties)

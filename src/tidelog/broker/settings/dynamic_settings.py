@@ -124,7 +124,7 @@ class DynamicSettings:
         self.take_over()
 
     def throttled_rate(self, name: str) -> int:
-        """Return the replication throttle of a setting, in bytes per second."""
+        """Return the value of a replication throttle setting, in bytes per second; unlimited if it is not set."""
         return self._throttles.get(name, INT64_MAX)
 
     def take_over(self) -> None:

@@ -58,7 +58,7 @@ def check_group_settings(settings: ConsumerGroupSettings, given: Mapping[str, st
     values = group_defaults(settings)
     for name, text in given.items():
         if name not in values:
-            raise InvalidArgumentError("groups have no such setting", found=name, expected=" or ".join(values))
+            raise InvalidArgumentError("the group setting is unknown", found=name, expected=" or ".join(values))
         if not text.strip().isdecimal():
             raise InvalidArgumentError(f"{name} must be a whole number of milliseconds", found=repr(text))
         values[name] = int(text)

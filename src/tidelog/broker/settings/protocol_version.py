@@ -109,7 +109,7 @@ class ProtocolVersion:
 
     @cached_property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """The version of each API that this broker uses to call others, by API key, in the form that `Channel` accepts."""
+        """The versions with which this broker calls other brokers, by API key: (version, version), as `Channel` expects."""
         rows = (
             (FETCH, _FETCH),
             (LIST_OFFSETS, _LIST_OFFSETS),

@@ -96,7 +96,7 @@ _TOPIC_NAMES = frozenset(LogConfig().to_properties())
 
 
 def described(unknown: Iterable[str], *, topic_names: bool = False) -> str:
-    """Return a text that lists unknown properties, each with the property that was probably meant. With `topic_names`, topic
+    """Return a list of unknown properties as text, each with the property that was probably meant. With `topic_names`, topic
     properties are suggested, too.
     """
     known = {*MANAGER_PROPERTIES, *BROKER_NAMES, *BROKER_PROPERTIES, *OTHER_PROPERTIES, "broker.id"}

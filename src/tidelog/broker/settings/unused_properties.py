@@ -1,6 +1,7 @@
-"""Properties of Apache Kafka that have no effect here; a file may contain them.
+"""Properties of Apache Kafka that a broker's file may contain although they have no effect here.
 
-They concern replication, the controller, ZooKeeper, groups and transactions, tiered storage, TLS and SASL, threads and metrics
+Some have an effect on a cluster member, or on a broker with TLS or SASL: `server_properties` checks that first. The properties
+concern replication, the controller, ZooKeeper, groups and transactions, tiered storage, TLS and SASL, threads and metrics
 reporters. The names are those of releases 2.4.1 and 3.9.1.
 """
 
@@ -95,5 +96,5 @@ GUARDS = (
 
 
 def is_unused(name: str) -> bool:
-    """Whether this is a Kafka property that has no effect here."""
+    """Whether this is a Kafka property without an effect, unless `server_properties` has found a use for it."""
     return name in UNUSED_PROPERTIES or _UNUSED_PREFIXES.match(name) is not None

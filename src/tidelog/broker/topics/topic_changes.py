@@ -3,7 +3,7 @@
 A change is a generator (`storage.steps`) that waits until metadata records are on disk, and until folders are created. A handler
 runs the changes of its request side by side, and answers when all are done::
 
-    results = yield from node.topic_changes.side_by_side([Job(name, steps), ...])      # a work of `slices`
+    results = yield from node.topic_changes.side_by_side([Job(name, steps), ...])      # in a handler: see `slices`
 
 | rule | details |
 |---|---|

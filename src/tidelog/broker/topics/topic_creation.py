@@ -5,7 +5,7 @@
 | a client's Metadata | in an Envelope with the client's address and principal | the controller authorizes the client |
 | a coordinator, for its own topic | as this broker's own request | |
 
-No request waits for the response: clients get UNKNOWN_TOPIC_OR_PARTITION or COORDINATOR_NOT_AVAILABLE and retry. A topic is not
+No client waits for the controller: clients get UNKNOWN_TOPIC_OR_PARTITION or COORDINATOR_NOT_AVAILABLE and retry. A topic is not
 requested again before the controller has answered.
 """
 
@@ -94,14 +94,14 @@ class TopicCreation:
             try:
                 answer = await send()
             except TidelogError as error:
-                self._log.failed("could not create %d topics that clients use, such as %s: %s", len(names), first, error)
+                self._log.failed("could not create %d missing topics, such as %s: %s", len(names), first, error)
                 return
             finally:
                 self._asked.difference_update(names)
             for one in answer.topics:
                 if one.error_code not in _EXPECTED:
                     reason = one.error_message or code_name(one.error_code)
-                    self._log.failed("could not create topic %s, which a client uses: %s", one.name, reason)
+                    self._log.failed("could not create the missing topic %s: %s", one.name, reason)
 
         first = next(iter(names))
         self._tasks.begin(asked(), "tidelog-topic-creation")

@@ -119,7 +119,9 @@ class Topics:
         return self._generation
 
     def colliding(self, name: str) -> str | None:
-        """Return a topic whose name differs from `name` only in dots and underscores: Kafka's metrics cannot tell them apart."""
+        """Return the name of a topic that differs from `name` only in dots and underscores, None if there is none. Kafka's
+        metrics cannot tell such names apart.
+        """
         if self._changed:
             self._look()
         return min(self._look_alikes.get(look_alike(name), ()), default=None)

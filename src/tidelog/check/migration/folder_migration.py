@@ -2,7 +2,7 @@
 
 ::
 
-    begin    OUT.unfinished is created, with a folder for each partition; other files than segments are copied     one process
+    begin    OUT.unfinished is created, with a folder for each partition; files other than segments are copied     one process
     —        segments are migrated: `segment_migration.migrate_segment`                                    any number
     —        if there were transactions: `index_transactions`,    a partition each                         any number
     finish   the storage engine opens the folder and closes it; OUT.unfinished becomes OUT                 one process
@@ -281,7 +281,7 @@ def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> Non
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, if it exists, and its timestamps."""
+    """Copy a file and its timestamps, if the file exists."""
     try:
         shutil.copy2(source, target)
     except FileNotFoundError:

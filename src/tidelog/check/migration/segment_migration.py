@@ -38,7 +38,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 class SegmentToMigrate(NamedTuple):
-    """A task; it can be pickled."""
+    """The task to migrate one segment. It can be pickled."""
 
     topic: str
     partition: int

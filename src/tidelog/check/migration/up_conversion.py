@@ -8,9 +8,9 @@
 
 Offsets with their gaps, keys, values, timestamps (-1 if there is none) and the timestamp type are preserved. v0 has no timestamp
 type, but v2 requires one: CreateTime. With LogAppendTime the append time is a field of the batch, so only messages with the same
-append time share a batch; producers' timestamps, if they were kept, remain readable. The messages of a batch have the same
-timestamp type and append time, and all or none of them have a timestamp. v0 and v1 have no leader epochs, so the new batches have
-none.
+append time share a batch; a record keeps the producer's timestamp if the old message has it. The messages of a batch have the
+same timestamp type and append time, and all or none of them have a timestamp. v0 and v1 have no leader epochs, so the new batches
+have none.
 
 No Python object is created per message. Only `segment_migration` uses this.
 """

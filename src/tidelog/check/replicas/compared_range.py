@@ -58,8 +58,8 @@ def compared_range(replicas: Sequence[Bounds]) -> ComparedRange | None:
 
 
 def epochs_within(entries: Iterable[EpochEntry], start: int, end: int) -> list[EpochEntry]:
-    """Return the leader epochs in `[start, end)`. The epoch at `start` gets this start offset, because retention moves it as
-    well.
+    """Return the leader epochs in `[start, end)`. The epoch that contains `start` begins at `start` in the result, because
+    retention also moves an epoch's start.
     """
     if start >= end:
         return []

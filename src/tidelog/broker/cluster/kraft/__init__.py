@@ -1,4 +1,4 @@
-"""A broker under the controllers of Apache Kafka (KRaft, KIP-500, KIP-595, KIP-631): a member of their cluster, not a voter.
+"""A broker in a cluster with Apache Kafka's controllers (KRaft, KIP-500, KIP-595, KIP-631). It is never a voter.
 
 | read | for |
 |---|---|

@@ -1,4 +1,4 @@
-"""A broker's life in its cluster: registered, caught up, unfenced, and shut down in a controlled way (Kafka's
+"""A broker's lifecycle in a KRaft cluster: registration, heartbeats, fencing and controlled shutdown (Kafka's
 BrokerLifecycleManager, KIP-631, KIP-866).
 
 Every state change follows from a heartbeat or from a call by the owner; `TRANSITIONS` lists the changes. A fenced broker leads no
@@ -69,7 +69,7 @@ TRANSITIONS: Transitions[BrokerState | None] = {
         BrokerState.SHUTTING_DOWN: "it fails",
     },
     BrokerState.RUNNING: {
-        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it was asked to shut down: the controller moves its leaders",
+        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it was asked to shut down: the controller moves leadership to other brokers",
         BrokerState.SHUTTING_DOWN: "it fails, or was asked to stop at once",
     },
     BrokerState.PENDING_CONTROLLED_SHUTDOWN: {
@@ -177,7 +177,7 @@ class BrokerLifecycle:
             self._wake.clear()
 
     async def shut_down_controlled(self, timeout_s: float) -> bool:
-        """Ask the controller to move the leaders away and to complete the shutdown. Return whether it did so in time."""
+        """Ask the controller to move leadership away and to complete the shutdown. Return whether it did so in time."""
         if self.state not in (BrokerState.RECOVERY, BrokerState.RUNNING) or self.broker_epoch < 0:
             return False
         self._move(BrokerState.PENDING_CONTROLLED_SHUTDOWN)

@@ -45,7 +45,7 @@ def announced(supported: Mapping[str, tuple[int, int]], finalized: Mapping[str, 
         low, high = KNOWN.get(name, (1, 0))
         if level and name not in UNCONCERNED and not low <= level <= high:
             raise UnsupportedVersionError(
-                f"the cluster uses a feature that this broker does not support: {name}",
+                f"the cluster uses a feature, or a level of it, that this broker does not support: {name}",
                 found=f"level {level}",
                 expected=f"level {low} to {high}" if high else "no such feature",
             )

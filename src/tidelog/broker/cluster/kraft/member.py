@@ -6,10 +6,10 @@
 | it registers and follows the metadata | the controller reports that it has caught up |
 | its logs are loaded according to the metadata, and recovered after an unclean shutdown; heartbeats continue | all are loaded |
 | it becomes a follower or leader of each of its partitions; its coordinators load what they lead | |
-| it asks to be unfenced; as in Kafka, clients are still refused | the controller and its own metadata report it unfenced |
+| it asks to be unfenced; as in Kafka, clients are still refused | the controller and the local metadata say that it is unfenced |
 | clients are served | |
 
-At shutdown the controller moves the leaders to other brokers and completes the controlled shutdown. The rest is as for a
+At shutdown the controller moves leadership to other brokers and completes the controlled shutdown. The rest is as for a
 standalone broker.
 """
 

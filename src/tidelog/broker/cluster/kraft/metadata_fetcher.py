@@ -5,8 +5,8 @@ batches.
 |---|---|
 | names a leader of a newer epoch | the next request goes to that leader |
 | records | those below the high watermark are replayed; the others wait, and the next Fetch follows soon |
-| a diverging epoch | uncommitted batches are truncated to it; committed ones never are |
-| a snapshot's id | the leader's log starts above ours: the snapshot is fetched and replaces the image |
+| a diverging epoch | uncommitted batches after its end are dropped; committed ones never are |
+| a snapshot's id | the leader no longer has the next records: the snapshot is fetched and replaces the image |
 | … that is damaged, or cannot be written to disk | it is fetched again, and none of it is replayed |
 | (no answer in time) | the leader is abandoned, and all controllers are asked in turn for the leader |
 
@@ -325,7 +325,9 @@ class MetadataFetcher:
             self._next_offset, self._epoch = self._begun[0], min(epoch, self._epoch)
 
     async def _load(self, address: Address, path: Path, snapshot: Snapshot) -> bool:
-        """Load a fetched snapshot. Return False if the snapshot has to be fetched again. Raises an error that ends the broker."""
+        """Load a fetched snapshot. Return False if the snapshot has to be fetched again. Raises InvalidRecordError,
+        UnsupportedVersionError and ProtocolError, after which the broker cannot continue.
+        """
         try:
             await self.begin_with(path, snapshot)
         except InvalidRecordError:

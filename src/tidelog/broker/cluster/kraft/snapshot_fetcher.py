@@ -33,7 +33,7 @@ PART_SUFFIX = ".part"
 
 
 class Snapshot(NamedTuple):
-    """A snapshot's id: it replaces all records below `end_offset`, the last of which has `epoch`."""
+    """The id of a snapshot. The snapshot replaces all records below `end_offset`, the last of which has `epoch`."""
 
     end_offset: int
     epoch: int
@@ -103,7 +103,7 @@ class SnapshotFetcher:
             piece, code = None, response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
         if code or piece is None:
             raise BrokerError(
-                f"the leader does not send the snapshot {snapshot.file_name}",
+                f"the leader did not send the snapshot {snapshot.file_name}",
                 error_code=code,
                 path=channel.place,
                 found=f"error {code}",
@@ -112,8 +112,8 @@ class SnapshotFetcher:
 
 
 async def finished(call: Callable[[], object]) -> None:
-    """Run `call` on another thread, and wait until `call` has ended even if the caller is cancelled, because it may use
-    descriptors and the folder until then. Raises what `call` raises.
+    """Run `call` on another thread, and wait until it has ended, even if the caller is cancelled: until then `call` may use
+    descriptors and the folder. Raises what `call` raises.
     """
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:

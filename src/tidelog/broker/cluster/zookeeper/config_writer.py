@@ -54,7 +54,7 @@ class ZookeeperConfigWriter:
                         reason = str(error)
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            raise BrokerUnreachableError(f"the properties could not be stored: {reason}") from None
+            raise BrokerUnreachableError(f"the properties may not have been written to ZooKeeper: {reason}") from None
 
     async def _write(self, key: ConfigKey, changed: Changed) -> Mapping[str, str]:
         path = config_path(key)

@@ -50,7 +50,7 @@ class Configs:
         """Held from the first read to the publication, so that results are published in the order of the reads."""
 
     async def load(self) -> None:
-        """Read all properties. Raises BrokerUnreachableError."""
+        """Read all properties. Raises BrokerUnreachableError, and ZookeeperError if ZooKeeper refuses to return them."""
         # Changes notified from now on may be read twice, which is harmless.
         self._seen = set(await self._session.children(CHANGES))
         entities = [(kind, name) for kind in _KINDS for name in await self._session.children(f"/config/{kind}")]
@@ -130,7 +130,7 @@ def _json(data: bytes) -> Any:
         return json.loads(data) if data else {}
     except ValueError:
         # The content may include a password or a user's SCRAM keys, so it is not logged.
-        logger.warning("ignoring a znode of properties that is not valid JSON (%d bytes)", len(data))
+        logger.warning("ignoring a znode under /config, because it is not valid JSON (%d bytes)", len(data))
         return {}
 
 

@@ -3,7 +3,8 @@
 In such clusters Kafka's brokers also offer the controller's APIs (ControlledShutdown, AlterPartition, Envelope,
 AllocateProducerIds). This broker never is the controller and answers NOT_CONTROLLER.
 
-The controller reads each response before it sends the next request. Requests on other connections wait in the same queue.
+The controller waits for each response before it sends the next request. Requests from several connections are handled one at a
+time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sends requests to the controller, which is one of the brokers: this broker's own requests, and clients' requests unchanged.
 
-In these clusters a Kafka broker answers NOT_CONTROLLER to a request for the controller, and the client finds the controller
+In a ZooKeeper cluster, a Kafka broker answers NOT_CONTROLLER to a request for the controller, and the client finds the controller
 through Metadata. This broker's Metadata names the controller, too, but a client that sends such a request here still gets the
 controller's response.
 """

@@ -6,6 +6,7 @@
 | … for a partition | neither its leader epoch nor its partition epoch is newer than the known one |
 | STALE_BROKER_EPOCH | the request is meant for an earlier registration of this broker |
 | INVALID_TOPIC_EXCEPTION | the topic's name or the partition's number is invalid |
+| UNKNOWN_TOPIC_OR_PARTITION | this broker is not one of the replicas |
 | INCONSISTENT_TOPIC_ID | the local replica has a different topic id, or a different topic has that id |
 | FENCED_LEADER_EPOCH | a StopReplica has an older leader epoch |
 | KAFKA_STORAGE_ERROR | the replica's disk fails |

@@ -8,7 +8,7 @@
 | clients are served; they get retriable errors | |
 | the broker registers | the controller has sent the brokers and partitions, and then assigns leaders and followers |
 
-At shutdown the controller moves the leaders to other brokers; then the session ends, and the registration with it.
+At shutdown the controller moves leadership to other brokers; then the session ends, and the registration with it.
 """
 
 from __future__ import annotations

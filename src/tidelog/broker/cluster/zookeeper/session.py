@@ -166,7 +166,9 @@ class Session:
         return seen
 
     async def _done(self, result: Any) -> Any:
-        """Return kazoo's result. Raises kazoo's errors, and BrokerUnreachableError for a lost connection."""
+        """Return kazoo's result. Raises BrokerUnreachableError for a lost connection, kazoo's NoNodeError, BadVersionError and
+        NodeExistsError, and ZookeeperError for any other error.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def settle() -> None:

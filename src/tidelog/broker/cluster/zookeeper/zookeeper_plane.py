@@ -117,7 +117,7 @@ class ZookeeperPlane:
     # --- start and stop
 
     async def connect(self) -> None:
-        """Open a session and read the cluster id. Raises BrokerUnreachableError."""
+        """Open a session and read the cluster id. Raises BrokerUnreachableError, and ZookeeperError for a malformed znode."""
         timeout_s = self._zookeeper.connection_timeout_ms / 1000
         servers = self._session.servers
         await self._session.start(
@@ -167,7 +167,7 @@ class ZookeeperPlane:
         self._move("RUNNING")
 
     async def shut_down_controlled(self) -> bool:
-        """Ask the controller to move the leaders to other brokers. Return whether it moved all of them."""
+        """Ask the controller to move leadership to other brokers. Return whether this broker then leads no partition."""
         self._move("PENDING_CONTROLLED_SHUTDOWN")
         protocol = self._zookeeper.protocol
         request = ControlledShutdownRequest(self.node_id, self.broker_epoch)
@@ -179,7 +179,7 @@ class ZookeeperPlane:
                     request, version=protocol.controlled_shutdown, timeout_s=self._config.controller_socket_timeout_ms / 1000
                 )
             except TidelogError as error:
-                logger.warning("the controller refuses the controlled shutdown: %s", error)
+                logger.warning("the controlled shutdown failed: %s", error)
                 continue
             left = answer.remaining_partitions
             if not answer.error_code and not left:
@@ -263,7 +263,7 @@ class ZookeeperPlane:
 
     @property
     def metadata_offset(self) -> int:
-        """The number of metadata changes received so far."""
+        """The number of registrations of this broker, plus the number of config changes, so far."""
         return self._offset
 
     @property
@@ -286,8 +286,8 @@ class ZookeeperPlane:
         return broker_id in self.image.brokers
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may be added to an ISR: True for each live broker. Other brokers' epochs are unknown in these
-        clusters.
+        """Whether a broker may be added to an ISR: True for each live broker. In a ZooKeeper cluster, a broker does not know
+        other brokers' epochs.
         """
         return broker_id in self.image.brokers
 
@@ -337,7 +337,7 @@ class ZookeeperPlane:
         return await self._forwards.forward(frame, timeout_s)
 
     async def producer_ids(self) -> range:
-        """Allocate a block of producer ids for this broker. Raises BrokerUnreachableError."""
+        """Allocate a block of producer ids for this broker. Raises BrokerUnreachableError and ZookeeperError."""
         while True:
             znode = await self._session.get(PRODUCER_IDS)
             first = 0 if znode is None else parsed(PRODUCER_IDS, znode.data, last_producer_id_of) + 1

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidelog.broker.controller.metadata_reads import MetadataRead
 
 SERVED = Versions(12, 17)
-"""The versions served here: the first that names a leader's epoch, and the last of Kafka 3.9."""
+"""The versions served here: from the first whose response names the leader's epoch to the last of Kafka 3.9."""
 
 
 def handle(node: Node, message: FetchRequest, request: Request) -> Work:

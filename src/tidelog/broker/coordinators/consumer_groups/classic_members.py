@@ -4,7 +4,7 @@
 |---|---|
 | JoinGroup | the member joins, or advances towards its target assignment. No member is the leader: the coordinator assigns |
 | SyncGroup | returns the member's assignment, and changes nothing |
-| Heartbeat | returns REBALANCE_IN_PROGRESS if the member has an old epoch, must revoke, or awaits partitions that are free |
+| Heartbeat | returns REBALANCE_IN_PROGRESS if the member has an old epoch, must revoke partitions, or can get missing ones |
 | LeaveGroup | removes members of either protocol |
 
 A member's generation is its epoch. Its subscription and owned partitions are in the metadata of its first protocol. The rules

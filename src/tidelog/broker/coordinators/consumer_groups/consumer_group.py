@@ -13,8 +13,8 @@
 | UNRELEASED_PARTITIONS | has nothing left to revoke, and waits for partitions that others have not released |
 | UNKNOWN | has a state of a later Kafka release |
 
-A member owns a partition from its assignment until the member's heartbeat no longer lists the partition. So a partition has at
-most one owner.
+Once a partition is assigned to a member, the member owns it until the member's heartbeats no longer list it. So a partition has
+at most one owner.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ NUMBERS: Final = {
 _STATES: Final = {number: state for state, number in NUMBERS.items()}
 
 _FROM_ANY = {
-    MemberState.STABLE: "a target assignment that takes nothing from it, and whose other partitions are free",
+    MemberState.STABLE: "its target assignment takes no partition from it, and the added partitions are free",
     MemberState.UNREVOKED_PARTITIONS: "a target assignment takes partitions from it that it still reports",
     MemberState.UNRELEASED_PARTITIONS: "it has nothing to revoke, and others still have partitions of its target assignment",
     None: "it leaves, its session ends, or it revokes too late",

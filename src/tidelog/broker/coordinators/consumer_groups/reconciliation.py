@@ -69,7 +69,7 @@ def reconcile(
 
 
 def _without_others(member: ConsumerMember, owned: Owned, subscribed: Container[uuid.UUID]) -> ConsumerMember:
-    """Return the member with an unchanged epoch. It must revoke all topics that are not in `subscribed`."""
+    """Return the member with an unchanged epoch. It must revoke its partitions of topics that are not in `subscribed`."""
     kept = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id in subscribed}
     if len(kept) == len(member.assigned):
         return member

@@ -94,9 +94,7 @@ def _subscription(joining: Joining) -> ConsumerProtocolSubscription:
     try:
         return read_subscription(next(iter(joining.protocols.values())))
     except ProtocolError as error:
-        raise RefusedError(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member's metadata is not that of a consumer: {error}"
-        ) from None
+        raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member's metadata is not a consumer's: {error}") from None
 
 
 def sync(consumers: ConsumerCoordinator, group: Group, syncing: Syncing) -> SyncResult:

@@ -200,7 +200,7 @@ class ConsumerCoordinator:
         return _Surroundings(self._core, self._topics, self._assignors, self._topics.generation, self._patterns, may_describe)
 
     def _converted(self, group: Group) -> tuple[ConsumerGroup, list[Entry]]:
-        """Return a group's consumer group. For a classic group, convert it, and also return the records of the conversion."""
+        """Return the group's data as a consumer group, and the records that convert it; none if it is not a classic group."""
         if group.consumer is not None:
             return group.consumer, []
         consumer = ConsumerGroup(group.group_id)
@@ -258,7 +258,7 @@ class ConsumerCoordinator:
             logger.info("group %r: removed member %r: %s", group.group_id, member_id, reason)
 
     def downgrade(self, group: Group, consumer: ConsumerGroup, leaving: Collection[str], reason: str | None) -> None:
-        """Make a consumer group a classic group, without the leaving members. Rebalance it if there is a reason.
+        """Make a consumer group a classic group, without the leaving members. Rebalance it if `reason` is not None.
 
         If the records cannot be written, it raises RefusedError, and nothing has changed.
         """
@@ -306,7 +306,7 @@ class ConsumerCoordinator:
     # --- loading
 
     def resume(self, group: Group) -> None:
-        """Restart the sessions of a group that was just loaded."""
+        """Start the timers of all members of a group that was just loaded or converted."""
         assert group.consumer is not None
         timeout_ms = self.session_timeout_ms(group.group_id)
         for member in group.consumer.members.values():

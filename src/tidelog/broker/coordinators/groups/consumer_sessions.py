@@ -3,8 +3,8 @@
 | timer | starts | ends with |
 |---|---|---|
 | session | with each heartbeat, and when the group is loaded | the member's removal |
-| rebalance | when the member must revoke partitions, and when the group is loaded | its removal, if it has not revoked them |
-| ... of a classic member | when it must rejoin, or has joined and must send SyncGroup | its removal, if it has not |
+| rebalance | when the member must revoke partitions; again when the group is loaded | its removal, if it has not revoked them |
+| … of a classic member | when it must rejoin, or has joined and must send SyncGroup | its removal, if it has not done so |
 
 Heartbeats move the session's deadline; its single timer checks the deadline when it fires.
 """
@@ -67,7 +67,9 @@ class ConsumerSessions:
             self._await_revocation(group, member, member.rebalance_timeout_ms)
 
     def await_request(self, group: Group, member: ConsumerMember, reason: str, *, restarts: bool = False) -> None:
-        """Start the rebalance timer for a classic member's next JoinGroup or SyncGroup, unless it is already running."""
+        """Start the rebalance timer for a classic member's next JoinGroup or SyncGroup. If the timer is already running, restart
+        it only with `restarts`.
+        """
         session = group.sessions[member.member_id]
         if restarts:
             self.stop_awaiting(group, member.member_id)

@@ -314,7 +314,7 @@ class Groups:
         try:
             write()
         except TidelogError as error:
-            self.retries.error("group %r: %s refuses the group's records: %s", group_id, OFFSETS_TOPIC, error)
+            self.retries.error("group %r: cannot write the group's records to %s: %s", group_id, OFFSETS_TOPIC, error)
             return refusal(error)
         return ErrorCode.NONE
 

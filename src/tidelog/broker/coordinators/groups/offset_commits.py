@@ -9,7 +9,11 @@
 | has members | not a member | UNKNOWN_MEMBER_ID | committed: older clients do not send a member id |
 | | a member of a different generation | ILLEGAL_GENERATION | the same |
 | | a member | committed; its session timeout restarts | committed |
-| ... and waits for the leader's assignment | a member | REBALANCE_IN_PROGRESS | committed |
+| … and waits for the leader's assignment | a member | REBALANCE_IN_PROGRESS | committed |
+
+The table is for classic groups. Consumer groups (KIP-848) have other errors in OffsetCommit: STALE_MEMBER_EPOCH for a member with
+a different epoch, and UNSUPPORTED_VERSION before version 9. If they are enabled, an unknown group gets GROUP_ID_NOT_FOUND from
+version 9 on.
 
 All offsets of a request form one batch in the log, so either all are stored or none. An offset with metadata longer than
 `offset.metadata.max.bytes` gets an error; the others are committed.

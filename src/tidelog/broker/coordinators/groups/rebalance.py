@@ -250,7 +250,9 @@ class Rebalance:
             self.prepare(group, reason)
 
     def resume(self, group: Group) -> None:
-        """Resume a group that was just loaded: restart its members' session timeouts."""
+        """Start the session timers of all members of a group that was just loaded or converted. Rebalance it if it has more
+        members than allowed.
+        """
         if len(group.members) > self._core.config.group_max_size:
             self.prepare(group, "the group has more than group.max.size members")
         for member in list(group.members.values()):

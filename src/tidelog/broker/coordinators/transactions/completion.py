@@ -61,8 +61,8 @@ _DONE: Final = frozenset(
 
 
 class Completion:
-    """Writes the markers of one decided transaction. Once no partition is left, it calls `done` with itself. If `done` returns
-    False, it has failed and is called again later.
+    """Writes the markers of one decided transaction. Once no partition is left, it calls `done` with itself, and calls it again
+    later if the result is False.
     """
 
     def __init__(

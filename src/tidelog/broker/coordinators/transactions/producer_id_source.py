@@ -59,7 +59,7 @@ class ClusterProducerIds:
         return block[0]
 
     async def reserve(self) -> None:
-        """Request a block. Callers that wait at the same time share the request. Raises what `MetadataPlane.call` raises."""
+        """Request a block. Callers that wait at the same time share it. Raises what `MetadataPlane.producer_ids` raises."""
         # If one caller gives up, the request continues for the others.
         await asyncio.shield(self._begin())
 

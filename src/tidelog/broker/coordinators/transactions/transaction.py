@@ -141,7 +141,7 @@ class Transaction(NamedTuple):
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def to(self, state: TransactionState | None) -> TransactionState:
-        """Check the transition to `state` and return it. Raises IllegalStateError if `TRANSITIONS` does not allow it."""
+        """Return `state`. Raises IllegalStateError if `TRANSITIONS` does not allow the change to it."""
         return checked(TRANSITIONS, self.state, state, f"transactional id {self.transactional_id!r}")  # type: ignore[return-value]
 
     def refusal(self, producer_id: int, producer_epoch: int) -> ErrorCode:
@@ -206,7 +206,7 @@ class Transaction(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """Return a copy in the COMPLETE state, for which all markers have been written."""
+        """Return a copy in the COMPLETE state. Call this once all markers have been written."""
         state = TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT
         ended = self._replace(state=self.to(state), partitions=frozenset(), updated_ms=now_ms)
         if self.next_producer_id == NO_PRODUCER_ID:

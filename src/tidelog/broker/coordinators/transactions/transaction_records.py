@@ -103,7 +103,7 @@ def read_transactions(batches: Iterator[StateBatch]) -> dict[str, Transaction]:
     for batch in batches:
         for record in batch.records:
             if record.key is None or version_of(record.key) != KEY_VERSION:
-                logger.warning("skipping the record at offset %d: its key is not that of a transactional id", record.offset)
+                logger.warning("skipping the record at offset %d: its key is not a transactional id", record.offset)
                 continue
             transactional_id = decode_versioned(TransactionLogKey, record.key).transactional_id
             found.pop(transactional_id, None)

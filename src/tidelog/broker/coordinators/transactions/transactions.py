@@ -295,7 +295,7 @@ class Transactions:
         return self._store(transaction.with_partitions(keys, self._core.clock.now_ms(), version))
 
     def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool) -> ErrorCode:
-        """Commit or abort the open transaction. Once this returns NONE, the outcome is fixed."""
+        """Append the decision to commit or abort the open transaction. The outcome is fixed once that record is committed."""
         transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
         if isinstance(transaction, ErrorCode):
             return transaction
@@ -340,7 +340,7 @@ class Transactions:
         """Complete a decided transaction once the decision has been committed. `code` is the result of that wait.
 
         If the disk has failed, the transaction is completed when the partition is online again. If another broker now leads the
-        partition, that broker completes the transaction. After a timeout, wait again.
+        partition, that broker completes the transaction. After a timeout, or if too few replicas are in sync, wait again.
         """
         if self._known.get(prepared.transactional_id) is not prepared:
             return
@@ -382,7 +382,7 @@ class Transactions:
         try:
             self.log.append(partition, list(entries))
         except TidelogError as error:
-            self._retries.error("%s-%d refuses the coordinator's records: %s", TRANSACTIONS_TOPIC, partition, error)
+            self._retries.error("%s-%d: cannot write the coordinator's records: %s", TRANSACTIONS_TOPIC, partition, error)
             return refusal(error)
         return ErrorCode.NONE
 
@@ -411,7 +411,7 @@ class Transactions:
             transaction = self._known[transactional_id]
             if self._fence(transaction) is ErrorCode.NONE:
                 logger.info(
-                    "transactional id %r: aborted a transaction older than %d ms", transactional_id, transaction.timeout_ms
+                    "transactional id %r: aborted a transaction open for over %d ms", transactional_id, transaction.timeout_ms
                 )
 
     def expire(self) -> None:

@@ -4,11 +4,11 @@ Producers of `transaction.version` 2 do not announce their partitions, so for th
 Each broker gets one request at a time; further partitions are collected for the next request. Use only on the event loop's
 thread.
 
-| the answer | the error code of the append |
+| the coordinator | the error code for each partition |
 |---|---|
-| a partition's code | the coordinator's result |
-| the broker cannot be reached | NETWORK_EXCEPTION: retry later |
-| the broker does not support verification (before Kafka 3.5) | NONE: the partition cannot be verified |
+| answers | the code in its response |
+| cannot be reached | NETWORK_EXCEPTION: retry later |
+| does not support verification (before Kafka 3.5) | NONE: the partition cannot be verified |
 """
 
 from __future__ import annotations

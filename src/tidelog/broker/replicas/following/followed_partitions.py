@@ -88,7 +88,7 @@ class FollowedPartitions:
     def fail(self, one: FollowedPartition, reason: str, *, level: int = logging.WARNING) -> None:
         """Stop fetching a partition until its next leader epoch."""
         if one.state not in (None, FollowerState.FAILED):
-            logger.log(level, "%s: this replica is not followed until its next leader epoch: %s", one.log.directory, reason)
+            logger.log(level, "%s: this replica does not fetch until the next leader epoch: %s", one.log.directory, reason)
             one.fail(reason)
             self._unsettled.pop(one.key, None)
             self._touched[one.key] = None

@@ -54,7 +54,7 @@ def append_fetched(log: PartitionLog, data: PartitionData, leader_epoch: int) ->
 
 def is_part_of_a_batch(records: memoryview | bytes) -> bool:
     """Whether the records are an incomplete first batch. Before Fetch 3 (KIP-74) a leader never sends more bytes than
-    requested.
+    requested, so it cuts off a larger batch.
     """
     if len(records) < MIN_HEADER_BYTES:
         return True

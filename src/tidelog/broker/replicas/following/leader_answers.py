@@ -81,8 +81,8 @@ class LeaderAnswers:
         knows_epochs: bool,
         asking: list[tuple[FollowedPartition, int]],
     ) -> Iterator[None]:
-        """Let new partitions fetch if fetch responses will show where logs diverge (`fetch_tells`), or if the leader cannot
-        report it. Add all other partitions to `asking`, with their last epochs.
+        """Let new partitions fetch if fetch responses will show where logs diverge (`fetch_tells`), if the leader cannot report
+        that, or if the log has no epochs. Add all other partitions to `asking`, with their last epochs.
         """
         for one in partitions:
             if one.state is FollowerState.TRUNCATING:
@@ -220,8 +220,8 @@ class LeaderAnswers:
         return cut.is_complete
 
     def _cut(self, one: FollowedPartition, truncation: Truncation, why: str) -> Iterator[None]:
-        """Truncate a log between batches. If a leader requests truncation at the log's end, the next request to it waits for the
-        backoff.
+        """Truncate a log between batches. If that changes nothing, the partition's next fetch waits for the backoff, because the
+        leader would only repeat its response.
 
         The producer state after the truncation is computed first, in steps. The truncation itself is one step; it is skipped if
         the log has changed.
@@ -244,11 +244,11 @@ class LeaderAnswers:
             self._followed.delay(one, self._now_s())
 
     def _contradicted(self, one: FollowedPartition, epoch: int, end_offset: int) -> None:
-        """Handle a leader whose epoch ends before records that it has sent: do not truncate yet, and ask again after the backoff.
+        """Handle a leader whose epoch ends before records that it has sent: do not truncate yet; fetch again after the backoff.
 
-        Its epochs are wrong, or it has lost records in the middle of its epoch. If it repeats the response, the log is
-        truncated, as in Kafka. If it never recovers, the follower truncates and fetches the same records once per backoff, and
-        has them in between.
+        The leader's epochs are wrong, or the leader has lost records in the middle of its epoch. If it repeats the response, the
+        log is truncated, as in Kafka. If the leader never recovers, the follower truncates the same records and fetches them
+        again, once per backoff.
         """
         one.is_contradicted = True
         self._log.error(

@@ -275,7 +275,7 @@ class _Search:
         self._start = self._at = max(facts.committed_offset, facts.log_start_offset)
 
     def step(self) -> NotCachedError | None:
-        """Read one piece of the log. If its bytes are not in memory, return the error that names them."""
+        """Read the next part of the log. If it is not in memory, return the error that says which bytes to read."""
         facts = self.facts
         if self._at >= facts.end_offset:
             self._end(None)

@@ -6,7 +6,7 @@
 | serving | if the event loop answers within `ANSWER_S` | the same, and the controllers have not fenced the broker |
 | stopping | yes: a shutdown that hangs ends by itself | no |
 
-A process that is not live does not recover by itself: restart it. A process that is not ready should get no clients for now.
+A process that is not live probably hangs: restart it. A process that is not ready should get no clients for now.
 """
 
 from __future__ import annotations

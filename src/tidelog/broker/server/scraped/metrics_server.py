@@ -1,4 +1,4 @@
-"""Serves metrics and health over HTTP, a few requests at a time, so that scrapers take no files, threads or memory from clients.
+"""Serves metrics and health over HTTP, a few requests at a time, so that scrapers cannot use up files, threads or memory.
 
 | path | |
 |---|---|

@@ -19,7 +19,7 @@ them.
 | `tidelog_unsent_bytes`, `tidelog_unsent_budget_bytes` | | memory of responses that clients have not read, and its budget |
 | `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; once its cause is gone |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
-| `tidelog_uncleanable_partitions`, `tidelog_partitions_with_late_transactions` | `topic` | damaged; read_committed waits |
+| `tidelog_uncleanable_partitions`, `tidelog_partitions_with_late_transactions` | `topic` | damaged; blocked for read_committed |
 | `tidelog_replicas` | `role` | replicas on a cluster member: `leader`, `follower` |
 | `tidelog_under_replicated_partitions` | | partitions led here that have replicas out of sync |
 | `tidelog_under_min_isr_partitions` | | partitions led here with too few in-sync replicas for acks=all |
@@ -106,14 +106,14 @@ def _metrics(node: Node) -> Metrics:
 
 
 class BrokerCollector(Collector):
-    """Takes a snapshot at each scrape, with the groups' figures if available. Both run on the scraping thread."""
+    """Takes a snapshot at each scrape, with the groups' figures if available. Runs on the scraping thread."""
 
     def __init__(self, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None) -> None:
         self._ask = ask
         self._ask_groups = ask_groups
 
     def collect(self) -> Iterable[Metric]:
-        """Return all metrics of the module's table."""
+        """Return all metrics in the module's table."""
         metrics, topics, replicas = self._ask()
         yield from _of_requests(metrics)
         yield from _of_connections(metrics)
@@ -148,7 +148,7 @@ def _of_connections(metrics: Metrics) -> Iterable[Metric]:
     yield GaugeMetricFamily("tidelog_unsent_bytes", "Bytes of responses that clients have not read.", value=counters.unsent_bytes)
     budget = counters.unsent_budget_bytes
     yield GaugeMetricFamily(
-        "tidelog_unsent_budget_bytes", "Bytes of unread responses from which on fetches are cut short.", value=budget
+        "tidelog_unsent_budget_bytes", "Fetches are cut short once unread responses take this many bytes.", value=budget
     )
     for name, text, value in (
         ("connections_accepted", "Connections that were opened.", counters.connections_accepted),

@@ -6,7 +6,7 @@
 | SaslHandshake for an enabled mechanism, then SaslAuthenticate, or bare messages after version 0 | the mechanism's replies |
 | SaslHandshake for a mechanism that is not enabled | UNSUPPORTED_SASL_MECHANISM with the enabled ones; connection closed |
 | a wrong message, password or token | SASL_AUTHENTICATION_FAILED after a tenth of a second; the connection is closed |
-| another request between the two | ILLEGAL_SASL_STATE if the response schema has an error code; connection closed |
+| another request after SaslHandshake | ILLEGAL_SASL_STATE if the response schema has an error code; connection closed |
 | anything else, or more than `MAX_BYTES` at once | the connection is closed without a response |
 
 If sessions expire (`connections.max.reauth.ms`, KIP-368), this class keeps checking requests. A client re-authenticates between
@@ -66,10 +66,10 @@ class GuardedRequest(FramedRequest, Protocol):
     """A request on a connection that must authenticate first."""
 
     def authenticated(self, principal: Principal, *, is_forever: bool) -> None:
-        """Serve requests of `principal` from now on. If the session expires, the guard stays in front of the dispatcher."""
+        """Serve requests of `principal` from now on. Unless `is_forever`, the guard keeps checking them."""
 
     def dispatch(self, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
-        """Handle a frame that the authentication lets pass."""
+        """Handle a frame that the guard has accepted."""
 
     def refuse_later(self, chunks: list[Bytes], delay_s: float) -> None:
         """Send a last response after a delay, then close. Nothing is read until then."""
@@ -143,7 +143,7 @@ class Authentication:
         return Outcome.CLOSE
 
     def _begins_again(self) -> bool:
-        """Return whether a handshake may begin a re-authentication. If not, the handshake is refused like any other request."""
+        """Return whether a handshake may begin a re-authentication. If not, the dispatcher answers ILLEGAL_SASL_STATE."""
         now = monotonic()
         if now - self._began_again_at < REAUTHENTICATION_S:
             return False

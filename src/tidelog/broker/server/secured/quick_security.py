@@ -115,7 +115,9 @@ class QuickSecurity:
         node.manager.metadata.commit(records)
 
     def client_config(self, client: str, bootstrap_servers: str, user: str | None, mechanism: str | None) -> dict[str, Any]:
-        """Return a client's settings under its own names. Raises InvalidArgumentError for an unknown client or user."""
+        """Return a client's settings, under the client's names for them. Raises InvalidArgumentError for an unknown client or
+        user.
+        """
         if client not in CLIENTS:
             raise InvalidArgumentError("no settings are known for this client", found=client, expected=", ".join(CLIENTS))
         mechanism = mechanism or (DEFAULT_MECHANISM if DEFAULT_MECHANISM in self._mechanisms else PLAIN)
