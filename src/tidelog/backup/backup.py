@@ -169,8 +169,8 @@ class Backup:
 
     @contextmanager
     def naming_expiry(self, *sequences: int) -> Iterator[None]:
-        """In the block, raise PointExpiredError in place of the error of a missing object, if `backup expire` has removed one of
-        these points since.
+        """A context for reading these points. If an object is missing because `backup expire` has removed one of the points, it
+        raises PointExpiredError instead of the original error.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""A client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time.
+"""A client for any Kafka-compatible broker. It looks up offsets for times, produces with timestamps, and reads from a time.
 
 Its calls block. It is not thread-safe. It cannot join a group, keeps no positions, and commits nothing except through
 `reset_group`. `docs/client.md` has examples.
@@ -217,7 +217,7 @@ class Client:
         With a time bound, records without a timestamp are left out. docs/client.md says how much of the log must be read.
 
         Raises:
-            InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError: at once.
+            InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError: by the call, before the first record.
             OffsetOutOfRangeError: retention deleted records before they were read; CorruptDataError: damaged batches.
         """
         start_ms = None if from_time is None else parse_time(from_time, self._clock)

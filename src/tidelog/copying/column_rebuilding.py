@@ -1,5 +1,5 @@
-"""Rebuilds batches that cannot be copied unchanged: reads their records as columns, and builds v2 batches without gaps from
-these.
+"""Rebuilds batches that cannot be copied unchanged: reads their records as columns, and builds v2 batches without gaps
+from the columns.
 
 | part of a record | kept |
 |---|---|

@@ -2,7 +2,7 @@
 
 | step | the target | the offset map |
 |---|---|---|
-| begin | the transactional id is initialized: fences an older copier, aborts its open transaction | |
+| begin | the transactional id is initialized, which fences an older copier and aborts its transaction | |
 | | the position committed in the group `job_id` is read | the staged chunk is settled |
 | each chunk | batches are appended, so their offsets are known | the chunk is staged |
 | | the source position is added to the transaction, which commits | the chunk is confirmed |

@@ -248,7 +248,7 @@ def _points(backup: Backup, request: RestoreRequest) -> tuple[Point | None, Poin
 def _deleted_before(request: RestoreRequest, point: Point, backup: Backup) -> Iterator[str]:
     """Return a note if topics that existed at the requested time may be missing in the only point that is read.
 
-    Topics that are all requested by name are no such topics: the point has them, or they are errors.
+    No note is needed if all topics are requested by name: a topic that the point lacks is then an error.
     """
     until_ms = request.until_ms
     if until_ms is None or until_ms >= point.taken_ms or (request.topics and not any(map(has_magic, request.topics))):

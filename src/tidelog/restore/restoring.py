@@ -163,7 +163,7 @@ def _into_folder(
 
 
 def refuse_target(plan: RestorePlan, work: Path) -> None:
-    """Raise what `restore` would raise about the target, without writing anything.
+    """Check the target as `restore` does, without writing anything.
 
     Raises TopicExistsError, InvalidArgumentError, StorageError, BrokerError, BrokerUnreachableError.
     """

@@ -53,7 +53,7 @@ class UnorderedDigest:
 
 def unordered_digest_of(splits: Iterable[Split], spread: Spread | None = None) -> UnorderedDigest:
     """Read splits, and return the digest of their records. With `spread`, also count the records that belong in each partition.
-    Raises what reading the splits raises.
+    Raises the errors of `Split.read`.
     """
     found = UnorderedDigest()
     for split in splits:

@@ -67,7 +67,7 @@ def plan(place: str, wanted: tuple[str, ...] | None, isolation: Isolation, windo
 
 
 def measure(task: LagTask) -> Iterator[GroupLag]:
-    """Yield the lag of each group of a task, leaving out groups that do not exist. Raises what reading and requests raise."""
+    """Yield the lag of each group of a task, leaving out groups that do not exist. Raises the errors of `Source`."""
     with open_source(task.place) as source:
         yield from source.groups().lags(task.bundle, task.clock, task.isolation, task.window_ms)
 

@@ -134,8 +134,8 @@ class _Search:
 
 
 class _Walk:
-    """A walk through a segment from `position`. It ends at the segment's end, where a part can be skipped, or when every time
-    has its answer.
+    """A walk through a segment from `position`. It stops at the segment's end, before a part that can be skipped, or as soon as
+    every time has its answer.
     """
 
     def __init__(self, search: _Search, segment: Segment, position: int, careful_to: int) -> None:

@@ -62,7 +62,7 @@ def scan(
     tier: str | None = None,
     tier_keys: Iterable[str] = (),
 ) -> pa.RecordBatchReader:
-    """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
+    """Return a stream of every record of a topic with `start <= timestamp < end`, however late it was appended.
 
     Records are in offset order per partition, one partition after the other. Control records are left out; with a time bound,
     records without a timestamp are left out too. `scan` returns the records that are on disk, or below the broker's high

@@ -171,7 +171,7 @@ def check_without_members(cluster: Cluster, group: str) -> None:
 
 
 def apply_reset(cluster: Cluster, group: str, planned: Iterable[PartitionReset]) -> None:
-    """Commit the new offsets. Raises BrokerError, also if the group has got members meanwhile."""
+    """Commit the new offsets. Raises BrokerError, also if the group has members by then."""
     commit_offsets(cluster, group, {one.key: one.new_offset for one in planned})
 
 

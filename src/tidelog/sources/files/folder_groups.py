@@ -1,7 +1,7 @@
 """The groups in a data folder without a broker: their state and lag, from the files alone.
 
 The numbers are those of `tidelog.groups.lag`, as brokers report them for the same logs. One number is more precise: the time at
-which retention deletes unread records is exact, because the segments are accessible.
+which retention deletes unread records is exact, because the segments can be read.
 """
 
 from __future__ import annotations
