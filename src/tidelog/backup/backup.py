@@ -113,7 +113,7 @@ class Backup:
         return max((before for key, _ in self.target.list(EXPIRED) if (before := parse_expired(key)) is not None), default=1)
 
     def missing_points(self) -> list[int]:
-        """Return the sequences of points that are missing, as seals and later points show, without expired points."""
+        """Return the sequences of missing points, which seals and later points reveal. Expired points do not count as missing."""
         sealed = self.seals()  # First, because a running backup writes a point before its seal.
         known = {one.sequence for one in self.points()}
         start = self.expired_before()  # Last, because `expire` writes its mark before it removes points.

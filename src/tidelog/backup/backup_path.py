@@ -102,7 +102,7 @@ class PointFolder:
 
     @property
     def address(self) -> str:
-        """The text by which a different process can open this point."""
+        """The address with which another process can open this point."""
         text = f"{SCHEME}{self.target}#{self.sequence}"
         options = options_of(self.target.address)
         return ObjectAddress(text, options) if options else text

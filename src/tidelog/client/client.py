@@ -37,7 +37,7 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 class NewRecord(NamedTuple):
     """A record to produce. `timestamp` is in any form of `tidelog.times`; None means the current time. If `partition` is None,
-    the key decides the partition.
+    `Client.produce_many` chooses it.
     """
 
     value: bytes | None

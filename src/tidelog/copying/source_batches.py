@@ -87,7 +87,7 @@ def copied_or_skipped(
 ) -> Iterator[CopiedBatch | None]:
     """Yield the copied batches of one partition's splits, in order, from `start_offset` on.
 
-    Also yields None after each batch of the source. The caller thus gets control even if gigabytes lie between two requested
+    Also yields None after each batch of the source. So the caller gets control even if gigabytes lie between two requested
     batches. `splits` are from a read_committed plan. `counts` is updated.
 
     Raises:

@@ -27,7 +27,7 @@ from tidelog.objects.read_ahead import ReadAhead, Window
 
 
 class Source(Protocol):
-    """The interface that a file needs of its bucket (`object_path.ObjectSource`)."""
+    """The part of a bucket's interface that a file needs (`object_path.ObjectSource`)."""
 
     @property
     def store(self) -> ObjectStore: ...

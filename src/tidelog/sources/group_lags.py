@@ -146,8 +146,8 @@ def _behind(one: PartitionLag) -> tuple[int, int]:
 
 
 def is_fault(found: GroupLag, max_lag_ms: int | None) -> bool:
-    """Whether a group's lag exceeds the limit in a partition, or the group has lost offsets in a partition. False if there is no
-    limit.
+    """Whether a group's lag exceeds the limit in a partition, or the group has lost offsets in a partition. Always False without
+    a limit, and for a group that stores a writer's positions.
     """
     if max_lag_ms is None or keeps_positions(found):
         return False

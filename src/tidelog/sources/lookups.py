@@ -1,4 +1,5 @@
-"""Answers up to millions of searches by time in one partition in one pass, each as `reader.time_search.find_offset` does.
+"""Answers many searches by time, up to millions, in one pass over a partition. Each answer is that of a single search
+(`reader.time_search.find_offset`).
 
 The answer for a time is the first record, by offset, with a timestamp at or after it. So the answers for ascending times never
 decrease, and one walk through the log finds all of them. A time is open while it has no answer:

@@ -79,7 +79,8 @@ class Split(ABC):
 
         Raises:
             SegmentChangedError, OffsetOutOfRangeError: records were deleted or changed since the plan.
-            CorruptDataError: damaged batches, with path and position. Raises what the source's connections raise.
+            CorruptDataError: damaged batches, with path and position.
+            BrokerUnreachableError, BrokerError, ProtocolError: an error of brokers.
         """
         from tidelog.sources.split_reader import read_split
 

@@ -87,7 +87,7 @@ def scan(
         clock: the clock for `now`; the machine's by default.
         skip_damaged: skip damaged batches; `report.left_out` and the log say what was left out. For folders only.
         config: Kafka's client properties, for brokers only: `{"security.protocol": "SSL", …}`, as for `connect`.
-        tz: the zone of times without one, an IANA name. [default: that of TIDELOG_TZ, else UTC]
+        tz: the time zone of times without one, as an IANA name. [default: the value of TIDELOG_TZ, else UTC]
         decode: how to decode keys and values into typed columns: `json` (only values), `{"key": "utf8", "value": "avro"}`, or a
             `tidelog.decoding.Decodings`, which can also have schemas and a schema registry. The columns `key_undecoded` and
             `value_undecoded` are added; they have the bytes that could not be decoded. Types are those of the schema or, without

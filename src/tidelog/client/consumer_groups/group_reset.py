@@ -156,7 +156,7 @@ def plan_reset(
 
 
 def check_without_members(cluster: Cluster, group: str) -> None:
-    """Raise BrokerError if a group has members: members would continue from their own positions, and commit these."""
+    """Raise BrokerError if a group has members: members would continue from their own positions, and commit them."""
     found = describe_group(cluster, group)
     if found.state not in (EMPTY, DEAD):
         count = len(found.members)

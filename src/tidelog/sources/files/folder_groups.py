@@ -297,7 +297,7 @@ def _is_aborted(log: Log, header: BatchHeader) -> bool:
 
 
 def next_record(log: Log, position: int, end_offset: int, isolation: Isolation) -> NextRecord | None:
-    """Return the first record in `[position, end_offset)` that a consumer gets; None without one. Raises CorruptDataError."""
+    """Return the first record in `[position, end_offset)` that a consumer gets, or None. Raises CorruptDataError."""
     for segment, header in _given_batches(log, position, end_offset, isolation):
         found = first_in(header, segment.read_batch(header), position, end_offset, path=str(segment.log_path))
         if found is not None:
