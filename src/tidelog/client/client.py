@@ -156,14 +156,14 @@ class Client:
         partition: int | None = None,
         compression: CodecName = "none",
     ) -> Produced:
-        """Append one record, and return its offset once all in-sync replicas have it. See `produce_many`."""
+        """Append one record, and return where it was stored, once all in-sync replicas have it. See `produce_many`."""
         (produced,) = self.produce_many(topic, [NewRecord(value, key, timestamp, headers, partition)], compression=compression)
         return produced
 
     def produce_many(
         self, topic: str, records: Iterable[NewRecord], *, compression: CodecName = "none", batch_bytes: int = BATCH_BYTES
     ) -> list[Produced]:
-        """Append records, and return their offsets in the order of the records, once all in-sync replicas have them.
+        """Append records, and return where each was stored, in their order, once all in-sync replicas have them.
 
         A record goes to its `partition` if that is set, otherwise to the partition given by Kafka's default hash of its key.
         Records with neither a partition nor a key all go to one partition; the next call uses the next partition. `batch_bytes`

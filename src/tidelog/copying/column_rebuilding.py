@@ -114,7 +114,7 @@ class Rebuilder:
         return count
 
     def take(self) -> Iterator[RebuiltBatch]:
-        """Return all rows in batches. Raises InvalidArgumentError if shifted times would be negative."""
+        """Return all rows in batches. Raises InvalidArgumentError if shifted times would be negative or too large."""
         columns = self._columns
         rows = columns.rows
         if not rows:

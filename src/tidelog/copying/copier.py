@@ -133,7 +133,7 @@ def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyRes
 
     Raises:
         ProducerFencedError: another copier with this job id has taken over.
-        InvalidArgumentError: the offset map does not fit the target's position, or shifted times would be negative.
+        InvalidArgumentError: the offset map does not fit the target's position, or shifted times are out of range.
         SegmentChangedError, OffsetOutOfRangeError: the source has lost planned records, or the target has lost copied records.
         CorruptDataError: damaged batches, or a damaged map.
         RecordTooLargeError, InvalidTimestampError: the target refuses a batch. UnknownTopicOrPartitionError

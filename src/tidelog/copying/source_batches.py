@@ -13,6 +13,8 @@ horizon. Therefore:
 | v0, v1 | rebuilt as v2 |
 | control; of an aborted transaction; empty; wholly outside | nothing |
 
+If records are spread over partitions (`spreading`), all batches are rebuilt.
+
 If a copy shifts times, only the headers of whole batches change, because records' times are relative to the header's. Codecs are
 kept. `column_rebuilding` rebuilds batches. The checksum of every batch is checked first.
 
@@ -93,7 +95,7 @@ def copied_or_skipped(
     Raises:
         SegmentChangedError, OffsetOutOfRangeError: the source lost planned records.
         CorruptDataError: damaged batches.
-        InvalidArgumentError: shifted times would be negative.
+        InvalidArgumentError: shifted times would be negative or too large.
         BrokerUnreachableError, BrokerError, ProtocolError
     """
     counts = CopyCounts() if counts is None else counts

@@ -144,7 +144,7 @@ def _bitmap(validity: bytearray | None) -> pa.Buffer | None:
 def coalesce(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the same rows, with small adjacent batches combined up to `BATCH_BYTES`. No batch is empty.
 
-    The error for deleted records is raised after the rows before them.
+    If records were deleted, the rows before them are yielded first, then the error is raised.
     """
     enough = min(MIN_BATCH_ROWS, batch_rows)
     waiting: list[pa.RecordBatch] = []
