@@ -108,7 +108,7 @@ def verify_backup(
     threads: int = THREADS,
     elsewhere: Elsewhere | None = None,
 ) -> BackupReport:
-    """Check the backup at `target`. `advance` is called with the number of bytes of each read, on any thread.
+    """Check the backup at `target`. `advance` is called with the size in bytes of each checked file of records, on any thread.
 
     `elsewhere` calls `check_file` for files in other processes, and returns the results in the order of the files.
 

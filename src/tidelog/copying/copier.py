@@ -109,7 +109,7 @@ class CopyTask:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """The result of one call of `copy_partition`."""
+    """The result of one call to `copy_partition`."""
 
     source: TopicPartition
     target: TopicPartition
@@ -247,7 +247,7 @@ def _transactional_id(job_id: str, source: TopicPartition) -> str:
 
 
 class _Copier:
-    """The state of one call of `copy_partition`."""
+    """The state of one call to `copy_partition`."""
 
     def __init__(
         self,

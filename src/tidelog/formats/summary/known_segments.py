@@ -31,7 +31,7 @@ from tidelog.model import MAX_OFFSET
 
 
 class KnownSegments:
-    """The facts about the segments in a partition's folder. Nothing is read before the first call of `of`."""
+    """The facts about the segments in a partition's folder. Nothing is read before the first call to `of`."""
 
     def __init__(self, directory: FilePath, notices: Notices) -> None:
         self._directory = directory

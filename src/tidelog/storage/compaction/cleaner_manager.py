@@ -213,7 +213,7 @@ class CleanerManager:
     def abort_and_pause_cleaning(self, key: TopicPartition) -> None:
         """Abort a partition's pass, if one is in progress, and start no other pass until `resume_cleaning`.
 
-        Call it before a log is truncated, deleted or renamed. Each call needs one call of `resume_cleaning`.
+        Call it before a log is truncated, deleted or renamed. Each call must be followed by one call to `resume_cleaning`.
         """
         abort = self._aborts.pop(key, None)
         if abort is not None:
