@@ -120,7 +120,7 @@ def keeps_positions(found: GroupLag) -> bool:
 
 
 def summary_rows(found: Sequence[GroupLag]) -> list[tuple[Any, ...]]:
-    """Return a row of `SUMMARY` for each group: the largest lag first, groups without a lag last."""
+    """Return a row of `SUMMARY` for each group, ordered by lag in time, then in records: the largest first, unknown lags last."""
     return sorted(map(_summary, found), key=lambda row: (-1 if row[5] is None else row[5], row[4] or 0), reverse=True)
 
 

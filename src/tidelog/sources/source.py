@@ -69,8 +69,8 @@ class Bounds(NamedTuple):
 class Source(ABC):
     """A folder or brokers: topics, ends, searches by time, plans, splits, groups. `open_source` opens it; the caller closes it.
 
-    A method for many partitions makes a single request if the source supports that. All methods raise what reading and requests
-    raise: CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.
+    A method for many partitions makes a single request if the source supports that. All methods may raise
+    CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.
     """
 
     log_dir: LogDir | None = None
